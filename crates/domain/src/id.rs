@@ -1,0 +1,156 @@
+//! Names of sessions and of node lifetimes. Made from randomness that comes in from outside.
+
+use alloc::string::String;
+use core::fmt;
+
+/// The digits of ids: lower case, safe in URLs and file names, without the look-alikes i, l, o and u.
+const DIGITS: &[u8; 32] = b"0123456789bcdfghjkmnpqrstvwxyzae";
+
+/// The public id of one session: 80 random bits, written as 16 characters.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ClientId(u128);
+
+/// The secret that resumes a session: 128 random bits, written as 26 characters. Never shown in logs.
+#[derive(Clone, Copy)]
+pub struct SessionKey(u128);
+
+/// One lifetime of a node. Grows with every start and every take-over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Epoch(pub u64);
+
+impl ClientId {
+    const CHARS: usize = 16;
+    const MASK: u128 = (1 << 80) - 1;
+
+    pub fn from_random(bits: u128) -> ClientId {
+        ClientId(bits & Self::MASK)
+    }
+
+    pub fn parse(text: &str) -> Option<ClientId> {
+        read_digits(text, Self::CHARS).map(ClientId)
+    }
+
+    pub fn write(self, into: &mut String) {
+        write_digits(self.0, Self::CHARS, into);
+    }
+}
+
+impl fmt::Display for ClientId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut text = String::with_capacity(Self::CHARS);
+        self.write(&mut text);
+        f.write_str(&text)
+    }
+}
+
+impl fmt::Debug for ClientId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl SessionKey {
+    const CHARS: usize = 26;
+
+    /// A key that belongs to shard `shard` of `shards`: the key itself says where its session lives.
+    pub fn from_random(bits: u128, shard: usize, shards: usize) -> SessionKey {
+        assert!(shard < shards);
+        let shards = shards as u128;
+        // Clear the top so that adding the shard cannot overflow.
+        let bits = bits >> 1;
+        SessionKey(bits - bits % shards + shard as u128)
+    }
+
+    pub fn shard(self, shards: usize) -> usize {
+        (self.0 % shards as u128) as usize
+    }
+
+    pub fn parse(text: &str) -> Option<SessionKey> {
+        read_digits(text, Self::CHARS).map(SessionKey)
+    }
+
+    pub fn write(self, into: &mut String) {
+        write_digits(self.0, Self::CHARS, into);
+    }
+
+    /// For indexing and storing; equality of secrets goes through `matches`.
+    pub fn bits(self) -> u128 {
+        self.0
+    }
+
+    pub fn from_bits(bits: u128) -> SessionKey {
+        SessionKey(bits)
+    }
+
+    /// Compares without a branch on the content.
+    pub fn matches(self, other: SessionKey) -> bool {
+        let difference = self.0 ^ other.0;
+        core::hint::black_box(difference) == 0
+    }
+}
+
+impl fmt::Debug for SessionKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SessionKey(hidden)")
+    }
+}
+
+fn write_digits(mut bits: u128, chars: usize, into: &mut String) {
+    let mut digits = [0u8; 26];
+    for digit in digits[..chars].iter_mut().rev() {
+        *digit = DIGITS[(bits & 31) as usize];
+        bits >>= 5;
+    }
+    into.extend(digits[..chars].iter().map(|&digit| digit as char));
+}
+
+fn read_digits(text: &str, chars: usize) -> Option<u128> {
+    if text.len() != chars {
+        return None;
+    }
+    let mut bits = 0u128;
+    for byte in text.bytes() {
+        let digit = DIGITS.iter().position(|&digit| digit == byte)?;
+        if bits >> 123 != 0 {
+            return None;
+        }
+        bits = bits << 5 | digit as u128;
+    }
+    Some(bits)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::format;
+    use alloc::string::ToString;
+
+    #[test]
+    fn ids_survive_being_written_and_read() {
+        for bits in [0, 1, 31, 32, u128::MAX, 0x1234_5678_9abc_def0_1122_3344_5566_7788] {
+            let client = ClientId::from_random(bits);
+            assert_eq!(ClientId::parse(&client.to_string()), Some(client));
+            for shards in 1..5 {
+                let key = SessionKey::from_random(bits, shards - 1, shards);
+                let mut text = String::new();
+                key.write(&mut text);
+                let read = SessionKey::parse(&text).unwrap();
+                assert!(read.matches(key));
+                assert_eq!(read.shard(shards), shards - 1);
+            }
+        }
+    }
+
+    #[test]
+    fn foreign_text_is_no_id() {
+        for text in ["", "abc", "0123456789bcdfgu", "0123456789bcdfg!", "0123456789bcdfghj"] {
+            assert_eq!(ClientId::parse(text), None, "{text}");
+        }
+        assert!(SessionKey::parse("eeeeeeeeeeeeeeeeeeeeeeeeee").is_none(), "does not fit 128 bits");
+    }
+
+    #[test]
+    fn a_key_is_not_printed() {
+        assert_eq!(format!("{:?}", SessionKey::from_bits(77)), "SessionKey(hidden)");
+    }
+}

@@ -1,0 +1,101 @@
+//! Who somebody is and what he may do, as read from a token or an API key. Knows no signatures.
+
+use crate::rights::Rights;
+use crate::time::Time;
+use alloc::sync::Arc;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// Absent: anonymous, counted but never named.
+    pub user: Option<Arc<str>>,
+    /// The display name.
+    pub name: Option<Arc<str>>,
+    /// What the token grants; the configuration's defaults per kind come on top.
+    pub rights: Arc<Rights>,
+    /// The session ends here unless a fresh token comes first.
+    pub expires: Time,
+    /// API keys and dev mode have no rate limit.
+    pub unlimited: bool,
+    /// What an API key may do; none for tokens.
+    pub scopes: Scopes,
+}
+
+/// What an API key is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Scope {
+    Publish = 1,
+    Events = 2,
+    Subscriptions = 4,
+    Presence = 8,
+    Parties = 16,
+    Admin = 32,
+}
+
+impl Scope {
+    pub const ALL: [Scope; 6] =
+        [Scope::Publish, Scope::Events, Scope::Subscriptions, Scope::Presence, Scope::Parties, Scope::Admin];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Scope::Publish => "publish",
+            Scope::Events => "events",
+            Scope::Subscriptions => "subscriptions",
+            Scope::Presence => "presence",
+            Scope::Parties => "parties",
+            Scope::Admin => "admin",
+        }
+    }
+
+    pub fn parse(text: &str) -> Option<Scope> {
+        Scope::ALL.into_iter().find(|scope| scope.as_str() == text)
+    }
+}
+
+/// A set of scopes. `admin` does not imply the others: a key says what it is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Scopes(u8);
+
+impl Scopes {
+    pub const NONE: Scopes = Scopes(0);
+    pub const ALL: Scopes = Scopes(63);
+
+    pub fn with(self, scope: Scope) -> Scopes {
+        Scopes(self.0 | scope as u8)
+    }
+
+    pub fn has(self, scope: Scope) -> bool {
+        self.0 & scope as u8 != 0
+    }
+
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    pub fn iter(self) -> impl Iterator<Item = Scope> {
+        Scope::ALL.into_iter().filter(move |&scope| self.has(scope))
+    }
+}
+
+impl FromIterator<Scope> for Scopes {
+    fn from_iter<I: IntoIterator<Item = Scope>>(scopes: I) -> Scopes {
+        scopes.into_iter().fold(Scopes::NONE, Scopes::with)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scopes_are_read_as_they_are_written() {
+        for scope in Scope::ALL {
+            assert_eq!(Scope::parse(scope.as_str()), Some(scope));
+            assert!(Scopes::ALL.has(scope));
+            assert!(!Scopes::NONE.has(scope));
+        }
+        let two: Scopes = [Scope::Publish, Scope::Admin].into_iter().collect();
+        assert!(two.iter().eq([Scope::Publish, Scope::Admin]));
+        assert!(!two.has(Scope::Events));
+    }
+}

@@ -1,0 +1,22 @@
+//! The rules of Tavern. No IO, no clock, no randomness, no threads: facts in, decisions out.
+//! Must hold: nothing here can name a socket, a file, a clock or a randomly seeded map (`no_std` sees to it).
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+pub mod channel;
+pub mod id;
+pub mod identity;
+pub mod lease;
+pub mod limits;
+pub mod pattern;
+pub mod rate;
+pub mod rights;
+pub mod time;
+
+pub use channel::{Channel, NameError, Reach};
+pub use id::{ClientId, Epoch, SessionKey};
+pub use identity::{Identity, Scope, Scopes};
+pub use rights::{Rights, Verb, Verbs};
+pub use time::Time;

@@ -1,0 +1,64 @@
+//! A bucket of tokens: how often somebody may do something. Time comes in; nothing ticks here.
+//! Must hold: over any stretch of t ms at most `burst + t * per_second / 1000` takes succeed.
+
+use crate::time::Time;
+
+/// The allowance that a bucket is measured against.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Allowance {
+    pub per_second: u32,
+    pub burst: u32,
+}
+
+/// Counts thousandths of a token, so that slow rates refill evenly.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Bucket {
+    spent_milli: u64,
+    at: Time,
+}
+
+impl Bucket {
+    /// Takes one token, or tells after how many milliseconds there will be one.
+    pub fn take(&mut self, now: Time, allowance: Allowance) -> Result<(), u64> {
+        let rate = u64::from(allowance.per_second.max(1));
+        let refill = now.since(self.at).saturating_mul(rate);
+        self.spent_milli = self.spent_milli.saturating_sub(refill);
+        self.at = self.at.max(now);
+        let room = u64::from(allowance.burst.max(1)) * 1000;
+        if self.spent_milli + 1000 > room {
+            let missing = self.spent_milli + 1000 - room;
+            return Err(missing.div_ceil(rate).max(1));
+        }
+        self.spent_milli += 1000;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FEW: Allowance = Allowance { per_second: 10, burst: 3 };
+
+    #[test]
+    fn a_burst_passes_and_the_next_is_told_when_to_return() {
+        let mut bucket = Bucket::default();
+        for _ in 0..3 {
+            assert_eq!(bucket.take(Time(1_000_000), FEW), Ok(()));
+        }
+        let wait = bucket.take(Time(1_000_000), FEW).unwrap_err();
+        assert_eq!(wait, 100);
+        assert!(bucket.take(Time(1_000_099), FEW).is_err());
+        assert_eq!(bucket.take(Time(1_000_100), FEW), Ok(()));
+    }
+
+    #[test]
+    fn a_clock_that_goes_back_gives_nothing_away() {
+        let mut bucket = Bucket::default();
+        for _ in 0..3 {
+            bucket.take(Time(5_000), FEW).unwrap();
+        }
+        assert!(bucket.take(Time(1_000), FEW).is_err());
+        assert!(bucket.take(Time(5_000), FEW).is_err());
+    }
+}
