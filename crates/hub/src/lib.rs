@@ -1,1 +1,33 @@
-//! Being built.
+//! One node of Tavern without sockets: sessions, mailboxes, who listens where, timers. Synchronous and deterministic:
+//! time, randomness and bytes come in, effects go out. The server drives it with real sockets, the simulator with
+//! virtual ones. It carries out; the rules are in `tavern-domain`.
+#![forbid(unsafe_code)]
+
+pub mod attach;
+pub mod authorize;
+pub mod command;
+pub mod event;
+pub mod goodbye;
+pub mod listener;
+pub mod mailbox;
+pub mod node;
+pub mod registry;
+pub mod render;
+pub mod roster;
+pub mod session;
+pub mod settings;
+pub mod shard;
+pub mod stats;
+pub mod sweep;
+pub mod wheel;
+
+pub use attach::{Attached, Poll};
+pub use authorize::{Permit, Question, Verdict};
+pub use command::{Caller, Flow};
+pub use event::{Author, Space, Words};
+pub use goodbye::Goodbye;
+pub use listener::{Format, Link, LinkId, ListenerId};
+pub use node::{Dice, Gate, Node};
+pub use render::{PollFlags, Scratch, read_session};
+pub use settings::{AuthorizeRules, KindRules, Settings, SlowReader};
+pub use shard::{Effects, Parcel, Shard};

@@ -1,0 +1,186 @@
+//! May this session do this here? The token decides first, then the app's hook when there is one, else the
+//! configuration. What the app answered is kept for a short, stated time.
+//! Must hold: no answer means no; an answer is used for exactly the user, channel and verb it was given for.
+
+use crate::settings::Settings;
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
+use std::sync::Arc;
+use tavern_domain::channel::{Channel, Reach};
+use tavern_domain::{Identity, Rights, Time, Verb, pattern};
+
+/// What the app's hook is asked.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Question {
+    pub user: Option<Arc<str>>,
+    pub channel: Arc<str>,
+    pub verb: Verb,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    Allow,
+    Deny,
+    /// Allowed on another channel: a spectator of `game#G` is put on `gametv#G`.
+    Instead(Arc<str>),
+}
+
+/// The answer to a right that was asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Permit {
+    Yes,
+    No,
+    Instead(Arc<str>),
+    /// The app must be asked; the command runs again when it has answered.
+    Ask(Question),
+}
+
+/// Answers kept on one shard. Beyond this the oldest half goes.
+const ANSWERS_MAX: usize = 100_000;
+/// The shortest time an answer is kept, so that the command it was asked for can run.
+const ANSWER_MIN_MS: u64 = 250;
+
+#[derive(Debug, Default)]
+pub struct Answers {
+    kept: HashMap<Question, (Verdict, Time), RandomState>,
+}
+
+impl Answers {
+    pub fn keep(&mut self, now: Time, question: Question, verdict: Verdict, cache_ms: u64) {
+        if self.kept.len() >= ANSWERS_MAX {
+            self.kept.retain(|_, (_, until)| *until > now);
+            if self.kept.len() >= ANSWERS_MAX {
+                self.kept.clear();
+            }
+        }
+        self.kept.insert(question, (verdict, now + cache_ms.max(ANSWER_MIN_MS)));
+    }
+
+    fn find(&self, now: Time, question: &Question) -> Option<&Verdict> {
+        self.kept.get(question).filter(|(_, until)| now < *until).map(|(verdict, _)| verdict)
+    }
+
+    pub fn forget_old(&mut self, now: Time) {
+        self.kept.retain(|_, (_, until)| now < *until);
+    }
+}
+
+/// Asks for one verb on one channel.
+pub fn permit(
+    now: Time,
+    settings: &Settings,
+    answers: &Answers,
+    identity: &Identity,
+    verb: Verb,
+    channel: &Channel<'_>,
+) -> Permit {
+    if channel.is_reserved() && matches!(verb, Verb::Publish | Verb::Join) {
+        return Permit::No;
+    }
+    if identity.rights.allows(verb, channel.name) {
+        return Permit::Yes;
+    }
+    let name = std::str::from_utf8(channel.name).ok().filter(|_| channel.reach == Reach::Everyone);
+    if let (Some(_), Some(name)) = (settings.authorize, name) {
+        let question = Question { user: identity.user.clone(), channel: name.into(), verb };
+        return match answers.find(now, &question) {
+            Some(Verdict::Allow) => Permit::Yes,
+            Some(Verdict::Deny) => Permit::No,
+            Some(Verdict::Instead(other)) => Permit::Instead(other.clone()),
+            None => Permit::Ask(question),
+        };
+    }
+    if settings.kind(channel.kind).allow.has(verb) { Permit::Yes } else { Permit::No }
+}
+
+/// Whether a pattern may be subscribed to. The hook is not asked: it decides about channels.
+pub fn permit_pattern(settings: &Settings, identity: &Identity, asked: &[u8]) -> bool {
+    identity.rights.allows_pattern(Verb::Subscribe, asked) || kind_allows(settings, asked)
+}
+
+/// The configuration's defaults are rights to `kind#*`.
+fn kind_allows(settings: &Settings, asked: &[u8]) -> bool {
+    if settings.authorize.is_some() {
+        return false;
+    }
+    let everywhere = settings.other_kinds.allow.has(Verb::Subscribe)
+        && settings.kinds.values().all(|rules| rules.allow.has(Verb::Subscribe));
+    let literal = pattern::literal_prefix(asked);
+    let Some(end) = literal.iter().position(|&b| b == b'#') else {
+        return everywhere;
+    };
+    let kind = std::str::from_utf8(&literal[..end]).unwrap_or_default();
+    settings.kind(kind).allow.has(Verb::Subscribe)
+}
+
+/// Rights that answer for nobody: what a fresh Redis connection has in serve mode.
+pub fn no_rights() -> Arc<Rights> {
+    Arc::new(Rights::default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::{AuthorizeRules, KindRules};
+    use tavern_domain::rights::Grant;
+    use tavern_domain::{Scopes, Verbs};
+
+    fn identity(pattern: &str, verbs: &[Verb]) -> Identity {
+        let grant = Grant { pattern: pattern.as_bytes().into(), verbs: verbs.iter().copied().collect() };
+        Identity {
+            user: Some("ann".into()),
+            name: None,
+            rights: Arc::new(Rights { grants: vec![grant] }),
+            expires: Time::NEVER,
+            unlimited: false,
+            scopes: Scopes::NONE,
+        }
+    }
+
+    fn ask(settings: &Settings, answers: &Answers, who: &Identity, verb: Verb, name: &str) -> Permit {
+        permit(Time(1000), settings, answers, who, verb, &Channel::parse(name).unwrap())
+    }
+
+    #[test]
+    fn the_token_then_the_configuration_and_nothing_by_itself() {
+        let mut settings = Settings::default();
+        let none = Answers::default();
+        let ann = identity("game#*", &[Verb::Subscribe]);
+        assert_eq!(ask(&settings, &none, &ann, Verb::Subscribe, "game#1"), Permit::Yes);
+        assert_eq!(ask(&settings, &none, &ann, Verb::Publish, "game#1"), Permit::No);
+        let open = KindRules { allow: Verbs::ALL, ..KindRules::default() };
+        settings.kinds.insert("lobby".into(), open);
+        assert_eq!(ask(&settings, &none, &ann, Verb::Publish, "lobby#x"), Permit::Yes);
+        assert_eq!(ask(&settings, &none, &ann, Verb::Publish, "chat#x"), Permit::No);
+        assert!(permit_pattern(&settings, &ann, b"lobby#*"));
+        assert!(!permit_pattern(&settings, &ann, b"*"));
+    }
+
+    #[test]
+    fn nobody_publishes_to_the_servers_own_kinds() {
+        let all = identity("*", &Verb::ALL);
+        for name in ["user#ann", "party#1", "tavern#x"] {
+            assert_eq!(ask(&Settings::default(), &Answers::default(), &all, Verb::Publish, name), Permit::No);
+            assert_eq!(ask(&Settings::default(), &Answers::default(), &all, Verb::Join, name), Permit::No);
+        }
+    }
+
+    #[test]
+    fn the_app_is_asked_once_and_its_answer_ages() {
+        let rules = AuthorizeRules { cache_ms: 500 };
+        let settings = Settings { authorize: Some(rules), ..Settings::default() };
+        let mut answers = Answers::default();
+        let ann = identity("none", &[]);
+        let Permit::Ask(question) = ask(&settings, &answers, &ann, Verb::Subscribe, "game#G") else {
+            panic!("asks")
+        };
+        answers.keep(Time(600), question.clone(), Verdict::Instead("gametv#G".into()), 500);
+        let instead = Permit::Instead("gametv#G".into());
+        assert_eq!(ask(&settings, &answers, &ann, Verb::Subscribe, "game#G"), instead);
+        let other = ask(&settings, &answers, &ann, Verb::Publish, "game#G");
+        assert!(matches!(other, Permit::Ask(_)), "another verb is another question");
+        answers.keep(Time(500), question, Verdict::Allow, 500);
+        let later = ask(&settings, &answers, &ann, Verb::Subscribe, "game#G");
+        assert!(matches!(later, Permit::Ask(_)), "at its end an answer has ended");
+    }
+}

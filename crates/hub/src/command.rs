@@ -1,0 +1,380 @@
+//! The commands of the JSON protocol: one function each, all the same shape. A refusal is a reply, not an error.
+//! The same code serves WebSocket, SSE, long-poll and single HTTP commands; it knows only the caller's link.
+
+use crate::authorize::{self, Permit};
+use crate::event::{Author, Space};
+use crate::goodbye::Goodbye;
+use crate::listener::{Link, ListenerId};
+use crate::render::{read_session, write_session};
+use crate::shard::Shard;
+use std::sync::Arc;
+use tavern_domain::{Channel, Identity, SessionKey, Time, Verb, limits};
+use tavern_wire::error::{Code, Refusal};
+use tavern_wire::json::{self, Hello, Op, Publish, Subscribe, Target};
+
+/// Who sends a command, and over what.
+#[derive(Clone, Debug)]
+pub struct Caller {
+    pub link: Link,
+    /// A single HTTP request: its link ends with the answer and is never attached to a session.
+    pub passing: bool,
+    pub listener: Option<ListenerId>,
+    /// From the URL or a header, before any hello.
+    pub identity: Option<Identity>,
+}
+
+/// What happens to the caller next. The reply, if there is one, is in the buffer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Flow {
+    Done,
+    /// The app was asked; the same frame must be given again when the link is named in `Effects::ready`.
+    Wait,
+    /// Write the reply, then close.
+    Close(Goodbye),
+    /// The session lives on another shard: the transport must go there and say the same again.
+    Move(usize),
+}
+
+enum Stop {
+    Refused(Refusal),
+    Wait,
+    Move(usize),
+}
+
+impl From<Refusal> for Stop {
+    fn from(refusal: Refusal) -> Stop {
+        Stop::Refused(refusal)
+    }
+}
+
+type Step<T> = Result<T, Stop>;
+
+fn refuse<T>(code: Code, message: impl Into<std::borrow::Cow<'static, str>>) -> Step<T> {
+    Err(Stop::Refused(Refusal::new(code, message)))
+}
+
+impl Shard {
+    /// Runs one command. The reply is appended to `out`.
+    pub fn command(&mut self, now: Time, caller: &mut Caller, frame: &[u8], out: &mut Vec<u8>) -> Flow {
+        self.stats.commands.add(1);
+        let request = match json::parse_request(frame) {
+            Ok(request) => request,
+            Err(bad) => {
+                json::reply_error(out, bad.id, &bad.refusal);
+                return self.refused(caller);
+            }
+        };
+        let id = request.id;
+        if let Err(retry_after_ms) = self.take_command(now, caller) {
+            let refusal = Refusal::new(Code::RateLimited, "too many commands").retry_after(retry_after_ms);
+            json::reply_error(out, id, &refusal);
+            return self.refused(caller);
+        }
+        let bye = matches!(request.op, Op::Bye);
+        let mut body = Vec::new();
+        match self.perform(now, caller, request.op, &mut body) {
+            Ok(()) => {
+                if let Some(session) = caller.listener.and_then(|id| self.listeners.get_mut(id)?.session_mut()) {
+                    session.behave();
+                }
+                json::reply_ok(out, id, if body.is_empty() { b"{}" } else { &body });
+                if bye { Flow::Close(Goodbye::Bye) } else { Flow::Done }
+            }
+            Err(Stop::Refused(refusal)) => {
+                json::reply_error(out, id, &refusal);
+                self.refused(caller)
+            }
+            Err(Stop::Wait) => Flow::Wait,
+            Err(Stop::Move(shard)) => Flow::Move(shard),
+        }
+    }
+
+    fn take_command(&mut self, now: Time, caller: &Caller) -> Result<(), u64> {
+        let per_second = self.node.settings.commands_per_second;
+        let session = caller.listener.and_then(|id| self.listeners.get_mut(id)?.session_mut());
+        session.map_or(Ok(()), |session| session.take_command(now, per_second))
+    }
+
+    fn refused(&mut self, caller: &Caller) -> Flow {
+        self.stats.refused.add(1);
+        let session = caller.listener.and_then(|id| self.listeners.get_mut(id)?.session_mut());
+        if session.is_some_and(|session| session.strike()) { Flow::Close(Goodbye::Abuse) } else { Flow::Done }
+    }
+
+    fn perform(&mut self, now: Time, caller: &mut Caller, op: Op<'_>, body: &mut Vec<u8>) -> Step<()> {
+        match op {
+            Op::Hello(hello) => self.hello(now, caller, &hello, body),
+            Op::Ping => Ok(()),
+            op => {
+                let id = self.session_of(now, caller)?;
+                match op {
+                    Op::Subscribe(subscribe) => self.op_subscribe(now, caller, id, &subscribe, body),
+                    Op::Unsubscribe(target) => self.op_unsubscribe(id, &target),
+                    Op::Publish(publish) => self.op_publish(now, caller, id, &publish, body),
+                    Op::Ack { seq } => self.op_ack(id, seq),
+                    Op::Bye => {
+                        self.end(id);
+                        caller.listener = None;
+                        Ok(())
+                    }
+                    Op::Hello(_) | Op::Ping => unreachable!("handled above"),
+                }
+            }
+        }
+    }
+
+    fn session_of(&mut self, now: Time, caller: &Caller) -> Step<ListenerId> {
+        let Some(id) = caller.listener else {
+            return refuse(Code::Unauthenticated, "say hello with a token first");
+        };
+        match self.listeners.get(id).and_then(|listener| listener.session()) {
+            Some(session) if now < session.identity.expires => Ok(id),
+            Some(_) => refuse(Code::Unauthenticated, "the token has expired; say hello with a fresh one"),
+            None => refuse(Code::Gone, "the session has ended; say hello again"),
+        }
+    }
+
+    fn hello(&mut self, now: Time, caller: &mut Caller, hello: &Hello<'_>, body: &mut Vec<u8>) -> Step<()> {
+        let own = caller.listener.and_then(|id| self.listeners.get(id)?.session());
+        let identity = match &hello.token {
+            Some(token) => self.node.gate.verify(token, now)?,
+            None => match (own, &caller.identity) {
+                (Some(session), _) => session.identity.clone(),
+                (None, Some(identity)) => identity.clone(),
+                (None, None) => return refuse(Code::Unauthenticated, "hello needs a token"),
+            },
+        };
+        let mut resumed = None;
+        if let Some(text) = &hello.session {
+            resumed = self.resume(now, caller, &identity, text, hello.seq)?;
+        }
+        let (id, reset) = match resumed {
+            Some(attached) => attached,
+            None => (self.keep_or_open(now, caller, identity)?, false),
+        };
+        caller.listener = Some(id);
+        self.write_hello(id, resumed.is_some(), reset, body);
+        Ok(())
+    }
+
+    /// Tries to come back to the session that `text` names.
+    fn resume(
+        &mut self,
+        now: Time,
+        caller: &Caller,
+        identity: &Identity,
+        text: &str,
+        seq: Option<u64>,
+    ) -> Step<Option<(ListenerId, bool)>> {
+        let Some((key, _node)) = read_session(text) else { return Ok(None) };
+        let shard = key.shard(self.node.settings.shards);
+        if shard != self.index {
+            return Err(Stop::Move(shard));
+        }
+        let known = self.find_session(key);
+        if known.is_some() && known == caller.listener {
+            return Ok(self.rewind_own(key, identity, seq));
+        }
+        if caller.passing {
+            // A single command has no transport to attach; it may still ask whether the session lives.
+            let same = |id: &ListenerId| {
+                self.listeners.get(*id).and_then(|l| l.session()).is_some_and(|s| s.identity.user == identity.user)
+            };
+            return Ok(known.filter(same).map(|id| (id, false)));
+        }
+        let Some(attached) = self.attach(now, key, identity, caller.link, seq) else { return Ok(None) };
+        // The session that an implicit hello made for this transport was never used.
+        if let Some(unused) = caller.listener {
+            self.end(unused);
+        }
+        Ok(Some((attached.listener, attached.reset)))
+    }
+
+    /// A hello that names the session this transport already has: only its cursor moves.
+    fn rewind_own(&mut self, key: SessionKey, identity: &Identity, seq: Option<u64>) -> Option<(ListenerId, bool)> {
+        let id = self.find_session(key)?;
+        let listener = self.listeners.get_mut(id)?;
+        let session = listener.session_mut()?;
+        if session.identity.user != identity.user {
+            return None;
+        }
+        session.identity = identity.clone();
+        let known = seq.is_none_or(|seq| listener.mailbox.rewind(seq));
+        self.mark_dirty(id);
+        Some((id, !known))
+    }
+
+    /// Without a session to come back to: the one this transport has, with a fresh token, or a new one.
+    fn keep_or_open(&mut self, now: Time, caller: &Caller, identity: Identity) -> Step<ListenerId> {
+        let Some(id) = caller.listener.filter(|id| self.listeners.get(*id).is_some()) else {
+            let link = (!caller.passing).then_some(caller.link);
+            return Ok(self.open_session(now, identity, link));
+        };
+        if let Some(session) = self.listeners.get_mut(id).and_then(|listener| listener.session_mut()) {
+            if session.identity.user != identity.user {
+                return refuse(Code::Conflict, "this transport belongs to another user; open a new one");
+            }
+            session.identity = identity;
+        }
+        Ok(id)
+    }
+
+    /// The answer to hello, also sent as the first frame when the token came with the connection.
+    pub fn write_hello(&self, id: ListenerId, resumed: bool, reset: bool, body: &mut Vec<u8>) {
+        let settings = &self.node.settings;
+        let Some(listener) = self.listeners.get(id) else { return };
+        let Some(session) = listener.session() else { return };
+        body.extend_from_slice(b"{\"session\":\"");
+        write_session(body, session.key, &settings.node);
+        body.extend_from_slice(format!("\",\"client\":\"{}\",\"user\":", session.client).as_bytes());
+        match &session.identity.user {
+            Some(user) => json::string(body, user),
+            None => body.extend_from_slice(b"null"),
+        }
+        body.extend_from_slice(b",\"node\":");
+        json::string(body, &settings.node);
+        let rest = format!(
+            ",\"epoch\":{},\"resumed\":{resumed}{},\"seq\":{},\"heartbeat_ms\":{},\"party\":null}}",
+            settings.epoch.0,
+            if reset { ",\"reset\":true" } else { "" },
+            listener.mailbox.last(),
+            settings.heartbeat_ms,
+        );
+        body.extend_from_slice(rest.as_bytes());
+    }
+
+    fn op_subscribe(
+        &mut self,
+        now: Time,
+        caller: &Caller,
+        id: ListenerId,
+        subscribe: &Subscribe<'_>,
+        body: &mut Vec<u8>,
+    ) -> Step<()> {
+        if subscribe.presence {
+            return refuse(Code::BadRequest, "presence is not part of this release");
+        }
+        let (space, name): (Space, Arc<str>) = match &subscribe.target {
+            Target::Channel(name) => {
+                let channel = parse_channel(name)?;
+                (Space::Channel, self.permitted(now, caller, id, Verb::Subscribe, &channel)?)
+            }
+            Target::Pattern(pattern) => {
+                if pattern.is_empty() || pattern.len() > limits::CHANNEL_BYTES {
+                    return refuse(Code::BadRequest, "a pattern has 1 to 255 bytes");
+                }
+                let session = self.listeners.get(id).and_then(|listener| listener.session());
+                let settings = &self.node.settings;
+                if !session.is_some_and(|s| authorize::permit_pattern(settings, &s.identity, pattern.as_bytes())) {
+                    return not_allowed(Verb::Subscribe, pattern);
+                }
+                (Space::Pattern, pattern.as_ref().into())
+            }
+        };
+        let most = self.node.settings.channels_per_session;
+        let held = self.listeners.get(id).map_or(0, |listener| listener.places.len());
+        let there = self.roster.find(space, name.as_bytes()).is_some_and(|place| {
+            self.listeners.get(id).is_some_and(|listener| listener.places.contains_key(&place))
+        });
+        if held >= most && !there {
+            return refuse(Code::TooLarge, format!("a session listens to at most {most} channels and patterns"));
+        }
+        self.subscribe(id, space, name.as_bytes());
+        write_instead(&subscribe.target, &name, body);
+        Ok(())
+    }
+
+    fn op_unsubscribe(&mut self, id: ListenerId, target: &Target<'_>) -> Step<()> {
+        match target {
+            Target::Channel(name) => self.unsubscribe(id, Space::Channel, name.as_bytes()),
+            Target::Pattern(pattern) => self.unsubscribe(id, Space::Pattern, pattern.as_bytes()),
+        };
+        Ok(())
+    }
+
+    fn op_publish(
+        &mut self,
+        now: Time,
+        caller: &Caller,
+        id: ListenerId,
+        publish: &Publish<'_>,
+        body: &mut Vec<u8>,
+    ) -> Step<()> {
+        let most = self.node.settings.message_bytes;
+        if publish.data.len() > most {
+            return refuse(Code::TooLarge, format!("data has {} bytes, at most {most} are allowed", publish.data.len()));
+        }
+        let channel = parse_channel(&publish.channel)?;
+        let name = self.permitted(now, caller, id, Verb::Publish, &channel)?;
+        let author = self.listeners.get(id).and_then(|listener| listener.session()).map(|session| Author {
+            user: session.identity.user.clone(),
+            client: session.client,
+        });
+        let receivers =
+            self.publish(now, Space::Channel, name.as_bytes(), publish.data.as_bytes(), true, author);
+        body.extend_from_slice(b"{\"receivers\":");
+        body.extend_from_slice(itoa::Buffer::new().format(receivers).as_bytes());
+        if *name != *publish.channel {
+            body.extend_from_slice(b",\"channel\":");
+            json::string(body, &name);
+        }
+        body.push(b'}');
+        Ok(())
+    }
+
+    fn op_ack(&mut self, id: ListenerId, seq: u64) -> Step<()> {
+        let Some(listener) = self.listeners.get_mut(id) else { return Ok(()) };
+        if seq > listener.mailbox.sent() {
+            let sent = listener.mailbox.sent();
+            return refuse(Code::BadRequest, format!("ack of {seq}, but only {sent} events were sent"));
+        }
+        listener.mailbox.acknowledge(seq);
+        Ok(())
+    }
+
+    /// The channel a session may use: the one it named, or the one the app put in its place.
+    fn permitted(
+        &mut self,
+        now: Time,
+        caller: &Caller,
+        id: ListenerId,
+        verb: Verb,
+        channel: &Channel<'_>,
+    ) -> Step<Arc<str>> {
+        let name = std::str::from_utf8(channel.name).unwrap_or_default();
+        let Some(session) = self.listeners.get(id).and_then(|listener| listener.session()) else {
+            return refuse(Code::Gone, "the session has ended; say hello again");
+        };
+        match authorize::permit(now, &self.node.settings, &self.answers, &session.identity, verb, channel) {
+            Permit::Yes => Ok(name.into()),
+            Permit::No => not_allowed(verb, name),
+            Permit::Instead(other) => match Channel::parse(&other) {
+                Ok(channel) if !channel.is_reserved() => Ok(other),
+                _ => refuse(Code::Internal, "the authorize hook named a channel that cannot be used"),
+            },
+            Permit::Ask(question) => {
+                self.ask(question, caller.link.id);
+                Err(Stop::Wait)
+            }
+        }
+    }
+}
+
+fn parse_channel(name: &str) -> Step<Channel<'_>> {
+    Channel::parse(name).or_else(|error| refuse(Code::BadRequest, error.to_string()))
+}
+
+fn not_allowed<T>(verb: Verb, name: &str) -> Step<T> {
+    refuse(Code::NotAllowed, format!("no right to {} {name:?}", verb.as_str()))
+}
+
+/// Says which channel is used when it is not the one that was asked for.
+fn write_instead(target: &Target<'_>, name: &str, body: &mut Vec<u8>) {
+    if let Target::Channel(asked) = target
+        && asked != name
+    {
+        body.extend_from_slice(b"{\"channel\":");
+        json::string(body, name);
+        body.push(b'}');
+    }
+}

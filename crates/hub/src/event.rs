@@ -1,0 +1,236 @@
+//! An event on its way to mailboxes: kept once per shard, encoded at most once per wire format, shared by reference.
+//! `Words` is what was published; it crosses shards. `Event` is one shard's view of it.
+//! Must hold: a payload is copied once, when it is published; the bytes of an event never change.
+
+use crate::settings::SlowReader;
+use std::cell::{Cell, OnceCell};
+use std::rc::Rc;
+use std::sync::Arc;
+use tavern_domain::{ClientId, Time};
+use tavern_wire::json::{self, Payload, Sender};
+use tavern_wire::resp;
+
+/// Who published, as told to JSON listeners.
+#[derive(Clone, Debug)]
+pub struct Author {
+    pub user: Option<Arc<str>>,
+    pub client: ClientId,
+}
+
+/// A published message. It is kept as the frame a RESP2 subscriber gets: that copy of the payload serves all others.
+#[derive(Debug)]
+pub struct Words {
+    frame: Box<[u8]>,
+    channel_at: u32,
+    channel_len: u32,
+    payload_at: u32,
+    payload_len: u32,
+    /// The payload is known to be valid JSON (it came through the JSON protocol).
+    json: bool,
+    author: Option<Author>,
+}
+
+impl Words {
+    pub fn new(space: Space, channel: &[u8], payload: &[u8], json: bool, author: Option<Author>) -> Words {
+        let kind = if space == Space::Shard { "smessage" } else { "message" };
+        // The frame's overhead is below 64 bytes: two lengths of at most 20 digits and fixed marks.
+        let mut frame = Vec::with_capacity(64 + channel.len() + payload.len());
+        resp::message_frame(&mut frame, kind, channel, payload);
+        let payload_at = frame.len() - 2 - payload.len();
+        let digits = decimal_digits(payload.len());
+        let channel_at = payload_at - (1 + digits + 2) - 2 - channel.len();
+        debug_assert_eq!(&frame[channel_at..channel_at + channel.len()], channel);
+        debug_assert_eq!(&frame[payload_at..payload_at + payload.len()], payload);
+        Words {
+            frame: frame.into_boxed_slice(),
+            channel_at: channel_at as u32,
+            channel_len: channel.len() as u32,
+            payload_at: payload_at as u32,
+            payload_len: payload.len() as u32,
+            json,
+            author,
+        }
+    }
+
+    pub fn channel(&self) -> &[u8] {
+        &self.frame[self.channel_at as usize..][..self.channel_len as usize]
+    }
+
+    pub fn payload(&self) -> &[u8] {
+        &self.frame[self.payload_at as usize..][..self.payload_len as usize]
+    }
+
+    /// The RESP2 push; RESP3 differs in its first byte, `>`.
+    pub fn frame(&self) -> &[u8] {
+        &self.frame
+    }
+
+    fn json_tail(&self) -> Box<[u8]> {
+        let mut out = Vec::with_capacity(96 + self.channel().len() + self.payload().len());
+        let payload =
+            if self.json { Payload::Json(self.payload()) } else { Payload::Bytes(self.payload()) };
+        let mut client = String::new();
+        let sender = self.author.as_ref().map(|author| {
+            author.client.write(&mut client);
+            Sender { user: author.user.as_deref(), client: Some(client.as_str()) }
+        });
+        // A JSON listener can only have named this channel if it is UTF-8; patterns skip the others.
+        let channel = String::from_utf8_lossy(self.channel());
+        json::message_tail(&mut out, &channel, payload, sender);
+        out.into_boxed_slice()
+    }
+}
+
+fn decimal_digits(number: usize) -> usize {
+    itoa::Buffer::new().format(number).len()
+}
+
+/// The three sets of names that people listen to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Space {
+    Channel,
+    Pattern,
+    /// Shard channels of the Redis protocol: the same names mean other channels there.
+    Shard,
+}
+
+/// Physical bytes of all events alive on one shard, each counted once however many mailboxes hold it.
+#[derive(Debug, Default)]
+pub struct Pool {
+    bytes: Cell<usize>,
+}
+
+impl Pool {
+    pub fn bytes(&self) -> usize {
+        self.bytes.get()
+    }
+}
+
+#[derive(Debug)]
+enum Body {
+    Message(Arc<Words>),
+    /// The same words for a Redis connection that listens by pattern.
+    Pattern { pattern: Arc<[u8]>, words: Arc<Words>, frame: OnceCell<Box<[u8]>> },
+    /// Everything after `{"seq":N` of an event that only JSON sessions get.
+    Json,
+}
+
+#[derive(Debug)]
+pub struct Event {
+    body: Body,
+    json: OnceCell<Box<[u8]>>,
+    pub at: Time,
+    pub slow_reader: SlowReader,
+    size: u32,
+    pool: Rc<Pool>,
+}
+
+/// What an event costs beside its bytes: the structure itself and its place in a mailbox.
+const OVERHEAD: usize = 128;
+
+impl Event {
+    pub fn message(words: Arc<Words>, at: Time, slow_reader: SlowReader, pool: &Rc<Pool>) -> Rc<Event> {
+        let size = words.frame.len() + OVERHEAD;
+        Event::new(Body::Message(words), OnceCell::new(), at, slow_reader, size, pool)
+    }
+
+    pub fn by_pattern(pattern: Arc<[u8]>, words: Arc<Words>, at: Time, pool: &Rc<Pool>) -> Rc<Event> {
+        let size = words.frame.len() + pattern.len() + OVERHEAD;
+        let body = Body::Pattern { pattern, words, frame: OnceCell::new() };
+        Event::new(body, OnceCell::new(), at, SlowReader::Close, size, pool)
+    }
+
+    /// An event for JSON sessions only, given as everything after `{"seq":N`.
+    pub fn json(tail: Box<[u8]>, at: Time, slow_reader: SlowReader, pool: &Rc<Pool>) -> Rc<Event> {
+        let size = tail.len() + OVERHEAD;
+        Event::new(Body::Json, OnceCell::from(tail), at, slow_reader, size, pool)
+    }
+
+    fn new(
+        body: Body,
+        json: OnceCell<Box<[u8]>>,
+        at: Time,
+        slow_reader: SlowReader,
+        size: usize,
+        pool: &Rc<Pool>,
+    ) -> Rc<Event> {
+        pool.bytes.set(pool.bytes.get() + size);
+        Rc::new(Event { body, json, at, slow_reader, size: size as u32, pool: pool.clone() })
+    }
+
+    /// Logical bytes, as a mailbox counts them.
+    pub fn size(&self) -> usize {
+        self.size as usize
+    }
+
+    /// The JSON form after `{"seq":N`.
+    pub fn json_tail(&self) -> &[u8] {
+        self.json.get_or_init(|| match &self.body {
+            Body::Message(words) | Body::Pattern { words, .. } => words.json_tail(),
+            Body::Json => unreachable!("made with its tail"),
+        })
+    }
+
+    /// The RESP2 form; RESP3 differs in its first byte. None: Redis connections do not get such events.
+    pub fn resp_frame(&self) -> Option<&[u8]> {
+        match &self.body {
+            Body::Message(words) => Some(&words.frame),
+            Body::Pattern { pattern, words, frame } => Some(frame.get_or_init(|| {
+                let mut out = Vec::with_capacity(96 + pattern.len() + words.frame.len());
+                resp::pmessage_frame(&mut out, pattern, words.channel(), words.payload());
+                out.into_boxed_slice()
+            })),
+            Body::Json => None,
+        }
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        self.pool.bytes.set(self.pool.bytes.get() - self.size as usize);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tail(words: Words) -> String {
+        let pool = Rc::new(Pool::default());
+        let event = Event::message(Arc::new(words), Time(1), SlowReader::Gap, &pool);
+        String::from_utf8(event.json_tail().to_vec()).unwrap()
+    }
+
+    #[test]
+    fn words_find_their_channel_and_payload_in_the_frame() {
+        for payload in [&b""[..], b"x", b"{\"a\":1}", &[b'y'; 12_345]] {
+            let words = Words::new(Space::Channel, b"game#A", payload, false, None);
+            assert_eq!(words.channel(), b"game#A");
+            assert_eq!(words.payload(), payload);
+        }
+        let shard = Words::new(Space::Shard, b"", b"z", false, None);
+        assert!(shard.frame().starts_with(b"*3\r\n$8\r\nsmessage\r\n$0\r\n\r\n"));
+    }
+
+    #[test]
+    fn a_redis_payload_is_json_when_it_can_be() {
+        let json = Words::new(Space::Channel, b"game#A", b"{\"a\":1}", false, None);
+        assert_eq!(tail(json), r#","event":"message","channel":"game#A","data":{"a":1}}"#);
+        let text = Words::new(Space::Channel, b"game#A", b"hi", false, None);
+        assert_eq!(tail(text), r#","event":"message","channel":"game#A","data":"hi"}"#);
+    }
+
+    #[test]
+    fn the_pool_counts_an_event_once_and_until_its_last_reader_is_gone() {
+        let pool = Rc::new(Pool::default());
+        let words = Arc::new(Words::new(Space::Channel, b"a", b"b", false, None));
+        let event = Event::message(words, Time(1), SlowReader::Gap, &pool);
+        let other = event.clone();
+        assert_eq!(pool.bytes(), event.size());
+        drop(event);
+        assert_eq!(pool.bytes(), other.size());
+        drop(other);
+        assert_eq!(pool.bytes(), 0);
+    }
+}

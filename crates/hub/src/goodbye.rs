@@ -1,0 +1,58 @@
+//! Why a transport is closed by the server, and whether the client should come back.
+//! Close codes: 4000–4499 mean "do not retry as you are", 4500–4999 mean "come back".
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Goodbye {
+    /// A newer transport was attached to the session.
+    Superseded,
+    /// The client said `bye`.
+    Bye,
+    /// The token ended; a fresh one is needed.
+    TokenExpired,
+    /// No hello came in time, or the token was refused.
+    Unauthenticated,
+    /// Too many refused commands in a row.
+    Abuse,
+    /// An operator closed it.
+    Killed,
+    /// It did not read fast enough; the session may be resumed.
+    SlowReader,
+    /// It did not answer a ping; the session may be resumed.
+    Silent,
+    /// The server is stopping; the session may be resumed, here or elsewhere.
+    Closing,
+}
+
+impl Goodbye {
+    pub fn code(self) -> u16 {
+        match self {
+            Goodbye::Bye => 1000,
+            Goodbye::Superseded => 4000,
+            Goodbye::TokenExpired => 4001,
+            Goodbye::Unauthenticated => 4002,
+            Goodbye::Abuse => 4003,
+            Goodbye::Killed => 4004,
+            Goodbye::SlowReader => 4500,
+            Goodbye::Silent => 4501,
+            Goodbye::Closing => 4502,
+        }
+    }
+
+    pub fn reason(self) -> &'static str {
+        match self {
+            Goodbye::Superseded => "superseded",
+            Goodbye::Bye => "bye",
+            Goodbye::TokenExpired => "token expired",
+            Goodbye::Unauthenticated => "unauthenticated",
+            Goodbye::Abuse => "too many refused commands",
+            Goodbye::Killed => "closed by an operator",
+            Goodbye::SlowReader => "slow reader",
+            Goodbye::Silent => "silent",
+            Goodbye::Closing => "closing",
+        }
+    }
+
+    pub fn may_retry(self) -> bool {
+        self.code() >= 4500
+    }
+}

@@ -1,0 +1,300 @@
+//! A mailbox: what one consumer has not yet read, bounded, in order, with a cursor.
+//! Events are numbered from 1 by their place; the mailbox holds references. What was handed to a push transport stays
+//! as history for a resume while there is room. Knows no transports and no policies.
+//! Must hold: numbers have no holes; `first - 1 <= last`; what was dropped unread is seen as a gap by the reader.
+
+use crate::event::Event;
+use std::collections::VecDeque;
+use std::rc::Rc;
+use tavern_domain::Time;
+
+#[derive(Debug)]
+pub struct Mailbox {
+    ring: VecDeque<Rc<Event>>,
+    /// The number of the oldest event kept, or of the next one when none is kept.
+    first: u64,
+    /// The last number handed to the reader.
+    sent: u64,
+    bytes: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    pub events: usize,
+    pub bytes: usize,
+}
+
+impl Default for Mailbox {
+    fn default() -> Mailbox {
+        Mailbox { ring: VecDeque::new(), first: 1, sent: 0, bytes: 0 }
+    }
+}
+
+impl Mailbox {
+    /// A mailbox that goes on after `last`, for a session that comes from elsewhere.
+    pub fn after(last: u64, sent: u64) -> Mailbox {
+        Mailbox { first: last + 1, sent: sent.min(last), ..Mailbox::default() }
+    }
+
+    /// Adds an event; tells how many unread ones had to go for it. History goes first.
+    pub fn push(&mut self, event: Rc<Event>, bounds: Bounds) -> usize {
+        self.bytes += event.size();
+        self.ring.push_back(event);
+        let mut dropped = 0;
+        while self.ring.len() > bounds.events || (self.bytes > bounds.bytes && self.ring.len() > 1) {
+            dropped += usize::from(self.first > self.sent);
+            self.drop_oldest();
+        }
+        dropped
+    }
+
+    fn drop_oldest(&mut self) {
+        if let Some(event) = self.ring.pop_front() {
+            self.bytes -= event.size();
+            self.first += 1;
+        }
+    }
+
+    pub fn first(&self) -> u64 {
+        self.first
+    }
+
+    pub fn last(&self) -> u64 {
+        self.first + self.ring.len() as u64 - 1
+    }
+
+    pub fn sent(&self) -> u64 {
+        self.sent
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub fn len(&self) -> usize {
+        self.ring.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.ring.is_empty()
+    }
+
+    /// Whether the reader has something to hear: an event or a gap.
+    pub fn has_unread(&self) -> bool {
+        self.last() > self.sent
+    }
+
+    pub fn unread(&self) -> usize {
+        (self.last() - self.sent.max(self.first - 1)) as usize
+    }
+
+    /// The numbers that were dropped before the reader got them.
+    pub fn gap(&self) -> Option<(u64, u64)> {
+        (self.sent + 1 < self.first).then(|| (self.sent + 1, self.first - 1))
+    }
+
+    /// The unread events that are still here, with their numbers. A gap, if any, comes before them.
+    pub fn unread_events(&self) -> impl Iterator<Item = (u64, &Rc<Event>)> {
+        let skip = (self.sent + 1).saturating_sub(self.first) as usize;
+        let from = self.first + skip as u64;
+        self.ring.range(skip.min(self.ring.len())..).enumerate().map(move |(i, event)| (from + i as u64, event))
+    }
+
+    /// The reader has been handed everything up to `seq`.
+    pub fn mark_sent(&mut self, seq: u64) {
+        debug_assert!(seq <= self.last());
+        self.sent = self.sent.max(seq);
+    }
+
+    /// The reader says how far it got; what follows is unread again. False: it claims more than there is.
+    pub fn rewind(&mut self, seq: u64) -> bool {
+        let known = seq <= self.last();
+        self.sent = seq.min(self.last());
+        known
+    }
+
+    /// Frees everything up to `seq`: the reader has it for good.
+    pub fn acknowledge(&mut self, seq: u64) {
+        let seq = seq.min(self.last());
+        self.sent = self.sent.max(seq);
+        while self.first <= seq && !self.ring.is_empty() {
+            self.drop_oldest();
+        }
+    }
+
+    /// Frees sent events older than `before`.
+    pub fn forget_sent(&mut self, before: Time) {
+        while self.first <= self.sent && self.ring.front().is_some_and(|event| event.at < before) {
+            self.drop_oldest();
+        }
+        if self.ring.is_empty() && self.ring.capacity() > 0 {
+            self.ring = VecDeque::new();
+        }
+    }
+
+    /// Frees the oldest events until at most `bytes` are left; tells how many of them were unread.
+    pub fn shrink_to(&mut self, bytes: usize) -> usize {
+        let mut dropped = 0;
+        while self.bytes > bytes && !self.ring.is_empty() {
+            dropped += usize::from(self.first > self.sent);
+            self.drop_oldest();
+        }
+        dropped
+    }
+
+    /// Takes the oldest event out for good, for readers that cannot resume.
+    pub fn take(&mut self) -> Option<Rc<Event>> {
+        let event = self.ring.pop_front()?;
+        self.bytes -= event.size();
+        self.first += 1;
+        self.sent = self.first - 1;
+        Some(event)
+    }
+
+    pub fn front(&self, index: usize) -> Option<&Rc<Event>> {
+        self.ring.get(index)
+    }
+
+    pub fn take_many(&mut self, count: usize) {
+        for event in self.ring.drain(..count) {
+            self.bytes -= event.size();
+        }
+        self.first += count as u64;
+        self.sent = self.first - 1;
+    }
+
+    /// Gives the ring's memory back when nothing is kept.
+    pub fn release(&mut self) {
+        if self.ring.is_empty() {
+            self.ring = VecDeque::new();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::Pool;
+    use crate::settings::SlowReader;
+    use proptest::prelude::*;
+
+    const ROOMY: Bounds = Bounds { events: 1000, bytes: 1 << 20 };
+
+    fn event(at: u64) -> Rc<Event> {
+        Event::json(Box::from(*b"}"), Time(at), SlowReader::Gap, &Rc::new(Pool::default()))
+    }
+
+    fn numbers(mailbox: &Mailbox) -> Vec<u64> {
+        mailbox.unread_events().map(|(seq, _)| seq).collect()
+    }
+
+    #[test]
+    fn numbers_count_from_one_and_continue_after_everything_was_read() {
+        let mut mailbox = Mailbox::default();
+        mailbox.push(event(1), ROOMY);
+        mailbox.push(event(2), ROOMY);
+        assert_eq!(numbers(&mailbox), [1, 2]);
+        mailbox.acknowledge(2);
+        assert!(mailbox.is_empty());
+        mailbox.push(event(3), ROOMY);
+        assert_eq!(numbers(&mailbox), [3]);
+    }
+
+    #[test]
+    fn history_goes_before_anything_unread() {
+        let bounds = Bounds { events: 3, bytes: 1 << 20 };
+        let mut mailbox = Mailbox::default();
+        for at in 0..3 {
+            assert_eq!(mailbox.push(event(at), bounds), 0);
+        }
+        mailbox.mark_sent(2);
+        assert_eq!(mailbox.push(event(3), bounds), 0, "a sent one went");
+        assert_eq!(mailbox.push(event(4), bounds), 0, "another sent one went");
+        assert_eq!(mailbox.gap(), None);
+        assert_eq!(mailbox.push(event(5), bounds), 1);
+        assert_eq!(mailbox.gap(), Some((3, 3)));
+        assert_eq!(numbers(&mailbox), [4, 5, 6]);
+    }
+
+    #[test]
+    fn a_reader_that_comes_back_is_told_what_is_gone() {
+        let mut mailbox = Mailbox::default();
+        for at in 0..5 {
+            mailbox.push(event(at), ROOMY);
+        }
+        mailbox.mark_sent(5);
+        mailbox.forget_sent(Time(2));
+        assert!(mailbox.rewind(1));
+        assert_eq!(mailbox.gap(), Some((2, 2)));
+        assert_eq!(numbers(&mailbox), [3, 4, 5]);
+        assert!(mailbox.rewind(4));
+        assert_eq!(mailbox.gap(), None);
+        assert_eq!(numbers(&mailbox), [5]);
+        assert!(!mailbox.rewind(9), "ahead of the mailbox");
+    }
+
+    #[test]
+    fn one_event_larger_than_the_mailbox_is_kept_alone() {
+        let bounds = Bounds { events: 10, bytes: 1 };
+        let mut mailbox = Mailbox::default();
+        mailbox.push(event(1), bounds);
+        assert_eq!(numbers(&mailbox), [1]);
+        assert_eq!(mailbox.push(event(2), bounds), 1);
+        assert_eq!(numbers(&mailbox), [2]);
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Push,
+        Send(u64),
+        Acknowledge(u64),
+        Rewind(u64),
+        Forget(u64),
+        Shrink(usize),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            4 => Just(Step::Push),
+            2 => (0..6u64).prop_map(Step::Send),
+            1 => (0..40u64).prop_map(Step::Acknowledge),
+            1 => (0..40u64).prop_map(Step::Rewind),
+            1 => (0..40u64).prop_map(Step::Forget),
+            1 => (0..1000usize).prop_map(Step::Shrink),
+        ]
+    }
+
+    proptest! {
+        /// Whatever happens: gap and unread events together are exactly the numbers after what was sent.
+        #[test]
+        fn gap_and_unread_cover_everything_after_the_cursor(steps in prop::collection::vec(step(), 0..120)) {
+            let bounds = Bounds { events: 6, bytes: 800 };
+            let mut mailbox = Mailbox::default();
+            let mut pushed = 0;
+            for step in steps {
+                match step {
+                    Step::Push => { pushed += 1; mailbox.push(event(pushed), bounds); }
+                    Step::Send(n) => mailbox.mark_sent((mailbox.sent() + n).min(mailbox.last())),
+                    Step::Acknowledge(seq) => mailbox.acknowledge(seq),
+                    Step::Rewind(seq) => { mailbox.rewind(seq); }
+                    Step::Forget(at) => mailbox.forget_sent(Time(at)),
+                    Step::Shrink(bytes) => { mailbox.shrink_to(bytes); }
+                }
+                prop_assert_eq!(mailbox.last(), pushed);
+                prop_assert!(mailbox.len() <= bounds.events);
+                let mut next = mailbox.sent() + 1;
+                if let Some((from, to)) = mailbox.gap() {
+                    prop_assert_eq!(from, next);
+                    next = to + 1;
+                }
+                for seq in numbers(&mailbox) {
+                    prop_assert_eq!(seq, next);
+                    next += 1;
+                }
+                prop_assert_eq!(next, pushed + 1);
+                let kept: usize = (0..mailbox.len()).map(|i| mailbox.front(i).unwrap().size()).sum();
+                prop_assert_eq!(kept, mailbox.bytes());
+            }
+        }
+    }
+}

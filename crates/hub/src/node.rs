@@ -1,0 +1,37 @@
+//! What all shards of one node share: settings, the registry of names, counters, the check of tokens.
+
+use crate::registry::Registry;
+use crate::settings::Settings;
+use crate::stats::Stats;
+use std::sync::Arc;
+use tavern_domain::{Identity, Time};
+use tavern_wire::error::Refusal;
+
+/// Tells who a token speaks for. Pure arithmetic over the token and the time; it asks nobody.
+pub trait Gate: Send + Sync {
+    fn verify(&self, token: &str, now: Time) -> Result<Identity, Refusal>;
+}
+
+/// Where ids and jitter come from: the operating system in production, a seed in the simulator.
+pub trait Dice {
+    fn roll(&mut self) -> u128;
+}
+
+pub struct Node {
+    pub settings: Settings,
+    pub registry: Arc<Registry>,
+    pub stats: Vec<Arc<Stats>>,
+    pub gate: Box<dyn Gate>,
+}
+
+impl Node {
+    pub fn new(settings: Settings, gate: Box<dyn Gate>) -> Arc<Node> {
+        let stats = (0..settings.shards).map(|_| Arc::default()).collect();
+        Arc::new(Node { settings, registry: Registry::new(), stats, gate })
+    }
+
+    /// One shard's part of the memory for mailboxes.
+    pub fn budget_bytes(&self) -> usize {
+        self.settings.mailbox_total_bytes / self.settings.shards
+    }
+}

@@ -1,0 +1,282 @@
+//! Who listens where on this node, in sums: for every name an entry with its subscription total and the shards that
+//! listen. Shared by all shards; each shard keeps its own lists of listeners (`roster`).
+//! Must hold: a shard's bit is set before its subscriber hears "subscribed"; only that shard changes its bit.
+
+use crate::event::Space;
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use tavern_domain::pattern;
+
+/// Shards of one node: a listening shard is one bit.
+pub const SHARDS_MAX: usize = 64;
+
+#[derive(Debug)]
+pub struct Entry {
+    pub name: Arc<[u8]>,
+    total: AtomicU32,
+    mask: AtomicU64,
+    /// Shards that have a place for this name. Changed under the registry's lock only.
+    holders: AtomicU32,
+}
+
+impl Entry {
+    fn new(name: &[u8]) -> Entry {
+        Entry {
+            name: name.into(),
+            total: AtomicU32::new(0),
+            mask: AtomicU64::new(0),
+            holders: AtomicU32::new(0),
+        }
+    }
+
+    /// Subscriptions on this node.
+    pub fn total(&self) -> u32 {
+        self.total.load(Ordering::Acquire)
+    }
+
+    /// Shards with a listener.
+    pub fn mask(&self) -> u64 {
+        self.mask.load(Ordering::Acquire)
+    }
+
+    pub fn added(&self, shard: usize, first: bool) {
+        if first {
+            self.mask.fetch_or(1 << shard, Ordering::AcqRel);
+        }
+        self.total.fetch_add(1, Ordering::AcqRel);
+    }
+
+    pub fn removed(&self, shard: usize, last: bool) {
+        if last {
+            self.mask.fetch_and(!(1 << shard), Ordering::AcqRel);
+        }
+        let before = self.total.fetch_sub(1, Ordering::AcqRel);
+        assert!(before > 0, "more subscriptions ended than began");
+    }
+}
+
+type Names = HashMap<Arc<[u8]>, Arc<Entry>, RandomState>;
+
+#[derive(Default)]
+struct Patterns {
+    names: Names,
+    /// Patterns by the literal they begin with, and how many patterns have a literal of each length.
+    by_literal: HashMap<Box<[u8]>, Vec<Arc<Entry>>, RandomState>,
+    lengths: BTreeMap<usize, usize>,
+}
+
+#[derive(Default)]
+pub struct Registry {
+    channels: RwLock<Names>,
+    shard_channels: RwLock<Names>,
+    patterns: RwLock<Patterns>,
+    /// Grows with every change of the set of patterns, so that shards know when their matches are old.
+    pattern_version: AtomicU64,
+    pattern_len: AtomicU32,
+}
+
+impl Registry {
+    pub fn new() -> Arc<Registry> {
+        Arc::new(Registry { pattern_version: AtomicU64::new(1), ..Registry::default() })
+    }
+
+    /// The entry of a name, made when there is none. Whoever asks holds it until `forget`.
+    pub fn intern(&self, space: Space, name: &[u8]) -> Arc<Entry> {
+        match space {
+            Space::Channel => intern(&mut write(&self.channels), name),
+            Space::Shard => intern(&mut write(&self.shard_channels), name),
+            Space::Pattern => {
+                let mut patterns = write(&self.patterns);
+                let known = patterns.names.len();
+                let entry = intern(&mut patterns.names, name);
+                if patterns.names.len() > known {
+                    let literal = pattern::literal_prefix(name);
+                    patterns.by_literal.entry(literal.into()).or_default().push(entry.clone());
+                    *patterns.lengths.entry(literal.len()).or_default() += 1;
+                    self.pattern_len.fetch_add(1, Ordering::AcqRel);
+                    self.pattern_version.fetch_add(1, Ordering::AcqRel);
+                }
+                entry
+            }
+        }
+    }
+
+    pub fn find(&self, space: Space, name: &[u8]) -> Option<Arc<Entry>> {
+        match space {
+            Space::Channel => read(&self.channels).get(name).cloned(),
+            Space::Shard => read(&self.shard_channels).get(name).cloned(),
+            Space::Pattern => read(&self.patterns).names.get(name).cloned(),
+        }
+    }
+
+    /// Gives back what `intern` gave. The last holder's name is gone.
+    pub fn forget(&self, space: Space, entry: &Arc<Entry>) {
+        match space {
+            Space::Channel => {
+                forget(&mut write(&self.channels), entry);
+            }
+            Space::Shard => {
+                forget(&mut write(&self.shard_channels), entry);
+            }
+            Space::Pattern => {
+                let mut patterns = write(&self.patterns);
+                if forget(&mut patterns.names, entry) {
+                    patterns.forget_literal(entry);
+                    self.pattern_len.fetch_sub(1, Ordering::AcqRel);
+                    self.pattern_version.fetch_add(1, Ordering::AcqRel);
+                }
+            }
+        }
+    }
+
+    pub fn has_patterns(&self) -> bool {
+        self.pattern_len.load(Ordering::Acquire) > 0
+    }
+
+    pub fn pattern_version(&self) -> u64 {
+        self.pattern_version.load(Ordering::Acquire)
+    }
+
+    /// The patterns that match a name, in order of their text. Asks only those whose literal the name begins with.
+    pub fn matching(&self, name: &[u8]) -> Vec<Arc<Entry>> {
+        let patterns = read(&self.patterns);
+        let mut found: Vec<Arc<Entry>> = Vec::new();
+        for &length in patterns.lengths.keys().take_while(|&&length| length <= name.len()) {
+            let candidates = patterns.by_literal.get(&name[..length]).into_iter().flatten();
+            found.extend(candidates.filter(|entry| pattern::matches(&entry.name, name)).cloned());
+        }
+        found.sort_by(|a, b| a.name.cmp(&b.name));
+        found
+    }
+
+    /// Patterns somebody listens to.
+    pub fn pattern_count(&self) -> usize {
+        read(&self.patterns).names.values().filter(|entry| entry.total() > 0).count()
+    }
+
+    pub fn total(&self, space: Space, name: &[u8]) -> u32 {
+        self.find(space, name).map_or(0, |entry| entry.total())
+    }
+
+    /// Names with at least one subscription, in no order, with their totals.
+    pub fn listened(&self, space: Space) -> Vec<(Arc<[u8]>, u32)> {
+        let collect = |names: &Names| {
+            let totals = names.values().map(|entry| (entry.name.clone(), entry.total()));
+            totals.filter(|(_, total)| *total > 0).collect()
+        };
+        match space {
+            Space::Channel => collect(&read(&self.channels)),
+            Space::Shard => collect(&read(&self.shard_channels)),
+            Space::Pattern => collect(&read(&self.patterns).names),
+        }
+    }
+}
+
+impl Patterns {
+    fn forget_literal(&mut self, entry: &Arc<Entry>) {
+        let literal = pattern::literal_prefix(&entry.name);
+        if let Some(known) = self.by_literal.get_mut(literal) {
+            known.retain(|other| !Arc::ptr_eq(other, entry));
+            if known.is_empty() {
+                self.by_literal.remove(literal);
+            }
+        }
+        if let Some(count) = self.lengths.get_mut(&literal.len()) {
+            *count -= 1;
+            if *count == 0 {
+                self.lengths.remove(&literal.len());
+            }
+        }
+    }
+}
+
+fn intern(names: &mut Names, name: &[u8]) -> Arc<Entry> {
+    let entry = match names.get(name) {
+        Some(entry) => entry.clone(),
+        None => {
+            let entry = Arc::new(Entry::new(name));
+            names.insert(entry.name.clone(), entry.clone());
+            entry
+        }
+    };
+    entry.holders.fetch_add(1, Ordering::Relaxed);
+    entry
+}
+
+/// True when that was the last holder.
+fn forget(names: &mut Names, entry: &Arc<Entry>) -> bool {
+    let last = entry.holders.fetch_sub(1, Ordering::Relaxed) == 1;
+    if last {
+        assert_eq!(entry.total(), 0, "a name is forgotten after its last subscription");
+        names.remove(&entry.name);
+    }
+    last
+}
+
+// A shard that panicked while it held the lock left a map of valid entries: going on is safe.
+fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
+    lock.read().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
+    lock.write().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_one_entry_until_nobody_needs_it() {
+        let registry = Registry::new();
+        let one = registry.intern(Space::Channel, b"a");
+        let two = registry.intern(Space::Channel, b"a");
+        assert!(Arc::ptr_eq(&one, &two));
+        one.added(0, true);
+        registry.forget(Space::Channel, &two);
+        assert_eq!(registry.total(Space::Channel, b"a"), 1);
+        one.removed(0, true);
+        assert_eq!(one.mask(), 0);
+        registry.forget(Space::Channel, &one);
+        assert!(registry.find(Space::Channel, b"a").is_none());
+    }
+
+    #[test]
+    fn spaces_do_not_meet() {
+        let registry = Registry::new();
+        registry.intern(Space::Shard, b"a").added(0, true);
+        assert_eq!(registry.total(Space::Channel, b"a"), 0);
+        assert_eq!(registry.total(Space::Shard, b"a"), 1);
+    }
+
+    #[test]
+    fn patterns_are_found_by_their_literal() {
+        let registry = Registry::new();
+        for text in ["game#*", "game#1", "*", "lobby#*", "g[ab]me#*", "game#1*"] {
+            registry.intern(Space::Pattern, text.as_bytes()).added(0, true);
+        }
+        let found = registry.matching(b"game#1");
+        let names: Vec<&str> = found.iter().map(|e| std::str::from_utf8(&e.name).unwrap()).collect();
+        assert_eq!(names, ["*", "g[ab]me#*", "game#*", "game#1", "game#1*"]);
+        assert_eq!(registry.pattern_count(), 6);
+    }
+
+    #[test]
+    fn every_change_of_the_patterns_shows_in_the_version() {
+        let registry = Registry::new();
+        let before = registry.pattern_version();
+        let entry = registry.intern(Space::Pattern, b"x*");
+        let with = registry.pattern_version();
+        assert!(with > before);
+        registry.intern(Space::Pattern, b"x*");
+        assert_eq!(registry.pattern_version(), with);
+        registry.forget(Space::Pattern, &entry);
+        assert_eq!(registry.pattern_version(), with, "somebody else holds it");
+        registry.forget(Space::Pattern, &entry);
+        assert!(registry.pattern_version() > with);
+        assert!(registry.matching(b"xy").is_empty());
+    }
+}

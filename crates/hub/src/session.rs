@@ -1,0 +1,64 @@
+//! A session: who a client is, what it may do, how it comes back. It outlives its transport.
+//! Knows no sockets; the mailbox and the places it listens to are with its `Listener`.
+
+use tavern_domain::rate::{Allowance, Bucket};
+use tavern_domain::{ClientId, Identity, SessionKey, Time};
+
+#[derive(Debug)]
+pub struct Session {
+    pub key: SessionKey,
+    pub client: ClientId,
+    pub identity: Identity,
+    pub since: Time,
+    /// The last sign of life while no push transport is attached: a poll, a command, the moment of detaching.
+    pub heard_at: Time,
+    /// It was reached by polls and commands, which come and go: silence counts only after `poll_idle_ms`.
+    pub polling: bool,
+    /// A parked poll answers empty at this moment.
+    pub parked_until: Option<Time>,
+    bucket: Bucket,
+    /// Refused commands in a row.
+    strikes: u16,
+}
+
+/// Refusals in a row after which a connection is closed: a client that hears "no" this often is not listening.
+pub const STRIKES_MAX: u16 = 1000;
+
+impl Session {
+    pub fn new(key: SessionKey, client: ClientId, identity: Identity, now: Time) -> Session {
+        Session {
+            key,
+            client,
+            identity,
+            since: now,
+            heard_at: now,
+            polling: false,
+            parked_until: None,
+            bucket: Bucket::default(),
+            strikes: 0,
+        }
+    }
+
+    /// Takes one command from the allowance, or tells when to try again.
+    pub fn take_command(&mut self, now: Time, per_second: u32) -> Result<(), u64> {
+        if self.identity.unlimited || per_second == 0 {
+            return Ok(());
+        }
+        self.bucket.take(now, Allowance { per_second, burst: per_second.saturating_mul(2) })
+    }
+
+    /// Counts a refusal; true when it was one too many.
+    pub fn strike(&mut self) -> bool {
+        self.strikes = self.strikes.saturating_add(1);
+        self.strikes >= STRIKES_MAX
+    }
+
+    pub fn behave(&mut self) {
+        self.strikes = 0;
+    }
+
+    /// Since when nobody is there, for a session without a transport.
+    pub fn lost_at(&self, poll_idle_ms: u64) -> Time {
+        if self.polling { self.heard_at + poll_idle_ms } else { self.heard_at }
+    }
+}

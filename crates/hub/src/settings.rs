@@ -1,0 +1,83 @@
+//! What the hub is told once, at boot: bounds, times, rules per channel kind. Plain values, no parsing.
+
+use std::collections::BTreeMap;
+use tavern_domain::{Epoch, Verbs};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SlowReader {
+    /// Drop the oldest unread events and say so.
+    Gap,
+    /// Close the transport; the session may be resumed.
+    Close,
+}
+
+/// What holds for all channels of one kind.
+#[derive(Clone, Copy, Debug)]
+pub struct KindRules {
+    pub grace_ms: u64,
+    pub slow_reader: SlowReader,
+    /// What everybody may do there.
+    pub allow: Verbs,
+}
+
+impl Default for KindRules {
+    fn default() -> KindRules {
+        KindRules { grace_ms: 15_000, slow_reader: SlowReader::Gap, allow: Verbs::NONE }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub node: String,
+    pub epoch: Epoch,
+    pub shards: usize,
+    pub heartbeat_ms: u64,
+    pub poll_idle_ms: u64,
+    pub message_bytes: usize,
+    pub mailbox_events: usize,
+    pub mailbox_bytes: usize,
+    pub mailbox_sent_ms: u64,
+    pub mailbox_total_bytes: usize,
+    /// Unread bytes of a Redis connection before it is closed; such a client cannot be told of a gap.
+    pub redis_pending_bytes: usize,
+    pub channels_per_session: usize,
+    pub commands_per_second: u32,
+    pub kinds: BTreeMap<String, KindRules>,
+    pub other_kinds: KindRules,
+    /// Ask the app for what neither token nor configuration decides; an answer is kept this long.
+    pub authorize: Option<AuthorizeRules>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct AuthorizeRules {
+    pub cache_ms: u64,
+}
+
+impl Settings {
+    pub fn kind(&self, kind: &str) -> &KindRules {
+        self.kinds.get(kind).unwrap_or(&self.other_kinds)
+    }
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            node: "node".into(),
+            epoch: Epoch(1),
+            shards: 1,
+            heartbeat_ms: 15_000,
+            poll_idle_ms: 45_000,
+            message_bytes: 65_536,
+            mailbox_events: 1024,
+            mailbox_bytes: 1 << 20,
+            mailbox_sent_ms: 30_000,
+            mailbox_total_bytes: 1 << 30,
+            redis_pending_bytes: 32 << 20,
+            channels_per_session: 256,
+            commands_per_second: 100,
+            kinds: BTreeMap::new(),
+            other_kinds: KindRules::default(),
+            authorize: None,
+        }
+    }
+}

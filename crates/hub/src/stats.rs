@@ -1,0 +1,63 @@
+//! Counters of one shard. Written by that shard alone, read by anybody: no locked instructions on the hot path.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
+        #[derive(Debug, Default)]
+        pub struct Stats { $($(#[$doc])* pub $name: Counter,)* }
+
+        impl Stats {
+            /// All counters by name, for the metrics page.
+            pub fn all(&self) -> Vec<(&'static str, u64)> {
+                vec![$((stringify!($name), self.$name.get())),*]
+            }
+        }
+    };
+}
+
+counters! {
+    /// Messages published through this shard.
+    published,
+    /// Events put into mailboxes.
+    delivered,
+    /// Unread events dropped because a mailbox was full.
+    dropped_full,
+    /// Unread events dropped because all mailboxes together were too large.
+    dropped_budget,
+    /// Transports closed because their reader was too slow.
+    closed_slow,
+    sessions_opened,
+    sessions_resumed,
+    sessions_superseded,
+    sessions_ended,
+    sessions_expired,
+    commands,
+    refused,
+    /// Gauges, set at each sweep.
+    sessions,
+    sessions_detached,
+    redis_listeners,
+    mailbox_events,
+    mailbox_bytes,
+    event_bytes,
+    polls_parked,
+}
+
+/// A number with one writer.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    pub fn add(&self, n: u64) {
+        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
+    }
+
+    pub fn set(&self, n: u64) {
+        self.0.store(n, Ordering::Relaxed);
+    }
+
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}

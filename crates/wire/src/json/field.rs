@@ -1,0 +1,75 @@
+//! One member of a JSON object as a typed value, with a message that names it when it is wrong.
+//! Must hold: a member that is `null` counts as absent, except where any JSON is meant.
+
+use super::scan::{depth_ok, skip_space};
+use crate::error::{Code, Refusal};
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+use std::borrow::Cow;
+use tavern_domain::limits::JSON_DEPTH;
+
+pub(super) type Raw<'a> = Option<&'a RawValue>;
+
+/// Keeps `null` as a value: serde would read it as absent, and `"data":null` is a message.
+pub(super) fn present<'de, D: Deserializer<'de>>(from: D) -> Result<Raw<'de>, D::Error> {
+    <&RawValue>::deserialize(from).map(Some)
+}
+
+pub(super) fn refuse(message: impl Into<Cow<'static, str>>) -> Refusal {
+    Refusal::new(Code::BadRequest, message)
+}
+
+/// Reads the known members of one object. The shape is checked first: serde would also take an array, and the
+/// depth has to be known before anything is parsed.
+pub(super) fn object<'a, T: Deserialize<'a>>(json: &'a [u8]) -> Result<T, Refusal> {
+    if json.get(skip_space(json, 0)) != Some(&b'{') {
+        return Err(refuse("a JSON object is expected"));
+    }
+    if !depth_ok(json) {
+        return Err(refuse(format!("JSON may nest at most {JSON_DEPTH} levels")));
+    }
+    let text = std::str::from_utf8(json).map_err(|_| refuse("the JSON is not UTF-8"))?;
+    serde_json::from_str(text).map_err(|error| match error.classify() {
+        // The only complaint about content left to serde is a member given twice.
+        serde_json::error::Category::Data => refuse(error.to_string()),
+        _ => refuse(format!("not valid JSON: {error}")),
+    })
+}
+
+pub(super) fn need<T>(name: &'static str, value: Option<T>) -> Result<T, Refusal> {
+    value.ok_or_else(|| refuse(format!("the field `{name}` is missing")))
+}
+
+pub(super) fn text<'a>(name: &'static str, raw: Raw<'a>) -> Result<Option<Cow<'a, str>>, Refusal> {
+    let Some(token) = token(raw) else { return Ok(None) };
+    let inner = token.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
+    match inner {
+        Some(inner) if memchr::memchr(b'\\', inner.as_bytes()).is_none() => Ok(Some(Cow::Borrowed(inner))),
+        Some(_) => match serde_json::from_str(token) {
+            Ok(text) => Ok(Some(Cow::Owned(text))),
+            Err(_) => Err(refuse(format!("the field `{name}` holds half a surrogate pair"))),
+        },
+        None => Err(refuse(format!("the field `{name}` must be a string"))),
+    }
+}
+
+pub(super) fn number(name: &'static str, raw: Raw<'_>) -> Result<Option<u64>, Refusal> {
+    let Some(token) = token(raw) else { return Ok(None) };
+    match token.parse() {
+        Ok(number) => Ok(Some(number)),
+        Err(_) => Err(refuse(format!("the field `{name}` must be an integer from 0"))),
+    }
+}
+
+pub(super) fn boolean(name: &'static str, raw: Raw<'_>) -> Result<Option<bool>, Refusal> {
+    match token(raw) {
+        None => Ok(None),
+        Some("true") => Ok(Some(true)),
+        Some("false") => Ok(Some(false)),
+        Some(_) => Err(refuse(format!("the field `{name}` must be true or false"))),
+    }
+}
+
+fn token(raw: Raw<'_>) -> Option<&str> {
+    raw.map(RawValue::get).filter(|token| *token != "null")
+}

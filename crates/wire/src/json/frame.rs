@@ -1,0 +1,88 @@
+//! A WebSocket frame as one or several commands. Does not read the commands.
+//! Must hold: one JSON object is one command however it is printed; no frame is passed over in silence.
+
+use super::scan::skip_space;
+use memchr::memchr;
+use serde::de::IgnoredAny;
+
+/// The commands of a frame: itself when it is one JSON object, otherwise each of its lines that is not blank.
+/// A frame of nothing but space yields itself, so that its sender hears about it.
+pub fn commands(frame: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let several = memchr(b'\n', frame).is_some() && !is_one_object(frame) && !frame.trim_ascii().is_empty();
+    Commands { rest: Some(frame), several }
+}
+
+struct Commands<'a> {
+    rest: Option<&'a [u8]>,
+    several: bool,
+}
+
+impl<'a> Iterator for Commands<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        if !self.several {
+            return self.rest.take();
+        }
+        loop {
+            let rest = self.rest?;
+            let line = match memchr(b'\n', rest) {
+                Some(end) => {
+                    self.rest = Some(&rest[end + 1..]);
+                    &rest[..end]
+                }
+                None => {
+                    self.rest = None;
+                    rest
+                }
+            };
+            let line = line.trim_ascii();
+            if !line.is_empty() {
+                return Some(line);
+            }
+        }
+    }
+}
+
+/// Only asked when there is a line break. Of several commands the first alone is looked at: the parser stops there.
+fn is_one_object(frame: &[u8]) -> bool {
+    frame.get(skip_space(frame, 0)) == Some(&b'{') && serde_json::from_slice::<IgnoredAny>(frame).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(frame: &str, expected: &[&str]) {
+        let found: Vec<_> = commands(frame.as_bytes()).map(|c| std::str::from_utf8(c).unwrap()).collect();
+        assert_eq!(found, expected, "{frame:?}");
+    }
+
+    #[test]
+    fn a_frame_without_line_breaks_is_itself() {
+        check(r#"{"op":"ping"}"#, &[r#"{"op":"ping"}"#]);
+        check("", &[""]);
+        check("  ", &["  "]);
+        check("{}{}", &["{}{}"]);
+    }
+
+    #[test]
+    fn a_printed_object_is_one_command() {
+        check("{\n \"a\": [\n1\n]\n}\n", &["{\n \"a\": [\n1\n]\n}\n"]);
+        check("\n{}", &["\n{}"]);
+    }
+
+    #[test]
+    fn other_frames_are_read_line_by_line() {
+        check("{\"a\":1}\n{\"b\":2}", &["{\"a\":1}", "{\"b\":2}"]);
+        check("\r\n{}\r\n\r\n {} \n", &["{}", "{}"]);
+        check("{\n{}\n}", &["{", "{}", "}"]);
+        check("[\n]", &["[", "]"]);
+        check("{\"a\":[}\n{\"op\":\"ping\"}\n]}", &["{\"a\":[}", "{\"op\":\"ping\"}", "]}"]);
+    }
+
+    #[test]
+    fn a_frame_of_blank_lines_is_not_passed_over() {
+        check("\n\r\n", &["\n\r\n"]);
+    }
+}

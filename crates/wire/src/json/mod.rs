@@ -1,0 +1,19 @@
+//! JSON frames: commands in, replies and events out. Knows their shape; not what they do.
+//! Must hold: what a client sent as `data` leaves as the same bytes; a frame that is refused still yields its id
+//! when that can be read.
+
+mod body;
+mod encode;
+mod field;
+mod frame;
+mod request;
+mod scan;
+
+pub use body::{PollRequest, parse_message_body, parse_poll, session_of};
+pub use encode::{
+    Payload, Sender, channel_gap_tail, closing, gap_tail, message_tail, reply_error, reply_ok, seq_head,
+    string, superseded,
+};
+pub use frame::commands;
+pub use request::{BadRequest, Hello, ID_BYTES, OPS, Op, Publish, Request, Subscribe, Target, parse_request};
+pub use scan::{depth_ok, is_json};

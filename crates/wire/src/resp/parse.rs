@@ -1,0 +1,242 @@
+//! Reads commands from a byte stream: multibulk and inline. Bounded, zero-copy, resumable.
+//! Must hold: a byte is looked at once, however small the pieces it arrives in; the result does not depend on the
+//! pieces; nothing is allocated from an announced length.
+
+use super::RespError;
+use super::inline::{self, Line};
+use memchr::memchr;
+use std::ops::Range;
+
+/// What a client without a login may send, as in Redis.
+pub const UNAUTHENTICATED_ARGS: usize = 10;
+pub const UNAUTHENTICATED_ARG_BYTES: usize = 16384;
+
+/// The bounds of one command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    pub arg_bytes: usize,
+    pub args: usize,
+    /// The whole command with its framing: what a connection may have pending.
+    pub total_bytes: usize,
+    /// An inline command, and the line that holds a length.
+    pub inline_bytes: usize,
+    /// The client has yet to log in: the smaller bounds above hold as well.
+    pub unauthenticated: bool,
+}
+
+impl Limits {
+    pub const fn new(arg_bytes: usize, args: usize, total_bytes: usize, inline_bytes: usize) -> Limits {
+        Limits { arg_bytes, args, total_bytes, inline_bytes, unauthenticated: false }
+    }
+}
+
+/// What a look at the input gave.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Parsed {
+    /// The command goes on in bytes that have not come yet.
+    Need,
+    /// A command whose arguments are ranges of the input. None at all means an empty line or array: skip it.
+    Command { consumed: usize },
+    /// An inline command whose quotes made the arguments differ from the input.
+    Inline { consumed: usize, args: Vec<Vec<u8>> },
+}
+
+/// Where the reading of one command stands. Empty, and without memory of its own, between commands.
+#[derive(Debug, Default)]
+pub struct Parser {
+    /// The start of the line or argument that is being read.
+    at: usize,
+    /// No line end lies before this.
+    scanned: usize,
+    /// Arguments to come; 0 until the head of a multibulk is read.
+    left: usize,
+    /// The length of the argument at `at`; `None` while its head is not read.
+    bulk: Option<usize>,
+    found: Vec<Range<usize>>,
+}
+
+impl Parser {
+    /// Nothing of a command has been seen.
+    pub fn is_idle(&self) -> bool {
+        self.scanned == 0
+    }
+
+    /// Reads the command that `buf` begins with. After `Need`, call again with the same bytes and more behind them.
+    /// After an error the stream has no known place to go on from: the connection has to end.
+    pub fn parse(
+        &mut self,
+        buf: &[u8],
+        limits: &Limits,
+        args: &mut Vec<Range<usize>>,
+    ) -> Result<Parsed, RespError> {
+        args.clear();
+        let Some(first) = buf.first() else { return Ok(Parsed::Need) };
+        let resumed = !self.found.is_empty();
+        // Swapping, not copying: a command that comes in many pieces must not pay for its arguments at each.
+        if resumed {
+            std::mem::swap(args, &mut self.found);
+        }
+        let result = match first {
+            b'*' => self.multibulk(buf, limits, args),
+            _ => self.inline(buf, limits, args),
+        };
+        match result {
+            Ok(Parsed::Need) if resumed => std::mem::swap(args, &mut self.found),
+            // The caller's buffer serves all connections and may be large: copy what there is, to size.
+            Ok(Parsed::Need) => {
+                self.found.extend_from_slice(args);
+                args.clear();
+            }
+            _ => *self = Parser::default(),
+        }
+        result
+    }
+
+    fn multibulk(
+        &mut self,
+        buf: &[u8],
+        limits: &Limits,
+        args: &mut Vec<Range<usize>>,
+    ) -> Result<Parsed, RespError> {
+        if self.left == 0 {
+            let Some(line) = self.line(buf, limits, RespError::MultibulkCount)? else {
+                return Ok(Parsed::Need);
+            };
+            let consumed = line.end + 2;
+            let count = integer(&buf[line.start + 1..line.end]).ok_or(RespError::MultibulkLength)?;
+            if count <= 0 {
+                return Ok(Parsed::Command { consumed });
+            }
+            self.left = usize::try_from(count).map_err(|_| RespError::MultibulkLength)?;
+            if self.left > limits.args {
+                return Err(RespError::MultibulkLength);
+            }
+            if limits.unauthenticated && self.left > UNAUTHENTICATED_ARGS {
+                return Err(RespError::UnauthenticatedMultibulkLength);
+            }
+            self.advance(consumed);
+        }
+        while self.left > 0 {
+            let len = match self.bulk {
+                Some(len) => len,
+                None => {
+                    let Some(len) = self.bulk_len(buf, limits)? else { return Ok(Parsed::Need) };
+                    self.bulk = Some(len);
+                    len
+                }
+            };
+            // As in Redis the two bytes after the argument are stepped over, not looked at.
+            if buf.len() - self.at < len.saturating_add(2) {
+                return Ok(Parsed::Need);
+            }
+            let end = self.at + len;
+            args.push(self.at..end);
+            self.advance(end + 2);
+            self.bulk = None;
+            self.left -= 1;
+        }
+        Ok(Parsed::Command { consumed: self.at })
+    }
+
+    /// Reads `$len` and stands at the argument.
+    fn bulk_len(&mut self, buf: &[u8], limits: &Limits) -> Result<Option<usize>, RespError> {
+        match buf.get(self.at) {
+            None => return Ok(None),
+            Some(b'$') => {}
+            Some(other) => return Err(RespError::ExpectedBulk(*other)),
+        }
+        let Some(line) = self.line(buf, limits, RespError::BulkCount)? else { return Ok(None) };
+        let len = integer(&buf[line.start + 1..line.end])
+            .and_then(|len| usize::try_from(len).ok())
+            .filter(|len| *len <= limits.arg_bytes)
+            .ok_or(RespError::BulkLength)?;
+        if limits.unauthenticated && len > UNAUTHENTICATED_ARG_BYTES {
+            return Err(RespError::UnauthenticatedBulkLength);
+        }
+        self.advance(line.end + 2);
+        // Known from the head alone, so that nobody collects what will be refused.
+        if self.at.saturating_add(len).saturating_add(2) > limits.total_bytes {
+            return Err(RespError::TooBig);
+        }
+        Ok(Some(len))
+    }
+
+    /// The line at `at` up to its CR; the byte behind that is there too, and taken for the LF, as in Redis.
+    fn line(
+        &mut self,
+        buf: &[u8],
+        limits: &Limits,
+        too_long: RespError,
+    ) -> Result<Option<Range<usize>>, RespError> {
+        let stop = self.stop(buf, limits.inline_bytes);
+        match memchr(b'\r', &buf[self.scanned..stop]) {
+            Some(found) => {
+                let end = self.scanned + found;
+                // When the LF is missing the CR is looked for again: from here, so at no cost.
+                self.scanned = end;
+                Ok((end + 1 < buf.len()).then_some(self.at..end))
+            }
+            None if stop - self.at > limits.inline_bytes => Err(too_long),
+            None => {
+                self.scanned = stop;
+                Ok(None)
+            }
+        }
+    }
+
+    fn inline(
+        &mut self,
+        buf: &[u8],
+        limits: &Limits,
+        args: &mut Vec<Range<usize>>,
+    ) -> Result<Parsed, RespError> {
+        let most = limits.inline_bytes.min(limits.total_bytes);
+        let stop = self.stop(buf, most);
+        let Some(found) = memchr(b'\n', &buf[self.scanned..stop]) else {
+            self.scanned = stop;
+            return if stop > most { Err(RespError::Inline) } else { Ok(Parsed::Need) };
+        };
+        let end = self.scanned + found;
+        let line = buf[..end].strip_suffix(b"\r").unwrap_or(&buf[..end]);
+        Ok(match inline::split(line, limits, args)? {
+            Line::Plain => Parsed::Command { consumed: end + 1 },
+            Line::Quoted(args) => Parsed::Inline { consumed: end + 1, args },
+        })
+    }
+
+    /// Where the search for a line end stops. Never before what is scanned: limits may shrink between two calls.
+    fn stop(&self, buf: &[u8], most: usize) -> usize {
+        buf.len().min(self.at.saturating_add(most).saturating_add(1)).max(self.scanned)
+    }
+
+    fn advance(&mut self, at: usize) {
+        self.at = at;
+        self.scanned = at;
+    }
+}
+
+/// A number as Redis takes it: no sign but a minus, no leading zeros, no spaces, at most 64 bits.
+pub(super) fn integer(digits: &[u8]) -> Option<i64> {
+    let (negative, digits) = match digits {
+        [b'-', rest @ ..] => (true, rest),
+        rest => (false, rest),
+    };
+    match digits {
+        b"0" if !negative => return Some(0),
+        [b'1'..=b'9', ..] => {}
+        _ => return None,
+    }
+    let mut value = 0i64;
+    for digit in digits {
+        if !digit.is_ascii_digit() {
+            return None;
+        }
+        // Downwards, because the smallest number has no positive counterpart.
+        value = value.checked_mul(10)?.checked_sub(i64::from(digit - b'0'))?;
+    }
+    if negative { Some(value) } else { value.checked_neg() }
+}
+
+#[cfg(test)]
+#[path = "parse_tests.rs"]
+mod tests;

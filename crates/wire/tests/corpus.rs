@@ -1,0 +1,36 @@
+//! Every file of the fuzzing corpus, run as a plain test: what the fuzzer once found stays found.
+
+use std::path::Path;
+
+/// Runs a target over its files. A corpus that has gone missing is a fault, not a pass.
+fn run(target: &str, check: fn(&[u8])) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
+    let mut files: Vec<_> = std::fs::read_dir(&folder)
+        .unwrap_or_else(|error| panic!("{}: {error}", folder.display()))
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    files.sort();
+    assert!(files.len() >= 30, "{target} has only {} files", files.len());
+    for file in files {
+        let data = std::fs::read(&file).unwrap();
+        if let Err(panic) = std::panic::catch_unwind(|| check(&data)) {
+            eprintln!("the file is {}", file.display());
+            std::panic::resume_unwind(panic);
+        }
+    }
+}
+
+#[test]
+fn resp_holds_for_its_corpus() {
+    run("resp", tavern_wire::fuzz::resp);
+}
+
+#[test]
+fn json_holds_for_its_corpus() {
+    run("json", tavern_wire::fuzz::json);
+}
+
+#[test]
+fn ws_holds_for_its_corpus() {
+    run("ws", tavern_wire::fuzz::ws);
+}
