@@ -1,1 +1,56 @@
-//! Being built.
+//! Store and Bus: where facts are kept and how words travel between nodes. Engines decide nothing:
+//! they order (versions) and arbitrate (conflicts).
+//!
+//! # The map
+//!
+//! | file | holds |
+//! |---|---|
+//! | `store` | the contract: `submit` work, answers arrive in the `Inbox`; `Commit`, `Read`, `StoreError` |
+//! | `row` | the kinds of rows, their keys and versions |
+//! | `body` | how a stored session carries its subscriptions, rights and mailbox |
+//! | `commit` | the one algorithm of a commit, over the tables of an engine |
+//! | `bus`, `subject` | the contract of the bus and the names it routes by |
+//! | `memory/`, `sqlite/` | the engines, with the same file names |
+//! | `conformance/` | what every engine must do, as cases that run against each of them |
+//! | `open`, `blocking` | choosing an engine by address; waiting for one answer, for tools |
+//!
+//! # A new kind of row
+//!
+//! Add a variant to `Row` and `RowKey`, a read to `Read` and `Found`, one file to each engine with its arm
+//! in that engine's `store`, a migration for SQLite, and its cases. Nothing else changes: versions,
+//! expectations, fencing, deadlines and errands work for every row.
+//!
+//! # What must hold
+//!
+//! A commit is all or nothing. A closed epoch never writes again. A version is never given twice to one key,
+//! through deletion too. Time is the store's and never goes back. What was acknowledged is as durable as the
+//! engine says. A difference between engines that a caller can see is a bug, or a named exclusion in the
+//! conformance suite with its reason.
+#![forbid(unsafe_code)]
+
+pub mod blocking;
+pub mod body;
+pub mod bus;
+pub mod clock;
+mod commit;
+pub mod conformance;
+pub mod limits;
+pub mod memory;
+mod open;
+pub mod row;
+pub mod sqlite;
+pub mod store;
+pub mod subject;
+
+pub use body::SessionBody;
+pub use bus::{Bus, BusError, BusInbox, Lost, Parcel};
+pub use clock::{Clock, ManualClock, SystemClock};
+pub use open::{open, open_bus};
+pub use row::{
+    ApiKey, Deadline, Document, DocumentKey, Errand, ErrandId, NewErrand, Node, Page, Row, RowKey,
+    StoredSession, Versioned, Writer,
+};
+pub use store::{
+    Answer, Commit, Expect, Found, Inbox, NodeChange, Proof, Read, Receipt, Store, StoreError, Ticket, Work,
+};
+pub use subject::{Subject, SubjectError};

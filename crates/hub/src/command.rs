@@ -27,6 +27,8 @@ pub struct Caller {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Flow {
     Done,
+    /// Hello: the reply stands before all events of the session.
+    Greeted,
     /// The app was asked; the same frame must be given again when the link is named in `Effects::ready`.
     Wait,
     /// Write the reply, then close.
@@ -57,20 +59,25 @@ impl Shard {
     /// Runs one command. The reply is appended to `out`.
     pub fn command(&mut self, now: Time, caller: &mut Caller, frame: &[u8], out: &mut Vec<u8>) -> Flow {
         self.stats.commands.add(1);
+        self.refused_with = None;
         let request = match json::parse_request(frame) {
             Ok(request) => request,
             Err(bad) => {
                 json::reply_error(out, bad.id, &bad.refusal);
-                return self.refused(caller);
+                return self.refused(caller, bad.refusal.code);
             }
         };
         let id = request.id;
         if let Err(retry_after_ms) = self.take_command(now, caller) {
             let refusal = Refusal::new(Code::RateLimited, "too many commands").retry_after(retry_after_ms);
             json::reply_error(out, id, &refusal);
-            return self.refused(caller);
+            return self.refused(caller, refusal.code);
         }
-        let bye = matches!(request.op, Op::Bye);
+        let after = match request.op {
+            Op::Bye => Flow::Close(Goodbye::Bye),
+            Op::Hello(_) => Flow::Greeted,
+            _ => Flow::Done,
+        };
         let mut body = Vec::new();
         match self.perform(now, caller, request.op, &mut body) {
             Ok(()) => {
@@ -78,11 +85,11 @@ impl Shard {
                     session.behave();
                 }
                 json::reply_ok(out, id, if body.is_empty() { b"{}" } else { &body });
-                if bye { Flow::Close(Goodbye::Bye) } else { Flow::Done }
+                after
             }
             Err(Stop::Refused(refusal)) => {
                 json::reply_error(out, id, &refusal);
-                self.refused(caller)
+                self.refused(caller, refusal.code)
             }
             Err(Stop::Wait) => Flow::Wait,
             Err(Stop::Move(shard)) => Flow::Move(shard),
@@ -95,8 +102,9 @@ impl Shard {
         session.map_or(Ok(()), |session| session.take_command(now, per_second))
     }
 
-    fn refused(&mut self, caller: &Caller) -> Flow {
+    fn refused(&mut self, caller: &Caller, code: Code) -> Flow {
         self.stats.refused.add(1);
+        self.refused_with = Some(code);
         let session = caller.listener.and_then(|id| self.listeners.get_mut(id)?.session_mut());
         if session.is_some_and(|session| session.strike()) { Flow::Close(Goodbye::Abuse) } else { Flow::Done }
     }

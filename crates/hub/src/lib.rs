@@ -8,6 +8,7 @@ pub mod authorize;
 pub mod command;
 pub mod event;
 pub mod goodbye;
+pub mod handover;
 pub mod listener;
 pub mod mailbox;
 pub mod node;

@@ -38,6 +38,8 @@ pub enum Who {
     Redis {
         /// False after `TAVERN.MODE poll`: the client asks, nothing is pushed.
         pushing: bool,
+        /// It asked and waits (`TAVERN.WAIT`): the server must hear of the next event.
+        waiting: bool,
     },
 }
 
@@ -77,7 +79,7 @@ impl Listener {
 
     /// Whether a new event should be written at the end of the turn.
     pub fn wants_writing(&self) -> bool {
-        self.link.is_some() && !matches!(self.who, Who::Redis { pushing: false })
+        self.link.is_some() && !matches!(self.who, Who::Redis { pushing: false, waiting: false })
     }
 }
 
@@ -185,9 +187,9 @@ mod tests {
     #[test]
     fn a_reused_number_is_another_listener() {
         let mut listeners = Listeners::default();
-        let first = listeners.insert(Who::Redis { pushing: true }, None);
+        let first = listeners.insert(Who::Redis { pushing: true, waiting: false }, None);
         assert!(listeners.remove(first).is_some());
-        let second = listeners.insert(Who::Redis { pushing: true }, None);
+        let second = listeners.insert(Who::Redis { pushing: true, waiting: false }, None);
         assert_eq!(first.index, second.index);
         assert!(listeners.get(first).is_none());
         assert!(listeners.remove(first).is_none());

@@ -10,6 +10,8 @@ use tavern_wire::{json, sse, ws};
 #[derive(Debug, Default)]
 pub struct Scratch {
     pub bytes: Vec<u8>,
+    /// Bytes of the transport's own that stand before the first event.
+    own: usize,
     /// (end in `bytes`, number of the event).
     ends: Vec<(usize, u64)>,
     body: Vec<u8>,
@@ -19,6 +21,19 @@ impl Scratch {
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.ends.clear();
+        self.own = 0;
+    }
+
+    /// Begins with what the transport itself has to say.
+    pub fn begin(&mut self, own: &[u8]) {
+        self.clear();
+        self.bytes.extend_from_slice(own);
+        self.own = own.len();
+    }
+
+    /// How much of the transport's own bytes stands at the front.
+    pub fn own(&self) -> usize {
+        self.own
     }
 }
 
@@ -71,7 +86,7 @@ impl Shard {
     pub fn settle(&mut self, id: ListenerId, scratch: &Scratch, written: usize) -> usize {
         // An event whose first byte was taken has begun: count those that start before `written`.
         let begun = match scratch.ends.iter().position(|(end, _)| *end >= written) {
-            _ if written == 0 => 0,
+            _ if written <= scratch.own => 0,
             Some(index) => index + 1,
             None => scratch.ends.len(),
         };

@@ -2,7 +2,7 @@
 //! Ordinary synchronous code: time, randomness and bytes come in; effects go out. Sockets live with the server.
 //! Must hold: a publish reaches every subscription that was confirmed before it; each listener hears in publish order.
 
-use crate::authorize::{Answers, Question, Verdict};
+use crate::authorize::{self, Answers, Permit, Question, Verdict};
 use crate::event::{Author, Event, Pool, Space, Words};
 use crate::goodbye::Goodbye;
 use crate::listener::{Link, LinkId, Listener, ListenerId, Listeners, Who};
@@ -16,7 +16,8 @@ use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
-use tavern_domain::{Channel, Reach, Time};
+use tavern_wire::error::Code;
+use tavern_domain::{Channel, Identity, Reach, Time, Verb};
 
 /// What the server must carry out after calling a shard. Buffers are reused: drain them, keep them.
 #[derive(Debug, Default)]
@@ -54,6 +55,8 @@ pub struct Shard {
     pub(crate) sweeper: crate::sweep::Sweeper,
     pub(crate) stats: Arc<Stats>,
     pub effects: Effects,
+    /// The code of the last command's refusal; over HTTP it fixes the status.
+    pub refused_with: Option<Code>,
     stamp: u64,
 }
 
@@ -76,6 +79,7 @@ impl Shard {
             asked: HashMap::default(),
             dice,
             effects,
+            refused_with: None,
             stamp: 0,
         }
     }
@@ -94,16 +98,26 @@ impl Shard {
 
     /// A Redis connection that begins to listen.
     pub fn open_redis(&mut self, link: Link) -> ListenerId {
-        self.listeners.insert(Who::Redis { pushing: true }, Some(link))
+        self.listeners.insert(Who::Redis { pushing: true, waiting: false }, Some(link))
     }
 
     /// `TAVERN.MODE`: whether a Redis listener is pushed to, or asks.
     pub fn set_pushing(&mut self, id: ListenerId, on: bool) {
         let Some(listener) = self.listeners.get_mut(id) else { return };
-        if let Who::Redis { pushing } = &mut listener.who {
+        if let Who::Redis { pushing, .. } = &mut listener.who {
             *pushing = on;
         }
         self.mark_dirty(id);
+    }
+
+    /// `TAVERN.WAIT`: whether a Redis listener that asks wants to be told of the next event.
+    pub fn set_waiting(&mut self, id: ListenerId, on: bool) {
+        if let Some(listener) = self.listeners.get_mut(id)
+            && let Who::Redis { waiting, .. } = &mut listener.who
+        {
+            *waiting = on;
+            listener.dirty = false;
+        }
     }
 
     pub fn set_format(&mut self, id: ListenerId, format: crate::listener::Format) {
@@ -313,6 +327,11 @@ impl Shard {
                 self.stats.closed_slow.add(1);
             }
         }
+    }
+
+    /// Whether somebody may do this here.
+    pub fn permit(&self, now: Time, identity: &Identity, verb: Verb, channel: &Channel<'_>) -> Permit {
+        authorize::permit(now, &self.node.settings, &self.answers, identity, verb, channel)
     }
 
     /// Notes that a transport's command waits for the app's answer.

@@ -110,14 +110,14 @@ impl Shard {
             }
             self.stats.sessions_expired.add(1);
             self.end(id);
-        } else if link.is_none() && now >= self.expires_at(id) {
+        } else if link.is_none() && now >= self.session_expires_at(id) {
             self.stats.sessions_expired.add(1);
             self.end(id);
         }
     }
 
     /// When a session without a transport is forgotten: the longest grace of its channels and a margin.
-    pub(crate) fn expires_at(&self, id: ListenerId) -> Time {
+    pub fn session_expires_at(&self, id: ListenerId) -> Time {
         let Some(listener) = self.listeners.get(id) else { return Time::NEVER };
         let Some(session) = listener.session() else { return Time::NEVER };
         let graces = listener.places.keys().map(|&place| self.roster.place(place).rules.grace_ms);

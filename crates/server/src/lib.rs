@@ -1,1 +1,15 @@
-//! Being built.
+//! The server program `tavern` as a library, so that tests can run it.
+#![forbid(unsafe_code)]
+
+pub mod auth;
+pub mod boot;
+pub mod cli;
+pub mod config;
+mod desk;
+mod door;
+mod hook;
+mod http;
+mod resp;
+mod services;
+mod shard;
+mod tls;

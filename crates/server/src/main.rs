@@ -1,1 +1,8 @@
-fn main() {}
+//! The program `tavern`: the command line and nothing else.
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> std::process::ExitCode {
+    tavern::cli::main()
+}

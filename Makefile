@@ -1,0 +1,39 @@
+# The front door: every routine of this repository by name. `make` alone lists them.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.PHONY: help setup run test test-clients bench bench-quick fmt fuzz sim clean
+
+help: ## list the routines
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: ## install what the tests and benchmarks need and is missing
+	@scripts/setup
+
+run: ## start the server in dev mode: http://127.0.0.1:7400, Redis protocol on 7401
+	cargo run --release -p tavern -- dev $(ARGS)
+
+test: ## everything that must hold: format, lints, Rust tests, real clients against a real server
+	@scripts/test
+
+test-clients: ## only the real-client suites; ARGS go to pytest, e.g. make test-clients ARGS='-k resume'
+	@scripts/test clients -- $(ARGS)
+
+bench: ## side by side with redis-server and nats-server; writes bench/out
+	@scripts/bench full $(ARGS)
+
+bench-quick: ## the same workloads, shorter: for a look, not for quoting
+	@scripts/bench quick $(ARGS)
+
+fmt: ## format the Rust code
+	cargo fmt --all
+
+fuzz: ## fuzz each target for FUZZ_SECONDS (60)
+	@scripts/fuzz
+
+sim: ## the deterministic simulator, a long run; ARGS go to it
+	cargo run --release -p tavern-sim -- $(ARGS)
+
+clean: ## remove what was built, installed and measured here
+	cargo clean
+	rm -rf bench/out

@@ -1,0 +1,173 @@
+//! Starting a server for one measurement, on free loopback ports and in a folder of its own, and ending it.
+//! Must hold: every process started here is ended here, by its own id.
+
+use std::fs::{self, File};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use tempfile::TempDir;
+
+use super::plan::Peer;
+use crate::target::{Protocol, Target};
+
+/// Where the programs are.
+#[derive(Clone, Debug)]
+pub struct Programs {
+    pub tavern: PathBuf,
+    pub redis: PathBuf,
+    pub nats: PathBuf,
+}
+
+impl Programs {
+    fn of(&self, peer: Peer) -> &Path {
+        match peer {
+            Peer::Tavern | Peer::OneShard | Peer::TwoShards => &self.tavern,
+            Peer::Redis => &self.redis,
+            Peer::Nats => &self.nats,
+        }
+    }
+
+    /// The first line a program says about its version. None: it is not installed.
+    pub fn version(&self, peer: Peer) -> Option<String> {
+        let output = Command::new(self.of(peer)).arg("--version").output().ok()?;
+        let text = [output.stdout, output.stderr].concat();
+        String::from_utf8_lossy(&text).lines().next().map(|line| line.trim().to_owned())
+    }
+}
+
+/// A running server.
+pub struct Running {
+    child: Child,
+    http: SocketAddr,
+    resp: SocketAddr,
+    folder: TempDir,
+}
+
+const STARTING: Duration = Duration::from_secs(15);
+/// More connections from one address than any workload opens.
+const CONNECTIONS: usize = 100_000;
+/// Redis refuses more than 10,000 clients unless told otherwise.
+const REDIS_CLIENTS: usize = 12_000;
+
+impl Running {
+    pub fn start(peer: Peer, programs: &Programs) -> anyhow::Result<Self> {
+        let folder = tempfile::tempdir().context("no temporary folder")?;
+        let (http, resp) = (free_port()?, free_port()?);
+        let mut command = Command::new(programs.of(peer));
+        match peer {
+            Peer::Tavern => tavern(&mut command, folder.path(), http, resp, 0)?,
+            Peer::OneShard => tavern(&mut command, folder.path(), http, resp, 1)?,
+            Peer::TwoShards => tavern(&mut command, folder.path(), http, resp, 2)?,
+            Peer::Redis => redis(&mut command, folder.path(), resp),
+            Peer::Nats => {
+                command.args(["--addr", "127.0.0.1", "--port", &resp.port().to_string()]);
+            }
+        }
+        let log = File::create(folder.path().join("log"))?;
+        let child = command
+            .current_dir(folder.path())
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()
+            .with_context(|| format!("cannot start {}", programs.of(peer).display()))?;
+        let mut running = Self { child, http, resp, folder };
+        running.wait_for(resp)?;
+        if !matches!(peer, Peer::Redis | Peer::Nats) {
+            running.wait_for(http)?;
+        }
+        Ok(running)
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Where this server speaks the protocol.
+    pub fn target(&self, protocol: Protocol) -> Target {
+        match protocol {
+            Protocol::Redis | Protocol::Nats => Target::new(protocol, self.resp),
+            Protocol::WebSocket | Protocol::Poll => Target::new(protocol, self.http),
+        }
+    }
+
+    /// The last words of the server.
+    pub fn log(&self) -> String {
+        let text = fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
+        lines[lines.len().saturating_sub(8)..].join("\n")
+    }
+
+    /// Tries to connect until the server accepts: it has no other way to say that it is ready that all share.
+    fn wait_for(&mut self, address: SocketAddr) -> anyhow::Result<()> {
+        let end = Instant::now() + STARTING;
+        while TcpStream::connect_timeout(&address, Duration::from_secs(1)).is_err() {
+            if let Some(status) = self.child.try_wait()? {
+                bail!("the server ended with {status}:\n{}", self.log());
+            }
+            if Instant::now() > end {
+                bail!("the server does not listen on {address}:\n{}", self.log());
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It keeps nothing worth a graceful stop. An error means that it has already ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn tavern(
+    command: &mut Command,
+    folder: &Path,
+    http: SocketAddr,
+    resp: SocketAddr,
+    threads: u32,
+) -> anyhow::Result<()> {
+    let config = folder.join("tavern.toml");
+    fs::write(&config, format!("threads = {threads}\n[limits]\nconnections_per_address = {CONNECTIONS}\n"))?;
+    command.arg("dev");
+    command.args(["--listen", &http.to_string(), "--resp", &resp.to_string()]);
+    command.arg("--data").arg(folder.join("facts")).arg("--config").arg(config);
+    Ok(())
+}
+
+fn redis(command: &mut Command, folder: &Path, address: SocketAddr) {
+    command.args(["--port", &address.port().to_string(), "--bind", "127.0.0.1"]);
+    command.args(["--save", "", "--appendonly", "no", "--protected-mode", "no"]);
+    command.args(["--maxclients", &REDIS_CLIENTS.to_string()]);
+    command.arg("--dir").arg(folder);
+}
+
+fn free_port() -> anyhow::Result<SocketAddr> {
+    Ok(TcpListener::bind("127.0.0.1:0").context("no free port")?.local_addr()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_ends_at_once_is_reported_with_its_words() {
+        let program = PathBuf::from("/bin/false");
+        let programs = Programs { tavern: program.clone(), redis: program.clone(), nats: program };
+        let error = Running::start(Peer::Redis, &programs).err().unwrap().to_string();
+        assert!(error.contains("ended"), "{error}");
+    }
+
+    #[test]
+    fn a_program_that_is_missing_has_no_version() {
+        let program = PathBuf::from("/nowhere/at-all");
+        let programs = Programs { tavern: program.clone(), redis: program.clone(), nats: program };
+        assert_eq!(programs.version(Peer::Nats), None);
+        assert!(Running::start(Peer::Nats, &programs).is_err());
+    }
+}

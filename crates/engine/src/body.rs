@@ -1,0 +1,210 @@
+//! What a stored session carries: subscriptions, rights, mailbox. Knows the bytes, not what they mean.
+//! Must hold: what was written is read back the same; foreign bytes are an error and never a large allocation.
+//!
+//! The encoding, integers in little endian, `text` = `u32` length and that many bytes, `list` = `u32` count and
+//! that many entries:
+//!
+//! | field | form |
+//! |---|---|
+//! | format | `u8` = 1 |
+//! | token_expires | `u64` milliseconds |
+//! | flags | `u8`: 1 unlimited |
+//! | scopes | `text`, names joined by commas |
+//! | grants | `list` of (pattern `text`, verbs `text` joined by commas) |
+//! | subscriptions | `list` of (name `text`, `u8`: 1 pattern, 2 presence) |
+//! | last_seq | `u64`: the number of the newest event ever put into the mailbox |
+//! | events | `list` of (seq `u64`, event `text`) |
+
+use std::sync::Arc;
+use tavern_domain::rights::Grant;
+use tavern_domain::{Rights, Scope, Scopes, Time, Verb};
+
+const FORMAT: u8 = 1;
+const UNLIMITED: u8 = 1;
+const PATTERN: u8 = 1;
+const PRESENCE: u8 = 2;
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SessionBody {
+    pub token_expires: Time,
+    pub unlimited: bool,
+    pub scopes: Scopes,
+    pub rights: Rights,
+    pub subscriptions: Vec<Subscription>,
+    pub last_seq: u64,
+    pub events: Vec<StoredEvent>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Subscription {
+    pub name: Box<[u8]>,
+    pub pattern: bool,
+    pub presence: bool,
+}
+
+/// An event of the mailbox, without its `seq` in the text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredEvent {
+    pub seq: u64,
+    pub event: Arc<[u8]>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BodyError {
+    #[error("the stored session has format {0}, this program knows {FORMAT}")]
+    Format(u8),
+    #[error("the stored session ends too early")]
+    Short,
+    #[error("the stored session holds something unknown")]
+    Unknown,
+}
+
+impl SessionBody {
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = vec![FORMAT];
+        out.extend(self.token_expires.0.to_le_bytes());
+        out.push(if self.unlimited { UNLIMITED } else { 0 });
+        text(&mut out, join(self.scopes.iter().map(Scope::as_str)).as_bytes());
+        count(&mut out, self.rights.grants.len());
+        for grant in &self.rights.grants {
+            text(&mut out, &grant.pattern);
+            let verbs = Verb::ALL.into_iter().filter(|&verb| grant.verbs.has(verb));
+            text(&mut out, join(verbs.map(Verb::as_str)).as_bytes());
+        }
+        count(&mut out, self.subscriptions.len());
+        for subscription in &self.subscriptions {
+            text(&mut out, &subscription.name);
+            let pattern = if subscription.pattern { PATTERN } else { 0 };
+            out.push(pattern | if subscription.presence { PRESENCE } else { 0 });
+        }
+        out.extend(self.last_seq.to_le_bytes());
+        count(&mut out, self.events.len());
+        for event in &self.events {
+            out.extend(event.seq.to_le_bytes());
+            text(&mut out, &event.event);
+        }
+        out
+    }
+
+    pub fn decode(bytes: &[u8]) -> Result<SessionBody, BodyError> {
+        let mut from = Bytes(bytes);
+        let format = from.byte()?;
+        if format != FORMAT {
+            return Err(BodyError::Format(format));
+        }
+        let body = SessionBody {
+            token_expires: Time(from.number()?),
+            unlimited: from.byte()? & UNLIMITED != 0,
+            scopes: from.words(Scope::parse)?,
+            rights: Rights {
+                grants: from.list(|from| {
+                    Ok(Grant { pattern: from.text()?.into(), verbs: from.words(Verb::parse)? })
+                })?,
+            },
+            subscriptions: from.list(|from| {
+                let name = from.text()?.into();
+                let flags = from.byte()?;
+                Ok(Subscription { name, pattern: flags & PATTERN != 0, presence: flags & PRESENCE != 0 })
+            })?,
+            last_seq: from.number()?,
+            events: from.list(|from| Ok(StoredEvent { seq: from.number()?, event: from.text()?.into() }))?,
+        };
+        if from.0.is_empty() { Ok(body) } else { Err(BodyError::Unknown) }
+    }
+}
+
+fn join<'a>(words: impl Iterator<Item = &'a str>) -> String {
+    words.collect::<Vec<_>>().join(",")
+}
+
+fn count(out: &mut Vec<u8>, count: usize) {
+    let count = u32::try_from(count).expect("lists of a session are bounded");
+    out.extend(count.to_le_bytes());
+}
+
+fn text(out: &mut Vec<u8>, bytes: &[u8]) {
+    count(out, bytes.len());
+    out.extend(bytes);
+}
+
+/// What is left to read.
+struct Bytes<'a>(&'a [u8]);
+
+impl<'a> Bytes<'a> {
+    fn take(&mut self, bytes: usize) -> Result<&'a [u8], BodyError> {
+        let (taken, rest) = self.0.split_at_checked(bytes).ok_or(BodyError::Short)?;
+        self.0 = rest;
+        Ok(taken)
+    }
+
+    fn byte(&mut self) -> Result<u8, BodyError> {
+        Ok(self.take(1)?[0])
+    }
+
+    fn number(&mut self) -> Result<u64, BodyError> {
+        self.take(8)?.try_into().map(u64::from_le_bytes).map_err(|_| BodyError::Short)
+    }
+
+    fn count(&mut self) -> Result<usize, BodyError> {
+        self.take(4)?.try_into().map(|bytes| u32::from_le_bytes(bytes) as usize).map_err(|_| BodyError::Short)
+    }
+
+    fn text(&mut self) -> Result<&'a [u8], BodyError> {
+        let bytes = self.count()?;
+        self.take(bytes)
+    }
+
+    fn words<T, C: FromIterator<T>>(&mut self, parse: impl Fn(&str) -> Option<T>) -> Result<C, BodyError> {
+        let text = std::str::from_utf8(self.text()?).map_err(|_| BodyError::Unknown)?;
+        let words = text.split(',').filter(|word| !word.is_empty());
+        words.map(|word| parse(word).ok_or(BodyError::Unknown)).collect()
+    }
+
+    fn list<T>(&mut self, entry: impl Fn(&mut Self) -> Result<T, BodyError>) -> Result<Vec<T>, BodyError> {
+        // Nothing is reserved from the announced count: every entry takes bytes, so the input bounds the list.
+        let mut list = Vec::new();
+        for _ in 0..self.count()? {
+            list.push(entry(self)?);
+        }
+        Ok(list)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn full() -> SessionBody {
+        SessionBody {
+            token_expires: Time::NEVER,
+            unlimited: true,
+            scopes: [Scope::Publish, Scope::Admin].into_iter().collect(),
+            rights: Rights::all(),
+            subscriptions: vec![
+                Subscription { name: (*b"game#A").into(), pattern: false, presence: true },
+                Subscription { name: (*b"l\0bby*").into(), pattern: true, presence: false },
+            ],
+            last_seq: 9,
+            events: vec![StoredEvent { seq: 9, event: Arc::from(*b"{}") }],
+        }
+    }
+
+    #[test]
+    fn a_body_is_read_as_it_was_written() {
+        for body in [SessionBody::default(), full()] {
+            assert_eq!(SessionBody::decode(&body.encode()), Ok(body));
+        }
+    }
+
+    #[test]
+    fn foreign_bytes_are_refused() {
+        let bytes = full().encode();
+        for end in 0..bytes.len() {
+            assert!(SessionBody::decode(&bytes[..end]).is_err(), "cut at {end}");
+        }
+        assert_eq!(SessionBody::decode(&[&bytes[..], b"x"].concat()), Err(BodyError::Unknown));
+        assert_eq!(SessionBody::decode(&[7]), Err(BodyError::Format(7)));
+        // An announced length far beyond the input allocates nothing.
+        assert_eq!(SessionBody::decode(&[&bytes[..10], &[0xff; 4]].concat()), Err(BodyError::Short));
+    }
+}

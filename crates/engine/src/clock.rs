@@ -1,0 +1,46 @@
+//! The wall clock as an input. The store's own time is made from it in `commit`: it never goes back.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+use tavern_domain::Time;
+
+pub trait Clock: Send + Sync {
+    fn now(&self) -> Time;
+}
+
+/// The machine's clock.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    fn now(&self) -> Time {
+        // A clock before 1970 counts as 1970: the store's time then stands still, which is safe.
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Time(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+    }
+}
+
+/// A clock moved by hand, for the simulator and the conformance suite.
+#[derive(Debug, Default)]
+pub struct ManualClock(AtomicU64);
+
+impl ManualClock {
+    pub fn at(time: Time) -> ManualClock {
+        ManualClock(AtomicU64::new(time.0))
+    }
+
+    /// Moves the wall, also backwards: wrong clocks exist.
+    pub fn set(&self, time: Time) {
+        self.0.store(time.0, Ordering::SeqCst);
+    }
+
+    pub fn advance(&self, ms: u64) {
+        self.0.fetch_add(ms, Ordering::SeqCst);
+    }
+}
+
+impl Clock for ManualClock {
+    fn now(&self) -> Time {
+        Time(self.0.load(Ordering::SeqCst))
+    }
+}

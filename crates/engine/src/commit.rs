@@ -1,0 +1,182 @@
+//! The one algorithm of a commit, and the store's time and versions, over the tables of an embedded engine.
+//! The tables keep; this decides nothing but order. Must hold: every check comes before the first change.
+
+use crate::row::{Deadline, Errand, ErrandId, Node, Row, RowKey, Writer};
+use crate::store::{Commit, NodeChange, Proof, Receipt, StoreError};
+use std::collections::BTreeMap;
+use tavern_domain::{Epoch, Time};
+
+/// What an engine's tables can do inside one transaction.
+pub(crate) trait Tables {
+    /// 0: absent.
+    fn version(&mut self, key: &RowKey) -> Result<u64, StoreError>;
+    fn put(&mut self, row: &Row, version: u64) -> Result<(), StoreError>;
+    fn delete(&mut self, key: &RowKey) -> Result<(), StoreError>;
+    fn set_deadline(&mut self, deadline: &Deadline) -> Result<(), StoreError>;
+    fn add_errand(&mut self, errand: &Errand) -> Result<(), StoreError>;
+    fn node(&mut self, node: &Writer) -> Result<Option<Node>, StoreError>;
+    /// Every epoch of that name, in order.
+    fn epochs(&mut self, name: &str) -> Result<Vec<Node>, StoreError>;
+    fn put_node(&mut self, node: &Node) -> Result<(), StoreError>;
+    fn forget_node(&mut self, node: &Writer) -> Result<(), StoreError>;
+}
+
+/// The store's time, and the highest number that a deleted row has had. A row that comes back begins above it,
+/// even when the clock stood still, so no row has to stay for the sake of its number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Mark {
+    pub time: Time,
+    pub floor: u64,
+}
+
+impl Mark {
+    /// Time is max(last stored, wall).
+    pub fn now(&mut self, wall: Time) -> Time {
+        self.time = self.time.max(wall);
+        self.time
+    }
+
+    /// Numbers begin at the time in microseconds and then count by one.
+    fn next(&self, last: u64) -> u64 {
+        if last > 0 { last + 1 } else { self.begin(0) }
+    }
+
+    fn begin(&self, last: u64) -> u64 {
+        self.time.0.saturating_mul(1000).min(i64::MAX as u64).max(self.floor + 1).max(last + 1)
+    }
+
+    fn bury(&mut self, number: u64) {
+        self.floor = self.floor.max(number);
+    }
+}
+
+pub(crate) fn apply(
+    tables: &mut impl Tables,
+    mark: &mut Mark,
+    wall: Time,
+    commit: &Commit,
+) -> Result<Receipt, StoreError> {
+    let time = mark.now(wall);
+    if let Some(writer) = &commit.writer {
+        open_node(tables, writer)?;
+    }
+    for expect in &commit.expects {
+        let found = tables.version(&expect.key)?;
+        if found != expect.version {
+            return Err(StoreError::Conflict { key: expect.key.clone(), expected: expect.version, found });
+        }
+    }
+    let mut receipt = Receipt { time, ..Receipt::default() };
+    if let Some(change) = &commit.node {
+        change_node(tables, mark, change, &mut receipt)?;
+    }
+    for key in &commit.deletes {
+        let version = match key {
+            RowKey::Deadline { .. } | RowKey::Errand(_) => 0,
+            RowKey::Key(_) | RowKey::Session(_) | RowKey::Document(_) => mark.next(tables.version(key)?),
+        };
+        mark.bury(version);
+        tables.delete(key)?;
+        receipt.deleted.push(version);
+    }
+    for row in &commit.puts {
+        let version = mark.next(tables.version(&row.key())?);
+        tables.put(row, version)?;
+        receipt.put.push(version);
+    }
+    for deadline in &commit.deadlines {
+        // Version 0 means absent, so nothing is due at 0.
+        tables.set_deadline(&Deadline { due: deadline.due.max(Time(1)), ..deadline.clone() })?;
+    }
+    add_errands(tables, commit, &mut receipt)?;
+    Ok(receipt)
+}
+
+fn add_errands(tables: &mut impl Tables, commit: &Commit, receipt: &mut Receipt) -> Result<(), StoreError> {
+    if commit.errands.is_empty() {
+        return Ok(());
+    }
+    // A row that was deleted and put again in one commit is known by its later version.
+    let deleted = commit.deletes.iter().cloned().zip(receipt.deleted.iter().copied());
+    let put = commit.puts.iter().map(Row::key).zip(receipt.put.iter().copied());
+    let mut causes: BTreeMap<RowKey, (u64, u32)> =
+        deleted.chain(put).map(|(key, version)| (key, (version, 0))).collect();
+    for new in &commit.errands {
+        let cause = causes.get_mut(&new.of).expect("checked: an errand has its cause in its commit");
+        let id = ErrandId { source: new.of.to_string().into(), version: cause.0, n: cause.1 };
+        cause.1 += 1;
+        tables.add_errand(&Errand { id: id.clone(), due: new.due.max(Time(1)), body: new.body.clone() })?;
+        receipt.errands.push(id);
+    }
+    Ok(())
+}
+
+fn change_node(
+    tables: &mut impl Tables,
+    mark: &mut Mark,
+    change: &NodeChange,
+    receipt: &mut Receipt,
+) -> Result<(), StoreError> {
+    let now = receipt.time;
+    match change {
+        NodeChange::Open { name, lease_ms } => {
+            let epochs = tables.epochs(name)?;
+            for mut earlier in epochs.iter().filter(|node| node.closed_at.is_none()).cloned() {
+                earlier.closed_at = Some(now);
+                tables.put_node(&earlier)?;
+            }
+            let last = epochs.last().map_or(0, |node| node.writer.epoch.0);
+            let epoch = Epoch(mark.begin(last));
+            tables.put_node(&Node {
+                writer: Writer { node: name.clone(), epoch },
+                opened_at: now,
+                lease_until: now + *lease_ms,
+                closed_at: None,
+                clean: false,
+            })?;
+            receipt.epoch = Some(epoch);
+        }
+        NodeChange::Renew { node, lease_ms } => {
+            let mut node = open_node(tables, node)?;
+            // An ended lease whose epoch nobody has closed is simply renewed: nobody has been told anything yet.
+            node.lease_until = node.lease_until.max(now + *lease_ms);
+            tables.put_node(&node)?;
+        }
+        NodeChange::Close { node: writer, proof } => {
+            let unknown = || StoreError::UnknownNode { node: writer.clone() };
+            let mut node = tables.node(writer)?.ok_or_else(unknown)?;
+            if node.closed_at.is_none() {
+                if *proof == Proof::LeaseEnded && now < node.lease_until {
+                    return Err(StoreError::Leased { node: writer.clone(), until: node.lease_until });
+                }
+                node.closed_at = Some(now);
+                tables.put_node(&node)?;
+            }
+            receipt.closed_at = node.closed_at;
+        }
+        NodeChange::Stop { node } => {
+            let mut node = open_node(tables, node)?;
+            (node.closed_at, node.clean) = (Some(now), true);
+            tables.put_node(&node)?;
+            receipt.closed_at = node.closed_at;
+        }
+        NodeChange::Forget { node: writer } => {
+            if let Some(node) = tables.node(writer)? {
+                if node.closed_at.is_none() {
+                    return Err(StoreError::Leased { node: writer.clone(), until: node.lease_until });
+                }
+                tables.forget_node(writer)?;
+                mark.bury(writer.epoch.0);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Fencing: an epoch that is closed or forgotten writes nothing more.
+fn open_node(tables: &mut impl Tables, writer: &Writer) -> Result<Node, StoreError> {
+    match tables.node(writer)? {
+        Some(node) if node.closed_at.is_none() => Ok(node),
+        _ => Err(StoreError::Fenced { node: writer.node.clone(), epoch: writer.epoch }),
+    }
+}

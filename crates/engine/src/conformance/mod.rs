@@ -1,0 +1,214 @@
+//! What every engine must do, as cases. The suite lives with the contract; an engine brings a `World` and runs all
+//! of them. A case that does not hold for an engine is named in that engine's exclusions, with the reason.
+//! Must hold: `cases` and the tests made from `store_cases!` come from one list, so no case silently never runs.
+
+mod bus;
+mod document;
+mod due;
+mod key;
+mod node;
+mod session;
+mod work;
+
+use crate::blocking::Client;
+use crate::bus::{Bus, BusInbox};
+use crate::clock::ManualClock;
+use crate::row::{Document, DocumentKey, Row, RowKey, Versioned, Writer};
+use crate::store::{Commit, Expect, Found, Inbox, NodeChange, Read, Receipt, Store, StoreError};
+use std::sync::Arc;
+use std::time::Duration;
+use tavern_domain::Time;
+
+/// A fresh store for one case. Opening it again reaches the same facts, as another process would.
+pub trait World: Sync {
+    fn open(&self, inbox: Arc<dyn Inbox>) -> Arc<dyn Store>;
+    fn clock(&self) -> &ManualClock;
+}
+
+/// A fresh bus for one case.
+pub trait BusWorld: Sync {
+    fn open(&self, node: &str, inbox: Arc<dyn BusInbox>) -> Arc<dyn Bus>;
+}
+
+#[derive(Clone, Copy)]
+pub struct Case {
+    pub name: &'static str,
+    pub run: fn(&dyn World),
+}
+
+#[derive(Clone, Copy)]
+pub struct BusCase {
+    pub name: &'static str,
+    pub run: fn(&dyn BusWorld),
+}
+
+/// A case that an engine does not run.
+#[derive(Clone, Copy, Debug)]
+pub struct Exclusion {
+    pub case: &'static str,
+    pub reason: &'static str,
+}
+
+/// Hands the list of store cases, as `module::name`, to the macro named.
+#[macro_export]
+macro_rules! store_cases {
+    ($then:ident) => {
+        $then! {
+            document::a_met_expectation_raises_the_version_by_one,
+            document::a_conflict_tells_what_it_found,
+            document::version_zero_means_absent,
+            document::one_unmet_expectation_refuses_everything,
+            document::a_put_without_expectation_writes,
+            document::versions_begin_at_the_time_of_the_store,
+            document::versions_grow_through_deletion,
+            document::deleted_and_put_in_one_commit_begins_anew,
+            document::a_refusal_concerns_only_its_own_commit,
+            document::of_two_racing_commits_exactly_one_wins,
+            document::no_increment_is_lost,
+            node::epochs_grow,
+            node::opening_again_closes_the_earlier_epoch,
+            node::a_closed_epoch_writes_nothing,
+            node::a_take_over_can_be_repeated,
+            node::a_living_lease_is_left_alone,
+            node::a_process_known_to_be_gone_is_closed_at_once,
+            node::renewing_prolongs_and_never_shortens,
+            node::the_queued_commits_of_a_paused_node_fail,
+            node::an_unknown_node_is_not_a_dead_node,
+            node::a_clean_stop_closes_the_epoch,
+            node::a_forgotten_epoch_stays_closed,
+            node::nodes_come_in_pages,
+            node::after_the_closing_was_answered_nothing_is_written,
+            node::time_never_goes_back,
+            due::deadlines_come_in_the_order_of_their_time,
+            due::setting_a_deadline_again_moves_it,
+            due::a_deadline_that_moved_is_not_settled,
+            due::deadlines_come_in_pages,
+            due::errands_are_named_by_their_cause,
+            due::overdue_errands_are_found_and_settled_once,
+            due::a_deletion_can_cause_errands,
+            due::errands_come_in_pages,
+            key::a_key_is_found_by_its_hash,
+            key::keys_come_in_pages,
+            key::a_revoked_key_says_when,
+            key::a_deleted_key_is_gone,
+            session::a_session_is_read_as_it_was_stored,
+            session::sessions_come_in_pages_by_node_and_all,
+            session::a_page_is_bounded_in_bytes,
+            session::ownership_moves_once,
+            session::a_deleted_session_is_gone,
+            work::what_is_unknown_is_not_found,
+            work::bounds_are_the_same_everywhere,
+            work::every_work_is_answered_once,
+            work::stopping_finishes_what_was_submitted,
+            work::a_stopped_store_says_so,
+            work::another_handle_sees_what_was_committed,
+        }
+    };
+}
+
+/// Hands the list of bus cases to the macro named.
+#[macro_export]
+macro_rules! bus_cases {
+    ($then:ident) => {
+        $then! {
+            bus::a_confirmed_subscription_hears_everything_after_it,
+            bus::after_unsubscribing_nothing_is_heard,
+            bus::a_node_does_not_hear_itself,
+            bus::one_publisher_has_one_order,
+            bus::two_nodes_hear_each_other,
+            bus::overlapping_subscriptions_hear_once,
+            bus::wide_subjects_hear_their_kind,
+            bus::a_stopped_node_hears_nothing,
+        }
+    };
+}
+
+pub fn cases() -> &'static [Case] {
+    macro_rules! list {
+        ($($module:ident :: $name:ident),* $(,)?) => {
+            &[$(Case { name: concat!(stringify!($module), "::", stringify!($name)), run: $module::$name }),*]
+        };
+    }
+    store_cases!(list)
+}
+
+pub fn bus_cases() -> &'static [BusCase] {
+    macro_rules! list {
+        ($($module:ident :: $name:ident),* $(,)?) => {
+            &[$(BusCase { name: concat!(stringify!($module), "::", stringify!($name)), run: $module::$name }),*]
+        };
+    }
+    bus_cases!(list)
+}
+
+/// Long enough for a loaded machine; nothing waits for it unless a case fails.
+const PATIENCE: Duration = Duration::from_secs(30);
+const LEASE_MS: u64 = 10_000;
+
+fn client(world: &dyn World) -> Client {
+    Client::with(PATIENCE, |inbox| Ok(world.open(inbox))).expect("the world opens")
+}
+
+fn now(client: &Client) -> Time {
+    match client.read(Read::Time) {
+        Ok(Found::Time(time)) => time,
+        other => panic!("no time but {other:?}"),
+    }
+}
+
+fn open_node(client: &Client, name: &str) -> Writer {
+    let node = Some(NodeChange::Open { name: name.into(), lease_ms: LEASE_MS });
+    let receipt = client.commit(Commit { node, ..Commit::default() }).expect("a node opens");
+    Writer::new(name, receipt.epoch.expect("an epoch was opened"))
+}
+
+fn key(name: &str) -> DocumentKey {
+    DocumentKey::new("thing", name)
+}
+
+fn row(name: &str, body: &str) -> Row {
+    Row::Document(Document { key: key(name), body: body.as_bytes().into() })
+}
+
+fn put(name: &str, body: &str) -> Commit {
+    Commit { puts: vec![row(name, body)], ..Commit::default() }
+}
+
+fn delete(name: &str) -> Commit {
+    Commit { deletes: vec![RowKey::Document(key(name))], ..Commit::default() }
+}
+
+fn expect(name: &str, version: u64) -> Expect {
+    Expect { key: RowKey::Document(key(name)), version }
+}
+
+fn read(client: &Client, name: &str) -> Option<Versioned<Document>> {
+    match client.read(Read::Document(key(name))) {
+        Ok(Found::Document(found)) => found,
+        other => panic!("no document but {other:?}"),
+    }
+}
+
+fn version(client: &Client, name: &str) -> u64 {
+    read(client, name).map_or(0, |found| found.version)
+}
+
+fn text(client: &Client, name: &str) -> Option<String> {
+    read(client, name).map(|found| String::from_utf8_lossy(&found.row.body).into_owned())
+}
+
+#[track_caller]
+fn assert_conflict(outcome: Result<Receipt, StoreError>, wanted: (RowKey, u64, u64)) {
+    match outcome {
+        Err(StoreError::Conflict { key, expected, found }) => assert_eq!((key, expected, found), wanted),
+        other => panic!("no conflict but {other:?}"),
+    }
+}
+
+#[track_caller]
+fn assert_fenced(outcome: Result<Receipt, StoreError>, writer: &Writer) {
+    match outcome {
+        Err(StoreError::Fenced { node, epoch }) => assert_eq!(Writer { node, epoch }, *writer),
+        other => panic!("not fenced but {other:?}"),
+    }
+}

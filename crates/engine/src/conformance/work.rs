@@ -1,0 +1,139 @@
+//! Work and answers: every work is answered once, bounds, unknown things, stopping.
+
+use super::*;
+use crate::limits;
+use crate::row::{Deadline, ErrandId};
+use crate::store::{Answer, Ticket, Work};
+use std::collections::BTreeMap;
+use std::sync::{Condvar, Mutex};
+use tavern_domain::ClientId;
+
+/// Counts the answers to each ticket.
+#[derive(Default)]
+struct Counts {
+    answers: Mutex<BTreeMap<u64, Vec<Answer>>>,
+    arrived: Condvar,
+}
+
+impl Inbox for Counts {
+    fn answer(&self, answers: Vec<(Ticket, Answer)>) {
+        let mut counts = self.answers.lock().unwrap();
+        for (ticket, answer) in answers {
+            counts.entry(ticket.0).or_default().push(answer);
+        }
+        self.arrived.notify_all();
+    }
+}
+
+pub(super) fn what_is_unknown_is_not_found(world: &dyn World) {
+    let client = client(world);
+    let none = |read: Read| client.read(read).unwrap();
+    assert_eq!(none(Read::Document(key("nothing"))), Found::Document(None));
+    assert_eq!(none(Read::Session(ClientId::from_random(1))), Found::Session(None));
+    assert_eq!(none(Read::KeyByHash([0; 32])), Found::Key(None));
+    let id = ErrandId { source: "document:thing/x".into(), version: 1, n: 0 };
+    let deletes = vec![
+        RowKey::Document(key("nothing")),
+        RowKey::Session(ClientId::from_random(1)),
+        RowKey::Key("nobody".into()),
+        Deadline::new(Time(1), "grace", "x").key(),
+        RowKey::Errand(id),
+    ];
+    client.commit(Commit { deletes, ..Commit::default() }).expect("deleting nothing is no error");
+    client.commit(Commit::default()).expect("an empty commit is one");
+    let missing = (RowKey::Key("nobody".into()), 1, 0);
+    let expects = vec![Expect { key: missing.0.clone(), version: 1 }];
+    assert_conflict(client.commit(Commit { expects, ..Commit::default() }), missing);
+}
+
+pub(super) fn bounds_are_the_same_everywhere(world: &dyn World) {
+    let client = client(world);
+    let body = |bytes| "x".repeat(bytes);
+    client.commit(put("largest", &body(limits::BODY_BYTES - "thing".len() - "largest".len()))).unwrap();
+    client.commit(put(&body(limits::NAME_BYTES), "x")).unwrap();
+    let most = (0..limits::COMMIT_ITEMS).map(|n| row(&n.to_string(), ""));
+    client.commit(Commit { puts: most.collect(), ..Commit::default() }).unwrap();
+    let long_lease = NodeChange::Open { name: "n1".into(), lease_ms: limits::LEASE_MS + 1 };
+    let long_name = NodeChange::Open { name: body(65).into(), lease_ms: 1 };
+    let large = body(limits::BODY_BYTES - 100);
+    for (what, commit) in [
+        ("body", put("toolarge", &body(limits::BODY_BYTES))),
+        ("name", put(&body(limits::NAME_BYTES + 1), "x")),
+        ("items", Commit { expects: vec![expect("a", 0); limits::COMMIT_ITEMS], ..put("toolarge", "x") }),
+        ("bytes", Commit { puts: vec![row("toolarge", &large); 5], ..Commit::default() }),
+        ("lease", Commit { node: Some(long_lease), ..Commit::default() }),
+        ("node", Commit { node: Some(long_name), ..Commit::default() }),
+    ] {
+        let outcome = client.commit(commit);
+        assert!(matches!(outcome, Err(StoreError::TooLarge { .. })), "{what}: {outcome:?}");
+    }
+    assert_eq!(version(&client, "toolarge"), 0);
+    match client.read(Read::Keys { after: None, limit: u32::MAX }) {
+        Ok(Found::Keys(page)) => assert_eq!(page.rows, []),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn mixed(count: u64) -> Vec<(Ticket, Work)> {
+    let work = |n: u64| match n % 4 {
+        0 => Work::Commit(put(&format!("d{n}"), "x")),
+        1 => Work::Read(Read::Document(key("d0"))),
+        2 => Work::Commit(Commit { expects: vec![expect("no", 9)], ..Commit::default() }),
+        _ => Work::Commit(put("toolarge", &"x".repeat(limits::BODY_BYTES))),
+    };
+    (0..count).map(|n| (Ticket(n), work(n))).collect()
+}
+
+pub(super) fn every_work_is_answered_once(world: &dyn World) {
+    let counts = Arc::new(Counts::default());
+    let store = world.open(counts.clone());
+    for batch in mixed(80).chunks(9) {
+        store.submit(batch.to_vec());
+    }
+    store.submit(Vec::new());
+    let answers = counts.answers.lock().unwrap();
+    let waiting = |answers: &mut BTreeMap<u64, Vec<Answer>>| answers.len() < 80;
+    let (answers, waited) = counts.arrived.wait_timeout_while(answers, PATIENCE, waiting).unwrap();
+    assert!(!waited.timed_out(), "only {} answers", answers.len());
+    for (n, answers) in answers.iter() {
+        let right = matches!(
+            (n % 4, &answers[..]),
+            (0, [Answer::Committed(_)])
+                | (1, [Answer::Read(_)])
+                | (2, [Answer::Failed(StoreError::Conflict { .. })])
+                | (3, [Answer::Failed(StoreError::TooLarge { .. })])
+        );
+        assert!(right, "{n}: {answers:?}");
+    }
+    drop(answers);
+    store.stop();
+}
+
+pub(super) fn stopping_finishes_what_was_submitted(world: &dyn World) {
+    let counts = Arc::new(Counts::default());
+    let store = world.open(counts.clone());
+    store.submit(mixed(80));
+    store.stop();
+    store.stop();
+    assert_eq!(counts.answers.lock().unwrap().len(), 80);
+    let client = client(world);
+    (0..80).step_by(4).for_each(|n| assert_ne!(version(&client, &format!("d{n}")), 0));
+}
+
+pub(super) fn a_stopped_store_says_so(world: &dyn World) {
+    let client = client(world);
+    client.store().stop();
+    for answer in client.run(vec![Work::Commit(put("a", "x")), Work::Read(Read::Time)]) {
+        assert!(matches!(answer, Answer::Failed(StoreError::Unavailable { .. })), "{answer:?}");
+    }
+}
+
+pub(super) fn another_handle_sees_what_was_committed(world: &dyn World) {
+    let (one, two) = (client(world), client(world));
+    for n in 0..20 {
+        let (writing, reading) = if n % 2 == 0 { (&one, &two) } else { (&two, &one) };
+        let put = writing.commit(put("a", &n.to_string())).unwrap().put[0];
+        assert_eq!(version(reading, "a"), put);
+        assert_eq!(text(writing, "a"), Some(n.to_string()));
+    }
+}

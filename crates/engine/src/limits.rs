@@ -1,0 +1,24 @@
+//! Bounds of the engines that are not configured, each with its reason.
+
+/// Rows, expectations, deadlines and errands in one commit. A commit holds up the others of its batch.
+pub const COMMIT_ITEMS: usize = 4096;
+/// All bytes of one commit: room for a few sessions with full mailboxes.
+pub const COMMIT_BYTES: usize = 16 * 1024 * 1024;
+/// The body of one row: a session whose mailbox is full, with its framing.
+pub const BODY_BYTES: usize = 4 * 1024 * 1024;
+/// One name in a key: the longest channel name, percent-encoded, with room.
+pub const NAME_BYTES: usize = 2048;
+/// One page of a list, by rows and by bytes. A page holds at least one row, however large.
+pub const PAGE_ROWS: u32 = 1000;
+pub const PAGE_BYTES: usize = 4 * 1024 * 1024;
+/// What waits for an engine's thread, by count and by bytes. Beyond it work is answered `Unavailable` at once.
+pub const QUEUED_ITEMS: usize = 65_536;
+pub const QUEUED_BYTES: usize = 256 * 1024 * 1024;
+/// Commits in one transaction: enough to share an fsync, few enough to hold the folder's lock only briefly.
+pub const BATCH_COMMITS: usize = 256;
+/// A subject of the bus: prefix, kind and the longest name, each byte percent-encoded.
+pub const SUBJECT_BYTES: usize = 2048;
+/// Longest lease a node may ask for. A longer one would keep ghosts for too long.
+pub const LEASE_MS: u64 = 600_000;
+/// When to try again after the engine failed or was full.
+pub const RETRY_AFTER_MS: u64 = 250;

@@ -1,0 +1,38 @@
+//! Nodes and their leases, in memory.
+
+use super::store::page;
+use crate::row::{Node, Page, Writer};
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use tavern_domain::Epoch;
+
+#[derive(Default)]
+pub(super) struct Nodes(BTreeMap<Writer, Node>);
+
+impl Nodes {
+    pub fn get(&self, node: &Writer) -> Option<Node> {
+        self.0.get(node).cloned()
+    }
+
+    pub fn epochs(&self, name: &str) -> Vec<Node> {
+        let from = Writer::new(name, Epoch(0));
+        self.0
+            .range(from..)
+            .take_while(|(writer, _)| &*writer.node == name)
+            .map(|(_, node)| node.clone())
+            .collect()
+    }
+
+    pub fn put(&mut self, node: &Node) {
+        self.0.insert(node.writer.clone(), node.clone());
+    }
+
+    pub fn forget(&mut self, node: &Writer) {
+        self.0.remove(node);
+    }
+
+    pub fn page(&self, after: Option<&Writer>, limit: u32) -> Page<Node> {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        page(limit, |_| 0, self.0.range((from, Bound::Unbounded)).map(|(_, node)| node.clone()))
+    }
+}

@@ -1,0 +1,188 @@
+//! The memory store: a desk in the hall, and the tables behind it.
+
+use super::Hall;
+use super::deadline::Deadlines;
+use super::document::Documents;
+use super::errand::Errands;
+use super::key::Keys;
+use super::node::Nodes;
+use super::session::Sessions;
+use crate::commit::{self, Mark, Tables};
+use crate::row::{Deadline, Errand, Node, Row, RowKey, Writer};
+use crate::store::{Answer, Commit, Found, Inbox, Outage, Read, Receipt, Store, StoreError, Ticket, Work};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tavern_domain::Time;
+
+pub struct MemoryStore {
+    hall: Arc<Hall>,
+    desk: Arc<Desk>,
+    stopped: AtomicBool,
+}
+
+/// Where the answers of one node go.
+pub(super) struct Desk {
+    pub node: Arc<str>,
+    inbox: Arc<dyn Inbox>,
+    gone: AtomicBool,
+}
+
+#[derive(Default)]
+pub(super) struct MemoryTables {
+    mark: Mark,
+    nodes: Nodes,
+    keys: Keys,
+    sessions: Sessions,
+    documents: Documents,
+    deadlines: Deadlines,
+    errands: Errands,
+}
+
+impl MemoryStore {
+    pub(super) fn new(hall: Arc<Hall>, node: &str, inbox: Arc<dyn Inbox>) -> MemoryStore {
+        let desk = Arc::new(Desk { node: node.into(), inbox, gone: AtomicBool::new(false) });
+        MemoryStore { hall, desk, stopped: AtomicBool::new(false) }
+    }
+
+    /// The node dies: what it submitted may still happen, but nobody is there to hear of it.
+    pub fn crash(&self) {
+        self.stopped.store(true, Ordering::SeqCst);
+        self.desk.gone.store(true, Ordering::SeqCst);
+    }
+}
+
+impl Store for MemoryStore {
+    fn submit(&self, work: Vec<(Ticket, Work)>) {
+        if self.stopped.load(Ordering::SeqCst) {
+            let failed = |(ticket, _)| (ticket, Answer::Failed(Outage::Stopped.into()));
+            return self.desk.answer(work.into_iter().map(failed).collect());
+        }
+        self.hall.submit(&self.desk, work);
+    }
+
+    fn name(&self) -> &'static str {
+        "memory"
+    }
+
+    /// In the stepped drive what was submitted still waits for its steps.
+    fn stop(&self) {
+        self.stopped.store(true, Ordering::SeqCst);
+    }
+}
+
+impl Desk {
+    pub fn answer(&self, answers: Vec<(Ticket, Answer)>) {
+        if !self.gone.load(Ordering::SeqCst) {
+            self.inbox.answer(answers);
+        }
+    }
+}
+
+impl MemoryTables {
+    pub fn perform(&mut self, wall: Time, work: &Work) -> Answer {
+        match work {
+            Work::Commit(commit) => self.commit(wall, commit).map_or_else(Answer::Failed, Answer::Committed),
+            Work::Read(read) => Answer::Read(self.read(wall, read)),
+        }
+    }
+
+    fn commit(&mut self, wall: Time, commit: &Commit) -> Result<Receipt, StoreError> {
+        commit.check()?;
+        let mut mark = self.mark;
+        let outcome = commit::apply(self, &mut mark, wall, commit);
+        self.mark = mark;
+        outcome
+    }
+
+    fn read(&self, wall: Time, read: &Read) -> Found {
+        match read {
+            Read::Time => Found::Time(self.mark.time.max(wall)),
+            Read::KeyByHash(hash) => Found::Key(self.keys.by_hash(hash)),
+            Read::Keys { after, limit } => Found::Keys(self.keys.page(after.as_deref(), *limit)),
+            Read::Session(client) => Found::Session(self.sessions.get(*client)),
+            Read::Sessions { node, after, limit } => {
+                Found::Sessions(self.sessions.page(node.as_deref(), *after, *limit))
+            }
+            Read::Nodes { after, limit } => Found::Nodes(self.nodes.page(after.as_ref(), *limit)),
+            Read::DueDeadlines { by, after, limit } => {
+                Found::Deadlines(self.deadlines.due(*by, after.as_ref(), *limit))
+            }
+            Read::DueErrands { by, after, limit } => {
+                Found::Errands(self.errands.due(*by, after.as_ref(), *limit))
+            }
+            Read::Document(key) => Found::Document(self.documents.get(key)),
+        }
+    }
+}
+
+impl Tables for MemoryTables {
+    fn version(&mut self, key: &RowKey) -> Result<u64, StoreError> {
+        Ok(match key {
+            RowKey::Key(id) => self.keys.version(id),
+            RowKey::Session(client) => self.sessions.version(*client),
+            RowKey::Document(key) => self.documents.version(key),
+            RowKey::Deadline { kind, name } => self.deadlines.version(kind, name),
+            RowKey::Errand(id) => self.errands.version(id),
+        })
+    }
+
+    fn put(&mut self, row: &Row, version: u64) -> Result<(), StoreError> {
+        match row {
+            Row::Key(key) => self.keys.put(key, version),
+            Row::Session(session) => self.sessions.put(session, version),
+            Row::Document(document) => self.documents.put(document, version),
+        }
+        Ok(())
+    }
+
+    fn delete(&mut self, key: &RowKey) -> Result<(), StoreError> {
+        match key {
+            RowKey::Key(id) => self.keys.delete(id),
+            RowKey::Session(client) => self.sessions.delete(*client),
+            RowKey::Document(key) => self.documents.delete(key),
+            RowKey::Deadline { kind, name } => self.deadlines.delete(kind, name),
+            RowKey::Errand(id) => self.errands.delete(id),
+        }
+        Ok(())
+    }
+
+    fn set_deadline(&mut self, deadline: &Deadline) -> Result<(), StoreError> {
+        self.deadlines.set(deadline);
+        Ok(())
+    }
+
+    fn add_errand(&mut self, errand: &Errand) -> Result<(), StoreError> {
+        self.errands.add(errand);
+        Ok(())
+    }
+
+    fn node(&mut self, node: &Writer) -> Result<Option<Node>, StoreError> {
+        Ok(self.nodes.get(node))
+    }
+
+    fn epochs(&mut self, name: &str) -> Result<Vec<Node>, StoreError> {
+        Ok(self.nodes.epochs(name))
+    }
+
+    fn put_node(&mut self, node: &Node) -> Result<(), StoreError> {
+        self.nodes.put(node);
+        Ok(())
+    }
+
+    fn forget_node(&mut self, node: &Writer) -> Result<(), StoreError> {
+        self.nodes.forget(node);
+        Ok(())
+    }
+}
+
+/// A page of what a map holds; maps cannot fail.
+pub(super) fn page<T>(
+    limit: u32,
+    bytes: impl Fn(&T) -> usize,
+    rows: impl Iterator<Item = T>,
+) -> crate::row::Page<T> {
+    match crate::row::Page::fill(limit, bytes, rows.map(Ok::<T, std::convert::Infallible>)) {
+        Ok(page) => page,
+        Err(never) => match never {},
+    }
+}

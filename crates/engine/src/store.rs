@@ -1,0 +1,292 @@
+//! The contract of a store: one write verb, typed reads, answers into an inbox. No async runtime, no rule.
+//! Must hold: each submitted work gets exactly one answer, also after a failure; a commit is all or nothing.
+
+use crate::limits;
+use crate::row::{
+    ApiKey, Deadline, Document, DocumentKey, Errand, ErrandId, NewErrand, Node, Page, Row, RowKey,
+    StoredSession, Versioned, Writer,
+};
+use std::collections::BTreeSet;
+use std::error::Error;
+use std::path::PathBuf;
+use std::sync::Arc;
+use tavern_domain::{ClientId, Epoch, Time};
+
+/// Names one submitted work; its answer carries it. Chosen by the caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ticket(pub u64);
+
+pub trait Store: Send + Sync {
+    /// Takes independent works. Never blocks. Answers arrive in the inbox, one per work, in no promised order;
+    /// a read submitted after a commit was answered sees that commit.
+    fn submit(&self, work: Vec<(Ticket, Work)>);
+
+    fn name(&self) -> &'static str;
+
+    /// Finishes what was submitted, then joins the threads. Later work is answered `Unavailable`.
+    /// Not to be called from inside the inbox.
+    fn stop(&self);
+}
+
+/// Given to an engine when it is opened. Only takes: it must be quick and must not wait for the engine.
+pub trait Inbox: Send + Sync {
+    fn answer(&self, answers: Vec<(Ticket, Answer)>);
+}
+
+#[derive(Clone, Debug)]
+pub enum Work {
+    Commit(Commit),
+    Read(Read),
+}
+
+#[derive(Clone, Debug)]
+pub enum Answer {
+    Committed(Receipt),
+    Read(Found),
+    Failed(StoreError),
+}
+
+/// Everything that one command changes. Checked first: the writer's epoch, then the expectations. Carried out in
+/// the order: node, deletes, puts, deadlines, errands.
+#[derive(Clone, Debug, Default)]
+pub struct Commit {
+    /// Who writes. `None` only for operator tools and for the commit that opens the epoch.
+    pub writer: Option<Writer>,
+    pub node: Option<NodeChange>,
+    pub expects: Vec<Expect>,
+    pub puts: Vec<Row>,
+    /// Deleting what is not there is no error.
+    pub deletes: Vec<RowKey>,
+    pub deadlines: Vec<Deadline>,
+    pub errands: Vec<NewErrand>,
+}
+
+/// The version a row must have; 0: it must not exist. A deadline's or errand's version is its due time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Expect {
+    pub key: RowKey,
+    pub version: u64,
+}
+
+/// A step in the life of a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NodeChange {
+    /// Begins a new epoch. An epoch of the same name that is still open is closed: a name is one node.
+    Open { name: Arc<str>, lease_ms: u64 },
+    /// Prolongs the lease; never shortens it. A closed epoch is `Fenced`.
+    Renew { node: Writer, lease_ms: u64 },
+    /// The first step of a take-over. Closing again changes nothing and answers the same `closed_at`.
+    Close { node: Writer, proof: Proof },
+    /// A clean goodbye.
+    Stop { node: Writer },
+    /// The last step of a take-over: nothing of the closed epoch is left.
+    Forget { node: Writer },
+}
+
+/// Why somebody else's epoch may be closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Proof {
+    /// Its lease has ended by the store's time; checked by the store.
+    LeaseEnded,
+    /// Its process is known to be gone (its lock file is free).
+    ProcessGone,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Receipt {
+    /// The store's time of this commit.
+    pub time: Time,
+    /// New versions, in the order of `puts`.
+    pub put: Vec<u64>,
+    /// Deleting is a change and takes a version too, in the order of `deletes`; 0 for deadlines and errands.
+    pub deleted: Vec<u64>,
+    /// In the order of `errands`.
+    pub errands: Vec<ErrandId>,
+    /// The epoch that was opened.
+    pub epoch: Option<Epoch>,
+    /// When the epoch that was closed or stopped was closed first.
+    pub closed_at: Option<Time>,
+}
+
+/// Lists come in pages: `after` is the last row of the page before, `limit` at most `limits::PAGE_ROWS`.
+#[derive(Clone, Debug)]
+pub enum Read {
+    Time,
+    KeyByHash([u8; 32]),
+    /// By id.
+    Keys {
+        after: Option<Arc<str>>,
+        limit: u32,
+    },
+    Session(ClientId),
+    /// By the text of the client id; of one node by name, or all.
+    Sessions {
+        node: Option<Arc<str>>,
+        after: Option<ClientId>,
+        limit: u32,
+    },
+    /// By name and epoch, closed ones too.
+    Nodes {
+        after: Option<Writer>,
+        limit: u32,
+    },
+    /// Due at `by` or before, the earliest first.
+    DueDeadlines {
+        by: Time,
+        after: Option<Deadline>,
+        limit: u32,
+    },
+    DueErrands {
+        by: Time,
+        after: Option<(Time, ErrandId)>,
+        limit: u32,
+    },
+    Document(DocumentKey),
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Found {
+    Time(Time),
+    Key(Option<Versioned<ApiKey>>),
+    Keys(Page<Versioned<ApiKey>>),
+    Session(Option<Versioned<StoredSession>>),
+    Sessions(Page<Versioned<StoredSession>>),
+    Nodes(Page<Node>),
+    Deadlines(Page<Deadline>),
+    Errands(Page<Errand>),
+    Document(Option<Versioned<Document>>),
+}
+
+pub type Cause = Arc<dyn Error + Send + Sync>;
+
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum StoreError {
+    /// Read again and decide again.
+    #[error("{key} is at version {found}, not at {expected}")]
+    Conflict { key: RowKey, expected: u64, found: u64 },
+    /// Open a new epoch and announce the living clients again.
+    #[error("epoch {} of node {node} is closed", epoch.0)]
+    Fenced { node: Arc<str>, epoch: Epoch },
+    /// Leave that node alone.
+    #[error("node {node} is alive until {}", until.0)]
+    Leased { node: Writer, until: Time },
+    /// An unknown node is not a dead node: nothing to take over.
+    #[error("node {node} is unknown")]
+    UnknownNode { node: Writer },
+    /// Try again later. Whether a commit happened is not known: expectations make trying again safe.
+    #[error("the store is not available")]
+    Unavailable { retry_after_ms: u64, source: Cause },
+    /// Never try this again.
+    #[error("{what}: {found}, at most {limit}")]
+    TooLarge { what: &'static str, found: usize, limit: usize },
+    /// A human must look.
+    #[error("the store cannot be read: {what}")]
+    Corrupt { what: String, source: Option<Cause> },
+    /// The folder is wrong; choose or repair it.
+    #[error("the data folder {} cannot be used: {reason}", path.display())]
+    Folder { path: PathBuf, reason: String, source: Option<Cause> },
+    /// Start the newer program, or another folder.
+    #[error("the database has version {found}, this program knows {known}: a newer tavern has written it")]
+    Newer { found: u64, known: u64 },
+    #[error("no store of kind {kind:?}: use memory: or sqlite:FOLDER")]
+    Address { kind: String },
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Outage {
+    #[error("the store has stopped")]
+    Stopped,
+    #[error("too much work is waiting for the store")]
+    Full,
+    #[error("no answer in time")]
+    Late,
+    #[error("a fault was injected")]
+    Injected,
+}
+
+impl From<Outage> for StoreError {
+    fn from(outage: Outage) -> StoreError {
+        StoreError::Unavailable { retry_after_ms: limits::RETRY_AFTER_MS, source: Arc::new(outage) }
+    }
+}
+
+impl StoreError {
+    /// A refusal concerns one commit; anything else is the engine's own trouble.
+    pub fn is_refusal(&self) -> bool {
+        matches!(
+            self,
+            StoreError::Conflict { .. }
+                | StoreError::Fenced { .. }
+                | StoreError::Leased { .. }
+                | StoreError::UnknownNode { .. }
+                | StoreError::TooLarge { .. }
+        )
+    }
+}
+
+impl Work {
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Work::Commit(commit) => commit.bytes(),
+            Work::Read(_) => 64,
+        }
+    }
+}
+
+impl Commit {
+    /// The same bounds on every engine, looked at before any work.
+    pub fn check(&self) -> Result<(), StoreError> {
+        let items = self.expects.len() + self.puts.len() + self.deletes.len();
+        let items = items + self.deadlines.len() + self.errands.len();
+        within("items in a commit", items, limits::COMMIT_ITEMS)?;
+        within("bytes in a commit", self.bytes(), limits::COMMIT_BYTES)?;
+        for row in &self.puts {
+            within("bytes in a row", row.bytes(), limits::BODY_BYTES)?;
+            check_key(&row.key())?;
+        }
+        self.expects.iter().map(|expect| &expect.key).chain(&self.deletes).try_for_each(check_key)?;
+        self.deadlines.iter().try_for_each(|deadline| check_key(&deadline.key()))?;
+        let causes: BTreeSet<RowKey> = match self.errands.is_empty() {
+            true => BTreeSet::new(),
+            false => self.puts.iter().map(Row::key).chain(self.deletes.iter().cloned()).collect(),
+        };
+        for errand in &self.errands {
+            assert!(causes.contains(&errand.of), "the errand of {} has no cause in its commit", errand.of);
+            within("bytes in an errand", errand.body.len(), limits::BODY_BYTES)?;
+        }
+        if let Some(change) = &self.node {
+            let (name, lease_ms) = match change {
+                NodeChange::Open { name, lease_ms } => (name, *lease_ms),
+                NodeChange::Renew { node, lease_ms } => (&node.node, *lease_ms),
+                NodeChange::Close { node, .. } | NodeChange::Stop { node } | NodeChange::Forget { node } => {
+                    (&node.node, 0)
+                }
+            };
+            within("bytes in a node's name", name.len(), tavern_domain::limits::NODE_BYTES)?;
+            let lease = usize::try_from(lease_ms).unwrap_or(usize::MAX);
+            within("milliseconds in a lease", lease, limits::LEASE_MS as usize)?;
+        }
+        Ok(())
+    }
+
+    fn bytes(&self) -> usize {
+        let rows: usize = self.puts.iter().map(Row::bytes).sum();
+        let errands: usize = self.errands.iter().map(|errand| errand.body.len()).sum();
+        rows + errands + 64 * (self.expects.len() + self.deletes.len() + self.deadlines.len())
+    }
+}
+
+fn check_key(key: &RowKey) -> Result<(), StoreError> {
+    let bytes = match key {
+        RowKey::Key(id) => id.len(),
+        RowKey::Session(_) => 0,
+        RowKey::Document(key) => key.name().len(),
+        RowKey::Deadline { name, .. } => name.len(),
+        RowKey::Errand(id) => id.source.len().saturating_sub("document:/".len() + 32),
+    };
+    within("bytes in a name", bytes, limits::NAME_BYTES)
+}
+
+fn within(what: &'static str, found: usize, limit: usize) -> Result<(), StoreError> {
+    if found > limit { Err(StoreError::TooLarge { what, found, limit }) } else { Ok(()) }
+}

@@ -1,0 +1,226 @@
+//! Runs the conformance suite against each engine, every case as a test of its own, and counts the cases.
+
+use std::sync::{Arc, Mutex};
+use tavern_domain::Time;
+use tavern_engine::conformance::{self, BusWorld, Exclusion, World};
+use tavern_engine::memory::{Hall, MemoryBus, MemoryStore, NoFaults};
+use tavern_engine::sqlite::SqliteStore;
+use tavern_engine::{Bus, BusInbox, Inbox, ManualClock, Parcel, Store, Subject, Ticket, Work};
+use tavern_engine::{bus_cases, store_cases};
+
+const START: Time = Time(1_790_000_000_000);
+
+fn clock() -> Arc<ManualClock> {
+    Arc::new(ManualClock::at(START))
+}
+
+/// One test per case, and the list of them.
+macro_rules! tests {
+    ($($module:ident :: $name:ident),* $(,)?) => {
+        const TESTS: &[&str] = &[$(concat!(stringify!($module), "::", stringify!($name))),*];
+        $(#[test] fn $name() { run(concat!(stringify!($module), "::", stringify!($name))); })*
+    };
+}
+
+/// The tests and the exclusions together are the cases, each once.
+fn count(engine: &str, tests: &[&str], excluded: &[Exclusion], cases: Vec<&'static str>) {
+    for one in excluded {
+        assert!(cases.contains(&one.case) && !one.reason.is_empty(), "{one:?}");
+    }
+    assert_eq!(tests, cases);
+    println!("{engine}: {} of {} cases", tests.len() - excluded.len(), cases.len());
+}
+
+macro_rules! store_engine {
+    ($engine:ident, $world:expr, $excluded:expr) => {
+        mod $engine {
+            use super::*;
+
+            const EXCLUDED: &[Exclusion] = $excluded;
+            store_cases!(tests);
+
+            fn run(name: &str) {
+                let case = conformance::cases().iter().find(|case| case.name == name).unwrap();
+                if EXCLUDED.iter().all(|one| one.case != name) {
+                    (case.run)(&$world);
+                }
+            }
+
+            #[test]
+            fn every_case_is_run() {
+                let cases = conformance::cases().iter().map(|case| case.name).collect();
+                count(stringify!($engine), TESTS, EXCLUDED, cases);
+            }
+        }
+    };
+}
+
+macro_rules! bus_engine {
+    ($engine:ident, $world:expr, $excluded:expr) => {
+        mod $engine {
+            use super::*;
+
+            const EXCLUDED: &[Exclusion] = $excluded;
+            bus_cases!(tests);
+
+            fn run(name: &str) {
+                let case = conformance::bus_cases().iter().find(|case| case.name == name).unwrap();
+                if EXCLUDED.iter().all(|one| one.case != name) {
+                    (case.run)(&$world);
+                }
+            }
+
+            #[test]
+            fn every_case_is_run() {
+                let cases = conformance::bus_cases().iter().map(|case| case.name).collect();
+                count(stringify!($engine), TESTS, EXCLUDED, cases);
+            }
+        }
+    };
+}
+
+store_engine!(memory, Prompt::new(), &[]);
+store_engine!(memory_stepped, Stepped::new(), &[]);
+store_engine!(sqlite, Folder::new(), &[]);
+bus_engine!(memory_bus, Prompt::new(), &[]);
+bus_engine!(memory_bus_stepped, Stepped::new(), &[]);
+
+/// The memory engine in its prompt drive.
+struct Prompt {
+    clock: Arc<ManualClock>,
+    hall: Arc<Hall>,
+}
+
+impl Prompt {
+    fn new() -> Prompt {
+        let clock = clock();
+        Prompt { hall: Hall::new(clock.clone()), clock }
+    }
+}
+
+impl World for Prompt {
+    fn open(&self, inbox: Arc<dyn Inbox>) -> Arc<dyn Store> {
+        self.hall.store("node", inbox)
+    }
+
+    fn clock(&self) -> &ManualClock {
+        &self.clock
+    }
+}
+
+impl BusWorld for Prompt {
+    fn open(&self, node: &str, inbox: Arc<dyn BusInbox>) -> Arc<dyn Bus> {
+        self.hall.bus(node, inbox)
+    }
+}
+
+/// The memory engine in its stepped drive, stepped after every call.
+struct Stepped {
+    clock: Arc<ManualClock>,
+    hall: Arc<Hall>,
+    turn: Arc<Mutex<()>>,
+}
+
+struct Settled<T> {
+    inner: Arc<T>,
+    hall: Arc<Hall>,
+    /// A hall is stepped by one thread at a time: two would change the order between step and delivery.
+    turn: Arc<Mutex<()>>,
+}
+
+impl<T> Settled<T> {
+    fn new(world: &Stepped, inner: Arc<T>) -> Settled<T> {
+        Settled { inner, hall: world.hall.clone(), turn: world.turn.clone() }
+    }
+
+    fn settle(&self) {
+        let _turn = self.turn.lock().unwrap();
+        self.hall.settle();
+    }
+}
+
+impl Stepped {
+    fn new() -> Stepped {
+        let clock = clock();
+        Stepped { hall: Hall::stepped(clock.clone(), Box::new(NoFaults)), clock, turn: Arc::default() }
+    }
+}
+
+impl World for Stepped {
+    fn open(&self, inbox: Arc<dyn Inbox>) -> Arc<dyn Store> {
+        Arc::new(Settled::new(self, self.hall.store("node", inbox)))
+    }
+
+    fn clock(&self) -> &ManualClock {
+        &self.clock
+    }
+}
+
+impl BusWorld for Stepped {
+    fn open(&self, node: &str, inbox: Arc<dyn BusInbox>) -> Arc<dyn Bus> {
+        Arc::new(Settled::new(self, self.hall.bus(node, inbox)))
+    }
+}
+
+impl Store for Settled<MemoryStore> {
+    fn submit(&self, work: Vec<(Ticket, Work)>) {
+        self.inner.submit(work);
+        self.settle();
+    }
+
+    fn name(&self) -> &'static str {
+        self.inner.name()
+    }
+
+    fn stop(&self) {
+        self.inner.stop();
+        self.settle();
+    }
+}
+
+impl Bus for Settled<MemoryBus> {
+    fn publish(&self, batch: Vec<Parcel>) {
+        self.inner.publish(batch);
+        self.settle();
+    }
+
+    fn subscribe(&self, subjects: Vec<Subject>, ticket: Ticket) {
+        self.inner.subscribe(subjects, ticket);
+        self.settle();
+    }
+
+    fn unsubscribe(&self, subjects: Vec<Subject>) {
+        self.inner.unsubscribe(subjects);
+    }
+
+    fn name(&self) -> &'static str {
+        self.inner.name()
+    }
+
+    fn stop(&self) {
+        self.inner.stop();
+    }
+}
+
+/// A folder. Each opening has its own threads and connections, like another process.
+struct Folder {
+    clock: Arc<ManualClock>,
+    home: tempfile::TempDir,
+}
+
+impl Folder {
+    fn new() -> Folder {
+        Folder { clock: clock(), home: tempfile::tempdir().unwrap() }
+    }
+}
+
+impl World for Folder {
+    fn open(&self, inbox: Arc<dyn Inbox>) -> Arc<dyn Store> {
+        let folder = self.home.path().join("data");
+        Arc::new(SqliteStore::open(&folder, self.clock.clone(), inbox).unwrap())
+    }
+
+    fn clock(&self) -> &ManualClock {
+        &self.clock
+    }
+}

@@ -1,0 +1,157 @@
+//! What somebody shows at the door, and the door itself. A credential is a token, an API key, or in dev mode a name.
+//! Must hold: outside dev mode a name opens nothing.
+
+use super::{AuthError, Keyring, Verifier, token};
+use crate::config::Mode;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use std::sync::Arc;
+use tavern_domain::{Identity, Rights, Scopes, Time};
+
+// No Debug: it holds secrets.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Credential {
+    Token(String),
+    Key(String),
+    /// `?user=NAME`, dev mode only.
+    User(String),
+}
+
+/// Longest credential that is looked at; a token is the longest kind.
+const PRESENTED_BYTES: usize = token::TOKEN_BYTES;
+
+impl Credential {
+    /// A bare text: a token has two dots, a key has none. A configured admin key may look like anything and is
+    /// recognised by the gate first.
+    pub fn of(text: &str) -> Credential {
+        let looks_like_a_token =
+            text.bytes().filter(|&b| b == b'.').count() == 2 && !text.starts_with("tvk_");
+        if looks_like_a_token { Credential::Token(text.to_owned()) } else { Credential::Key(text.to_owned()) }
+    }
+
+    /// The value of an `Authorization` header: `Bearer TOKEN`, `Bearer KEY`, or Basic with the key as user name.
+    pub fn from_authorization(header: &str) -> Result<Credential, AuthError> {
+        if header.len() > PRESENTED_BYTES * 2 {
+            return Err(AuthError::TooLong);
+        }
+        let (scheme, rest) = header.trim().split_once(' ').ok_or(AuthError::Malformed)?;
+        let rest = rest.trim();
+        if scheme.eq_ignore_ascii_case("bearer") && !rest.is_empty() {
+            return Ok(Credential::of(rest));
+        }
+        if scheme.eq_ignore_ascii_case("basic") {
+            let bytes = STANDARD.decode(rest).map_err(|_| AuthError::Malformed)?;
+            let text = String::from_utf8(bytes).map_err(|_| AuthError::Malformed)?;
+            let user = text.split_once(':').map_or(text.as_str(), |(user, _)| user);
+            if !user.is_empty() {
+                return Ok(Credential::Key(user.to_owned()));
+            }
+        }
+        Err(AuthError::Malformed)
+    }
+}
+
+/// Lets people in, or says why not. Shared by every transport.
+pub struct Gate {
+    mode: Mode,
+    verifier: Verifier,
+    keyring: Keyring,
+}
+
+impl Gate {
+    pub fn new(mode: Mode, verifier: Verifier, keyring: Keyring) -> Gate {
+        Gate { mode, verifier, keyring }
+    }
+
+    pub fn keyring(&self) -> &Keyring {
+        &self.keyring
+    }
+
+    /// Decides without waiting where that is possible: tokens, names, the configured admin key and keys seen a
+    /// moment ago. `None`: the store must be asked, through `admit`.
+    pub fn admit_now(&self, credential: &Credential, now: Time) -> Option<Result<Identity, AuthError>> {
+        match credential {
+            Credential::User(name) if self.mode == Mode::Dev => Some(dev_identity(Some(name))),
+            Credential::User(_) => Some(Err(AuthError::Missing)),
+            Credential::Token(text) => Some(match self.keyring.admin(text) {
+                Some(identity) => Ok(identity),
+                None => self.verifier.verify(text, now),
+            }),
+            Credential::Key(text) => self.keyring.verify_now(text),
+        }
+    }
+
+    pub async fn admit(&self, credential: &Credential, now: Time) -> Result<Identity, AuthError> {
+        match (self.admit_now(credential, now), credential) {
+            (Some(decided), _) => decided,
+            (None, Credential::Key(text)) => self.keyring.verify(text).await,
+            (None, _) => Err(AuthError::Malformed),
+        }
+    }
+
+    /// Who somebody is that shows nothing: anonymous with every right in dev mode, nobody otherwise.
+    pub fn admit_unnamed(&self) -> Result<Identity, AuthError> {
+        if self.mode == Mode::Dev { dev_identity(None) } else { Err(AuthError::Missing) }
+    }
+}
+
+fn dev_identity(name: Option<&str>) -> Result<Identity, AuthError> {
+    if name.is_some_and(|name| !token::is_user(name)) {
+        return Err(AuthError::UserName);
+    }
+    Ok(Identity {
+        user: name.map(Arc::from),
+        name: None,
+        rights: Arc::new(Rights::all()),
+        expires: Time::NEVER,
+        unlimited: true,
+        scopes: Scopes::NONE,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_are_read() {
+        let kind = |header: &str| match Credential::from_authorization(header) {
+            Ok(Credential::Token(text)) => format!("token {text}"),
+            Ok(Credential::Key(text)) => format!("key {text}"),
+            Ok(Credential::User(text)) => format!("user {text}"),
+            Err(error) => format!("{error:?}"),
+        };
+        for (header, expected) in [
+            ("Bearer a.b.c", "token a.b.c"),
+            ("bearer  tvk_x_y", "key tvk_x_y"),
+            ("Bearer plain", "key plain"),
+            ("Basic dHZrX3hfeTo=", "key tvk_x_y"),
+            ("Basic dHZrX3hfeQ==", "key tvk_x_y"),
+            ("Basic !!", "Malformed"),
+            ("Basic Og==", "Malformed"),
+            ("Bearer ", "Malformed"),
+            ("Digest x", "Malformed"),
+            ("", "Malformed"),
+        ] {
+            assert_eq!(kind(header), expected, "{header}");
+        }
+        assert!(Credential::from_authorization(&format!("Bearer {}", "x".repeat(20_000))).is_err());
+    }
+
+    #[test]
+    fn a_name_is_enough_in_dev_mode_only() {
+        let gate = |mode| {
+            let verifier =
+                Verifier::from_secret(&crate::config::Secret::new("0123456789abcdef0123456789abcdef"));
+            Gate::new(mode, verifier, Keyring::without_store(None))
+        };
+        let ann = Credential::User("ann".into());
+        let dev = gate(Mode::Dev).admit_now(&ann, Time(1)).unwrap().unwrap();
+        assert_eq!((dev.user.as_deref(), dev.unlimited), (Some("ann"), true));
+        assert_eq!(gate(Mode::Serve).admit_now(&ann, Time(1)), Some(Err(AuthError::Missing)));
+        assert_eq!(gate(Mode::Serve).admit_unnamed(), Err(AuthError::Missing));
+        assert!(gate(Mode::Dev).admit_unnamed().unwrap().user.is_none());
+        let nameless = Credential::User(String::new());
+        assert_eq!(gate(Mode::Dev).admit_now(&nameless, Time(1)), Some(Err(AuthError::UserName)));
+    }
+}

@@ -1,0 +1,273 @@
+//! API keys: `tvk_<id>_<secret>`. The store keeps only a hash; the ring of a running server knows the keys it has just
+//! seen. Must hold: a key that was revoked is refused at most `FRESH_MS` later; the key itself is stored nowhere.
+
+use super::{AuthError, random_text};
+use crate::config::Secret;
+use aws_lc_rs::{constant_time, digest};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tavern_domain::rights::Grant;
+use tavern_domain::{Identity, Rights, Scope, Scopes, Time, Verb};
+use tavern_engine::{ApiKey, StoreError};
+use tokio::sync::oneshot;
+
+const ID_CHARS: usize = 10;
+const SECRET_CHARS: usize = 40;
+const NAME_BYTES: usize = 128;
+/// No key of ours is longer; an admin key from the configuration may be.
+const KEY_BYTES: usize = 512;
+
+/// How long an answer of the store is believed. Counted from the question, so a key is dead this long after the
+/// commit that revoked it, whatever the store's delay.
+pub const FRESH_MS: u64 = 1_000;
+/// Answers kept, good and bad ones: a flood of wrong keys must not become a flood of reads.
+const KEPT: usize = 4_096;
+/// How long the store may take to answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+#[derive(Debug, thiserror::Error)]
+pub enum KeyError {
+    #[error("a key needs a name of 1 to 128 bytes without control characters")]
+    Name,
+    #[error("a key needs at least one scope: publish, events, subscriptions, presence, parties, admin")]
+    NoScope,
+    #[error("{0:?} is no scope; the scopes are publish, events, subscriptions, presence, parties, admin")]
+    UnknownScope(String),
+}
+
+/// A new key: the row for the store, and the text that is shown once.
+pub struct FreshKey {
+    pub row: ApiKey,
+    pub text: Secret,
+}
+
+/// Makes a key. Nothing is stored yet.
+pub fn mint(name: &str, scopes: Scopes, now: Time) -> Result<FreshKey, KeyError> {
+    if name.is_empty() || name.len() > NAME_BYTES || name.chars().any(char::is_control) {
+        return Err(KeyError::Name);
+    }
+    if scopes.is_empty() {
+        return Err(KeyError::NoScope);
+    }
+    let id = random_text(ID_CHARS);
+    let text = format!("tvk_{id}_{}", random_text(SECRET_CHARS));
+    let hash = hash(&text);
+    let row = ApiKey { id: id.into(), name: name.into(), hash, scopes, created_at: now, revoked_at: None };
+    Ok(FreshKey { row, text: Secret::new(text) })
+}
+
+/// Reads `publish,events`.
+pub fn parse_scopes(text: &str) -> Result<Scopes, KeyError> {
+    let words = text.split(',').map(str::trim).filter(|word| !word.is_empty());
+    words.map(|word| Scope::parse(word).ok_or_else(|| KeyError::UnknownScope(word.to_owned()))).collect()
+}
+
+/// A key has 200 random bits, so a fast hash is enough: there is nothing to guess.
+fn hash(text: &str) -> [u8; 32] {
+    let mut bytes = [0; 32];
+    bytes.copy_from_slice(digest::digest(&digest::SHA256, text.as_bytes()).as_ref());
+    bytes
+}
+
+/// Where the ring asks for keys it does not know. The running server answers from its store.
+pub trait KeySource: Send + Sync {
+    /// Must not block. A dropped `reply` counts as an unavailable store.
+    fn find(&self, hash: [u8; 32], reply: oneshot::Sender<Result<Option<ApiKey>, StoreError>>);
+}
+
+/// The keys of a running server.
+pub struct Keyring {
+    admin: Option<Secret>,
+    source: Option<Arc<dyn KeySource>>,
+    seen: Mutex<HashMap<[u8; 32], Seen>>,
+}
+
+#[derive(Clone)]
+struct Seen {
+    asked_at: Instant,
+    outcome: Result<Identity, AuthError>,
+}
+
+impl Keyring {
+    pub fn new(admin: Option<Secret>, source: Arc<dyn KeySource>) -> Keyring {
+        Keyring { admin, source: Some(source), seen: Mutex::default() }
+    }
+
+    /// A ring that knows the configured admin key only.
+    pub fn without_store(admin: Option<Secret>) -> Keyring {
+        Keyring { admin, source: None, seen: Mutex::default() }
+    }
+
+    /// The identity of the configured admin key, if this is it.
+    pub fn admin(&self, presented: &str) -> Option<Identity> {
+        let admin = self.admin.as_ref()?;
+        admin.matches(presented).then(|| identity(Scopes::ALL))
+    }
+
+    /// Decides from what is known. `None`: the store must be asked.
+    pub fn verify_now(&self, presented: &str) -> Option<Result<Identity, AuthError>> {
+        if let Some(identity) = self.admin(presented) {
+            return Some(Ok(identity));
+        }
+        if !is_key(presented) || self.source.is_none() {
+            return Some(Err(AuthError::UnknownKey));
+        }
+        self.remembered(&hash(presented), Instant::now())
+    }
+
+    pub async fn verify(&self, presented: &str) -> Result<Identity, AuthError> {
+        if let Some(decided) = self.verify_now(presented) {
+            return decided;
+        }
+        let Some(source) = &self.source else { return Err(AuthError::UnknownKey) };
+        let (hash, asked_at) = (hash(presented), Instant::now());
+        let (reply, answer) = oneshot::channel();
+        source.find(hash, reply);
+        let found = match tokio::time::timeout(PATIENCE, answer).await {
+            Ok(Ok(Ok(found))) => found,
+            _ => return Err(AuthError::Unavailable),
+        };
+        let outcome = judge(presented, &hash, found);
+        self.remember(hash, Seen { asked_at, outcome: outcome.clone() });
+        outcome
+    }
+
+    fn remembered(&self, hash: &[u8; 32], now: Instant) -> Option<Result<Identity, AuthError>> {
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.get(hash).filter(|seen| seen.is_fresh(now)).map(|seen| seen.outcome.clone())
+    }
+
+    fn remember(&self, hash: [u8; 32], fresh: Seen) {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        if seen.len() >= KEPT {
+            let now = fresh.asked_at;
+            seen.retain(|_, seen| seen.is_fresh(now));
+            if seen.len() >= KEPT {
+                seen.clear();
+            }
+        }
+        seen.insert(hash, fresh);
+    }
+}
+
+impl Seen {
+    fn is_fresh(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.asked_at) < Duration::from_millis(FRESH_MS)
+    }
+}
+
+fn is_key(presented: &str) -> bool {
+    presented.len() <= KEY_BYTES && presented.starts_with("tvk_")
+}
+
+fn judge(presented: &str, hash: &[u8; 32], found: Option<ApiKey>) -> Result<Identity, AuthError> {
+    let key = found.ok_or(AuthError::UnknownKey)?;
+    let same_hash = constant_time::verify_slices_are_equal(&key.hash, hash).is_ok();
+    let same_id = presented.split('_').nth(1) == Some(&*key.id);
+    if same_hash && same_id && key.revoked_at.is_none() {
+        Ok(identity(key.scopes))
+    } else {
+        Err(AuthError::UnknownKey)
+    }
+}
+
+/// What a key may do with channels follows from its scopes: `publish` speaks anywhere, `presence` sees and joins
+/// anywhere, `admin` listens anywhere.
+fn identity(scopes: Scopes) -> Identity {
+    let verbs = scopes.iter().flat_map(|scope| match scope {
+        Scope::Publish => &[Verb::Publish][..],
+        Scope::Presence => &[Verb::Presence, Verb::Join],
+        Scope::Admin => &[Verb::Subscribe],
+        Scope::Events | Scope::Subscriptions | Scope::Parties => &[],
+    });
+    let grant = Grant { pattern: Box::from(*b"*"), verbs: verbs.copied().collect() };
+    Identity {
+        user: None,
+        name: None,
+        rights: Arc::new(Rights { grants: vec![grant] }),
+        expires: Time::NEVER,
+        unlimited: true,
+        scopes,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    struct Shelf {
+        keys: Mutex<Vec<ApiKey>>,
+        asked: AtomicUsize,
+    }
+
+    impl KeySource for Shelf {
+        fn find(&self, hash: [u8; 32], reply: oneshot::Sender<Result<Option<ApiKey>, StoreError>>) {
+            self.asked.fetch_add(1, Ordering::SeqCst);
+            let found = self.keys.lock().unwrap().iter().find(|key| key.hash == hash).cloned();
+            reply.send(Ok(found)).unwrap();
+        }
+    }
+
+    fn ring(keys: &[&FreshKey]) -> (Arc<Shelf>, Keyring) {
+        let keys = Mutex::new(keys.iter().map(|key| key.row.clone()).collect());
+        let shelf = Arc::new(Shelf { keys, asked: AtomicUsize::new(0) });
+        (shelf.clone(), Keyring::new(Some(Secret::new("open sesame")), shelf))
+    }
+
+    #[tokio::test]
+    async fn a_key_is_known_by_its_text_alone() {
+        let key = mint("ci", parse_scopes("publish, presence").unwrap(), Time(5)).unwrap();
+        let (shelf, ring) = ring(&[&key]);
+        assert!(ring.verify_now(key.text.expose()).is_none(), "the store must be asked first");
+        let identity = ring.verify(key.text.expose()).await.unwrap();
+        assert!(identity.unlimited && identity.user.is_none());
+        assert!(identity.scopes.has(Scope::Publish) && !identity.scopes.has(Scope::Admin));
+        assert!(identity.rights.allows(Verb::Publish, b"game#1"));
+        assert!(!identity.rights.allows(Verb::Subscribe, b"game#1"));
+        assert!(ring.verify(key.text.expose()).await.is_ok());
+        assert_eq!(shelf.asked.load(Ordering::SeqCst), 1, "the second time it was remembered");
+        assert_eq!(ring.verify("tvk_0000000000_nothing").await, Err(AuthError::UnknownKey));
+        assert_eq!(ring.verify("tvk_0000000000_nothing").await, Err(AuthError::UnknownKey));
+        assert_eq!(shelf.asked.load(Ordering::SeqCst), 2, "a wrong key is asked for once");
+        assert_eq!(ring.verify("something else").await, Err(AuthError::UnknownKey));
+        assert_eq!(ring.verify("open sesame").await.unwrap().scopes, Scopes::ALL);
+    }
+
+    #[tokio::test]
+    async fn a_revoked_key_is_refused_when_the_memory_of_it_is_old() {
+        let key = mint("ci", Scopes::ALL, Time(5)).unwrap();
+        let (shelf, ring) = ring(&[&key]);
+        ring.verify(key.text.expose()).await.unwrap();
+        shelf.keys.lock().unwrap()[0].revoked_at = Some(Time(6));
+        let hash = hash(key.text.expose());
+        let old = Instant::now() + Duration::from_millis(FRESH_MS);
+        assert!(ring.remembered(&hash, old).is_none());
+        assert_eq!(
+            judge(key.text.expose(), &hash, shelf.keys.lock().unwrap().pop()),
+            Err(AuthError::UnknownKey)
+        );
+    }
+
+    #[test]
+    fn the_memory_of_keys_is_bounded() {
+        let (_, ring) = ring(&[]);
+        for n in 0..=KEPT as u64 {
+            let mut hash = [0; 32];
+            hash[..8].copy_from_slice(&n.to_le_bytes());
+            ring.remember(hash, Seen { asked_at: Instant::now(), outcome: Err(AuthError::UnknownKey) });
+        }
+        assert!(ring.seen.lock().unwrap().len() <= KEPT);
+    }
+
+    #[test]
+    fn a_key_has_a_name_and_a_purpose() {
+        assert!(matches!(mint("", Scopes::ALL, Time(0)), Err(KeyError::Name)));
+        assert!(matches!(mint("a\tb", Scopes::ALL, Time(0)), Err(KeyError::Name)));
+        assert!(matches!(mint("ci", Scopes::NONE, Time(0)), Err(KeyError::NoScope)));
+        assert!(matches!(parse_scopes("publish,fly"), Err(KeyError::UnknownScope(word)) if word == "fly"));
+        let key = mint("ci", Scopes::ALL, Time(0)).unwrap();
+        assert_eq!(key.text.expose().len(), 4 + ID_CHARS + 1 + SECRET_CHARS);
+    }
+}

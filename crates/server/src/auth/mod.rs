@@ -1,0 +1,44 @@
+//! Who is asking: tokens, API keys, and the open door of dev mode, turned into an `Identity`. Decides nothing about
+//! channels. Must hold: no credential is ever part of an error, a log line or a Debug text.
+
+mod credential;
+mod key;
+mod random;
+mod token;
+
+pub use credential::{Credential, Gate};
+pub use key::{FRESH_MS, FreshKey, KeyError, KeySource, Keyring, mint, parse_scopes};
+pub use random::{random_bits, random_text};
+pub use token::{Claims, TOKEN_BYTES, TokenKeyError, Verifier, sign};
+
+/// Why a credential was not accepted. All of them are `unauthenticated` for the client except `Unavailable`.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AuthError {
+    #[error("a token or an API key is needed")]
+    Missing,
+    #[error("the token is longer than 8192 bytes")]
+    TooLong,
+    #[error("this is neither a token nor an API key")]
+    Malformed,
+    #[error("the token is signed with an algorithm that no configured key has")]
+    Algorithm,
+    #[error("the signature of the token is wrong")]
+    Signature,
+    #[error("the token has no exp: tokens must say when they end")]
+    NoExpiry,
+    #[error("the token has expired")]
+    Expired,
+    #[error("the token is not valid yet (nbf)")]
+    NotYet,
+    #[error("the claim {0}")]
+    Claim(&'static str),
+    #[error("the token allows the unknown verb {0:?}; the verbs are subscribe, publish, join, presence")]
+    UnknownVerb(String),
+    #[error("the API key is not known or was revoked")]
+    UnknownKey,
+    #[error("the user name is empty, too long or holds control characters")]
+    UserName,
+    /// The store could not be asked; the client should try again.
+    #[error("keys cannot be checked at the moment")]
+    Unavailable,
+}

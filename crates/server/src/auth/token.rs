@@ -1,0 +1,217 @@
+//! Tokens: JWTs, signed with the secret (HS256) or checked against configured public keys. The time is an input.
+//! Must hold: the algorithm is that of the key, never that of the header; a token without an end is refused; leeway is
+//! zero, so a token is dead at exactly its `exp`.
+
+use super::AuthError;
+use crate::config::{Config, Secret};
+use jsonwebtoken::errors::ErrorKind;
+use jsonwebtoken::{Algorithm, AlgorithmFamily, DecodingKey, EncodingKey, Header, Validation};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use tavern_domain::rights::Grant;
+use tavern_domain::{Identity, Rights, Scopes, Time, Verb, limits};
+
+/// Room for the full list of grants, and still one read of a socket.
+pub const TOKEN_BYTES: usize = 8_192;
+const PATTERN_BYTES: usize = limits::REDIS_CHANNEL_BYTES;
+
+/// What a token says. Times are seconds, as in every JWT; a fraction is allowed because many libraries write one.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Claims {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sub: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exp: Option<serde_json::Number>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nbf: Option<serde_json::Number>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub allow: Option<BTreeMap<String, Vec<String>>>,
+}
+
+/// A configured public key that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum TokenKeyError {
+    #[error("cannot read the token key {file}: {source}")]
+    Unreadable { file: PathBuf, source: std::io::Error },
+    #[error("{file} holds no public key in PEM form for {algorithm}")]
+    NotAKey { file: PathBuf, algorithm: String },
+}
+
+/// Checks tokens. Cheap to share, never changes.
+pub struct Verifier {
+    keys: Vec<TrustedKey>,
+}
+
+struct TrustedKey {
+    kid: Option<String>,
+    algorithm: Algorithm,
+    key: DecodingKey,
+    validation: Validation,
+}
+
+impl Verifier {
+    /// The secret and the public keys of the configuration.
+    pub fn new(config: &Config) -> Result<Verifier, TokenKeyError> {
+        let mut keys: Vec<TrustedKey> = config.secret.iter().map(TrustedKey::from_secret).collect();
+        for configured in &config.token_keys {
+            let (file, algorithm) = (configured.file.clone(), configured.algorithm.clone());
+            let pem = std::fs::read(&file)
+                .map_err(|source| TokenKeyError::Unreadable { file: file.clone(), source })?;
+            let key = TrustedKey::from_pem(&algorithm, &pem, configured.kid.clone());
+            keys.push(key.ok_or(TokenKeyError::NotAKey { file, algorithm })?);
+        }
+        Ok(Verifier { keys })
+    }
+
+    pub fn from_secret(secret: &Secret) -> Verifier {
+        Verifier { keys: vec![TrustedKey::from_secret(secret)] }
+    }
+
+    pub fn verify(&self, token: &str, now: Time) -> Result<Identity, AuthError> {
+        if token.len() > TOKEN_BYTES {
+            return Err(AuthError::TooLong);
+        }
+        let header = jsonwebtoken::decode_header(token).map_err(|_| AuthError::Malformed)?;
+        // Extensions that the reader must understand, and this one understands none.
+        if header.crit.is_some() {
+            return Err(AuthError::Malformed);
+        }
+        let fits = |key: &&TrustedKey| key.algorithm == header.alg && key.answers_to(header.kid.as_deref());
+        // The header only chooses among keys whose algorithm is fixed.
+        let mut refusal = AuthError::Algorithm;
+        for key in self.keys.iter().filter(fits) {
+            match jsonwebtoken::decode::<Claims>(token, &key.key, &key.validation) {
+                Ok(data) => return identity(data.claims, now),
+                Err(error) => refusal = refused(error.kind()),
+            }
+        }
+        Err(refusal)
+    }
+}
+
+impl TrustedKey {
+    fn from_secret(secret: &Secret) -> TrustedKey {
+        let key = DecodingKey::from_secret(secret.expose().as_bytes());
+        TrustedKey { kid: None, algorithm: Algorithm::HS256, key, validation: validation(Algorithm::HS256) }
+    }
+
+    fn from_pem(algorithm: &str, pem: &[u8], kid: Option<String>) -> Option<TrustedKey> {
+        let algorithm: Algorithm = algorithm.parse().ok()?;
+        let key = match algorithm.family() {
+            AlgorithmFamily::Rsa => DecodingKey::from_rsa_pem(pem),
+            AlgorithmFamily::Ec => DecodingKey::from_ec_pem(pem),
+            AlgorithmFamily::Ed => DecodingKey::from_ed_pem(pem),
+            AlgorithmFamily::Hmac => return None,
+        };
+        Some(TrustedKey { kid, algorithm, key: key.ok()?, validation: validation(algorithm) })
+    }
+
+    fn answers_to(&self, asked: Option<&str>) -> bool {
+        match (&self.kid, asked) {
+            (Some(own), Some(asked)) => own == asked,
+            _ => true,
+        }
+    }
+}
+
+/// Only the signature is left to the library: the claims are checked here, against the time that came in.
+fn validation(algorithm: Algorithm) -> Validation {
+    let mut validation = Validation::new(algorithm);
+    validation.required_spec_claims.clear();
+    validation.validate_exp = false;
+    validation.validate_nbf = false;
+    // Claims we do not know are ignored, and the audience is one of them.
+    validation.validate_aud = false;
+    validation
+}
+
+fn refused(error: &ErrorKind) -> AuthError {
+    match error {
+        ErrorKind::InvalidSignature => AuthError::Signature,
+        ErrorKind::InvalidAlgorithm => AuthError::Algorithm,
+        ErrorKind::Json(_) => AuthError::Claim("set of the token has a value of a wrong type"),
+        _ => AuthError::Malformed,
+    }
+}
+
+/// Signs claims with the secret.
+pub fn sign(secret: &Secret, claims: &Claims) -> Result<String, AuthError> {
+    let key = EncodingKey::from_secret(secret.expose().as_bytes());
+    let token = jsonwebtoken::encode(&Header::new(Algorithm::HS256), claims, &key);
+    let token = token.map_err(|_| AuthError::Malformed)?;
+    if token.len() > TOKEN_BYTES { Err(AuthError::TooLong) } else { Ok(token) }
+}
+
+fn identity(claims: Claims, now: Time) -> Result<Identity, AuthError> {
+    let expires =
+        moment(claims.exp.as_ref().ok_or(AuthError::NoExpiry)?).ok_or(AuthError::Claim("exp is no time"))?;
+    if now >= expires {
+        return Err(AuthError::Expired);
+    }
+    if let Some(nbf) = &claims.nbf
+        && now < moment(nbf).ok_or(AuthError::Claim("nbf is no time"))?
+    {
+        return Err(AuthError::NotYet);
+    }
+    let user =
+        claims.sub.map(|sub| if is_user(&sub) { Ok(Arc::from(sub)) } else { Err(AuthError::Claim(BAD_SUB)) });
+    let name = claims.name.map(|name| {
+        let good = name.len() <= limits::DISPLAY_NAME_BYTES && !name.chars().any(char::is_control);
+        if good {
+            Ok(Arc::from(name))
+        } else {
+            Err(AuthError::Claim("name is too long or holds control characters"))
+        }
+    });
+    Ok(Identity {
+        user: user.transpose()?,
+        name: name.transpose()?,
+        rights: Arc::new(rights(claims.allow.unwrap_or_default())?),
+        expires,
+        unlimited: false,
+        scopes: Scopes::NONE,
+    })
+}
+
+const BAD_SUB: &str = "sub is empty, too long or holds control characters";
+
+pub(super) fn is_user(name: &str) -> bool {
+    (1..=limits::USER_BYTES).contains(&name.len()) && !name.chars().any(char::is_control)
+}
+
+fn rights(allow: BTreeMap<String, Vec<String>>) -> Result<Rights, AuthError> {
+    if allow.len() > limits::GRANTS {
+        return Err(AuthError::Claim("allow has more than 64 patterns"));
+    }
+    let mut grants = Vec::with_capacity(allow.len());
+    for (pattern, verbs) in allow {
+        if pattern.is_empty() || pattern.len() > PATTERN_BYTES {
+            return Err(AuthError::Claim("allow has a pattern that is empty or longer than 512 bytes"));
+        }
+        let parse = |verb: &String| Verb::parse(verb).ok_or_else(|| AuthError::UnknownVerb(shortened(verb)));
+        let verbs = verbs.iter().map(parse).collect::<Result<_, _>>()?;
+        grants.push(Grant { pattern: pattern.into_bytes().into(), verbs });
+    }
+    Ok(Rights { grants })
+}
+
+fn shortened(verb: &str) -> String {
+    verb.chars().take(32).collect()
+}
+
+/// Seconds, whole or not, as a moment. Negative and absurd ones are none.
+fn moment(seconds: &serde_json::Number) -> Option<Time> {
+    if let Some(whole) = seconds.as_u64() {
+        return Some(Time(whole.saturating_mul(1_000)));
+    }
+    let ms = seconds.as_f64()? * 1_000.0;
+    (ms.is_finite() && ms >= 0.0).then_some(Time(ms as u64))
+}
+
+#[cfg(test)]
+#[path = "token_tests.rs"]
+mod tests;

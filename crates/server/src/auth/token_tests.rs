@@ -1,0 +1,149 @@
+//! What tokens are accepted and which are not, by example.
+
+use super::*;
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde_json::{Value, json};
+
+const NOW: Time = Time(1_800_000_000_000);
+
+fn secret() -> Secret {
+    Secret::new("0123456789abcdef0123456789abcdef")
+}
+
+fn signed(algorithm: Algorithm, key: &str, claims: &Value) -> String {
+    jsonwebtoken::encode(&Header::new(algorithm), claims, &EncodingKey::from_secret(key.as_bytes())).unwrap()
+}
+
+fn verify(claims: Value) -> Result<Identity, AuthError> {
+    let token = signed(Algorithm::HS256, secret().expose(), &claims);
+    Verifier::from_secret(&secret()).verify(&token, NOW)
+}
+
+fn unsigned(header: &str, claims: &str, signature: &str) -> String {
+    let encode = |text: &str| URL_SAFE_NO_PAD.encode(text);
+    format!("{}.{}.{signature}", encode(header), encode(claims))
+}
+
+const EXP: u64 = 1_800_000_060;
+
+#[test]
+fn a_good_token_says_who_and_what() {
+    let identity = verify(json!({
+        "sub": "ann", "name": "Ann", "exp": EXP, "iss": "somebody", "aud": "else",
+        "allow": {"game#*": ["subscribe", "join"], "lobby": ["publish"]},
+    }))
+    .unwrap();
+    assert_eq!(identity.user.as_deref(), Some("ann"));
+    assert_eq!(identity.name.as_deref(), Some("Ann"));
+    assert_eq!(identity.expires, Time(EXP * 1_000));
+    assert!(!identity.unlimited && identity.scopes.is_empty());
+    assert!(identity.rights.allows(Verb::Join, b"game#1"));
+    assert!(!identity.rights.allows(Verb::Publish, b"game#1"));
+    assert!(identity.rights.allows(Verb::Publish, b"lobby"));
+}
+
+#[test]
+fn a_token_without_sub_is_anonymous() {
+    let identity = verify(json!({"exp": EXP})).unwrap();
+    assert_eq!((identity.user, identity.name), (None, None));
+    assert_eq!(*identity.rights, Rights::default());
+}
+
+#[test]
+fn a_token_ends_at_exactly_its_exp() {
+    let token = signed(Algorithm::HS256, secret().expose(), &json!({"exp": EXP}));
+    let verifier = Verifier::from_secret(&secret());
+    assert!(verifier.verify(&token, Time(EXP * 1_000 - 1)).is_ok());
+    assert_eq!(verifier.verify(&token, Time(EXP * 1_000)), Err(AuthError::Expired));
+    assert_eq!(verify(json!({"exp": 1_800_000_000.5})).unwrap().expires, Time(1_800_000_000_500));
+    assert_eq!(verify(json!({"sub": "ann"})), Err(AuthError::NoExpiry));
+    assert!(verify(json!({"exp": "soon"})).is_err());
+    assert!(verify(json!({"exp": -5})).is_err());
+    assert_eq!(verify(json!({"exp": u64::MAX})).unwrap().expires, Time::NEVER);
+    assert_eq!(verify(json!({"exp": EXP, "nbf": EXP - 1})), Err(AuthError::NotYet));
+    assert!(verify(json!({"exp": EXP, "nbf": NOW.ms() / 1_000})).is_ok());
+}
+
+#[test]
+fn claims_have_bounds() {
+    for claims in [
+        json!({"exp": EXP, "sub": ""}),
+        json!({"exp": EXP, "sub": "a\nb"}),
+        json!({"exp": EXP, "sub": "x".repeat(129)}),
+        json!({"exp": EXP, "sub": 7}),
+        json!({"exp": EXP, "name": "x".repeat(257)}),
+        json!({"exp": EXP, "allow": {"": ["join"]}}),
+        json!({"exp": EXP, "allow": {"x".repeat(513): ["join"]}}),
+        json!({"exp": EXP, "allow": ["join"]}),
+        json!({"exp": EXP, "allow": (0..65).map(|i| (format!("g{i}"), json!(["join"]))).collect::<serde_json::Map<_, _>>()}),
+    ] {
+        assert!(matches!(verify(claims.clone()), Err(AuthError::Claim(_))), "{claims}");
+    }
+    assert!(verify(json!({"exp": EXP, "sub": "x".repeat(128)})).is_ok());
+    assert_eq!(
+        verify(json!({"exp": EXP, "allow": {"game#*": ["fly"]}})),
+        Err(AuthError::UnknownVerb("fly".into()))
+    );
+    let token =
+        signed(Algorithm::HS256, secret().expose(), &json!({"exp": EXP, "x": "y".repeat(TOKEN_BYTES)}));
+    assert_eq!(Verifier::from_secret(&secret()).verify(&token, NOW), Err(AuthError::TooLong));
+}
+
+#[test]
+fn the_key_fixes_the_algorithm() {
+    let claims = json!({"exp": EXP, "sub": "ann"});
+    let verifier = Verifier::from_secret(&secret());
+    let check =
+        |token: &str, expected: AuthError| assert_eq!(verifier.verify(token, NOW), Err(expected), "{token}");
+    check(&signed(Algorithm::HS384, secret().expose(), &claims), AuthError::Algorithm);
+    check(&signed(Algorithm::HS512, secret().expose(), &claims), AuthError::Algorithm);
+    check(&signed(Algorithm::HS256, "another secret", &claims), AuthError::Signature);
+    check(&unsigned(r#"{"alg":"none"}"#, &claims.to_string(), ""), AuthError::Malformed);
+    check(&unsigned(r#"{"alg":"HS256"}"#, &claims.to_string(), ""), AuthError::Signature);
+    check(&unsigned(r#"{"alg":"RS256"}"#, &claims.to_string(), "AAAA"), AuthError::Algorithm);
+    check(&unsigned(r#"{"alg":"HS256","crit":["exp"]}"#, &claims.to_string(), ""), AuthError::Malformed);
+    for text in ["", ".", "..", "a.b", "a.b.c.d", "tvk_a_b", "\u{0}"] {
+        check(text, AuthError::Malformed);
+    }
+}
+
+/// An Ed25519 pair made for this test: the public half as PEM, the private half to sign with.
+fn pair() -> (String, EncodingKey) {
+    use aws_lc_rs::encoding::AsDer;
+    use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
+    let pair = Ed25519KeyPair::generate().unwrap();
+    let public = pair.public_key().as_der().unwrap();
+    let body = base64::engine::general_purpose::STANDARD.encode(public.as_ref());
+    let pem = format!("-----BEGIN PUBLIC KEY-----\n{body}\n-----END PUBLIC KEY-----\n");
+    let private = pair.to_pkcs8().unwrap();
+    (pem, EncodingKey::from_ed_der(private.as_ref()))
+}
+
+#[test]
+fn a_public_key_is_never_an_hmac_secret() {
+    let (pem, private) = pair();
+    let claims = json!({"exp": EXP, "sub": "ann"});
+    let trusted = TrustedKey::from_pem("EdDSA", pem.as_bytes(), Some("k1".into())).unwrap();
+    let verifier = Verifier { keys: vec![trusted] };
+    let mut header = Header::new(Algorithm::EdDSA);
+    let good = jsonwebtoken::encode(&header, &claims, &private).unwrap();
+    assert_eq!(verifier.verify(&good, NOW).unwrap().user.as_deref(), Some("ann"));
+    header.kid = Some("k2".into());
+    let other = jsonwebtoken::encode(&header, &claims, &private).unwrap();
+    assert_eq!(verifier.verify(&other, NOW), Err(AuthError::Algorithm));
+    // Whoever knows the public key must not be able to sign with it.
+    for key in [pem.as_str(), pem.trim()] {
+        let confused = signed(Algorithm::HS256, key, &claims);
+        assert_eq!(verifier.verify(&confused, NOW), Err(AuthError::Algorithm));
+    }
+    assert!(TrustedKey::from_pem("RS256", pem.as_bytes(), None).is_none());
+    assert!(TrustedKey::from_pem("HS256", pem.as_bytes(), None).is_none());
+}
+
+#[test]
+fn what_is_signed_is_verified() {
+    let claims = Claims { sub: Some("ann".into()), exp: Some(EXP.into()), ..Claims::default() };
+    let token = sign(&secret(), &claims).unwrap();
+    assert_eq!(Verifier::from_secret(&secret()).verify(&token, NOW).unwrap().user.as_deref(), Some("ann"));
+}

@@ -1,0 +1,407 @@
+//! Puts the server together and takes it apart again: store, node, shards, doors. The only place that names engines
+//! by address. Must hold: when `ready` is said, everything listens; a clean stop leaves every session in the store.
+
+use crate::auth::{self, Keyring, Verifier};
+use crate::config::{self, Config, LogFormat, Mode};
+use crate::desk::Desk;
+use crate::door::{self, Counts, Seat};
+use crate::hook::Hook;
+use crate::http::{self, Edge};
+use crate::resp::Peer;
+use crate::services::{Parts, Services, TokenGate, wall};
+use crate::shard::conn::{Conn, Speaks};
+use crate::shard::inbox::Inbox;
+use crate::shard::mail::{Arrival, Mail};
+use crate::shard::worker::{BELL, Seed};
+use anyhow::Context;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tavern_domain::{Epoch, Identity, Rights, Scopes, Time};
+use tavern_engine::{Commit, Found, NodeChange, Read, Row, RowKey, StoredSession, SystemClock, Writer};
+use tavern_hub::handover::Packed;
+use tavern_hub::{AuthorizeRules, Dice, KindRules, LinkId, Node, Settings, Shard, SlowReader};
+use tokio::net::TcpStream;
+use tokio::sync::oneshot;
+
+/// Runs the server until it is told to stop.
+pub fn run(config: Config) -> anyhow::Result<()> {
+    start_log(&config);
+    raise_descriptor_limit();
+    let cores = std::thread::available_parallelism().map_or(2, usize::from);
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(cores.saturating_sub(config.threads).max(1))
+        .thread_name("side")
+        .enable_all()
+        .build()
+        .context("the side threads could not be started")?;
+    runtime.block_on(serve(config))
+}
+
+async fn serve(mut config: Config) -> anyhow::Result<()> {
+    // Both ports first: a second server on them should fail before it touches the store.
+    let web = door::bind(config.listen).with_context(|| busy_port(config.listen))?;
+    let redis = match config.resp {
+        Some(address) => Some(door::bind(address).with_context(|| busy_port(address))?),
+        None => None,
+    };
+    config.listen = web.local_addr()?;
+    if let Some(redis) = &redis {
+        config.resp = Some(redis.local_addr()?);
+    }
+    let tls = match &config.tls {
+        Some(files) => Some(crate::tls::Reloading::load(files.clone())?),
+        None => None,
+    };
+    let config = Arc::new(config);
+    let desk = open_store(&config)?;
+    let writer = open_epoch(&config, &desk).await?;
+    let left = stored_sessions(&desk, &config.node).await?;
+    let (services, workers) = assemble(config.clone(), desk.clone(), writer.epoch)?;
+    let threads = start_shards(workers)?;
+    adopt(&services, &desk, &writer, left).await?;
+    if let Some(tls) = &tls {
+        tokio::spawn(tls.clone().watch());
+    }
+    let renewal = tokio::spawn(renew(desk.clone(), writer.clone(), services.clone()));
+    let mut doors = vec![tokio::spawn(accept_web(services.clone(), tls.clone(), web))];
+    if let Some(redis) = redis {
+        doors.push(tokio::spawn(accept_redis(services.clone(), tls, redis)));
+    }
+    announce(&config);
+    told_to_stop().await?;
+    tracing::info!("stopping");
+    services.stopping.store(true, Ordering::Relaxed);
+    let patience = Duration::from_millis(config.sessions.drain_ms);
+    let stopped = tokio::time::timeout(patience, stop(&services, &desk, &writer)).await;
+    doors.iter().for_each(|door| door.abort());
+    renewal.abort();
+    match stopped {
+        Ok(outcome) => outcome?,
+        Err(_) => tracing::error!("the stop took longer than sessions.drain_ms; some sessions are lost"),
+    }
+    tokio::task::spawn_blocking(move || threads.into_iter().for_each(|thread| drop(thread.join()))).await?;
+    if let Some(store) = desk.store().cloned() {
+        tokio::task::spawn_blocking(move || store.stop()).await?;
+    }
+    tracing::info!("stopped");
+    Ok(())
+}
+
+fn busy_port(address: SocketAddr) -> String {
+    format!("cannot listen on {address}; is another server there? choose another with --listen or --resp")
+}
+
+fn open_store(config: &Config) -> anyhow::Result<Arc<Desk>> {
+    let desk = Arc::new(Desk::default());
+    let store = tavern_engine::open(&config.store, Arc::new(SystemClock), desk.clone())
+        .context("the store cannot be opened")?;
+    desk.set_store(store);
+    Ok(desk)
+}
+
+async fn open_epoch(config: &Config, desk: &Desk) -> anyhow::Result<Writer> {
+    let name: Arc<str> = config.node.as_str().into();
+    let open = NodeChange::Open { name: name.clone(), lease_ms: config.nodes.lease_ms };
+    let receipt = desk.commit(Commit { node: Some(open), ..Commit::default() }).await?;
+    let epoch = receipt.epoch.unwrap_or(Epoch(0));
+    Ok(Writer { node: name, epoch })
+}
+
+/// Sessions that an earlier process of this node left when it stopped.
+async fn stored_sessions(desk: &Desk, node: &str) -> anyhow::Result<Vec<StoredSession>> {
+    let mut sessions = Vec::new();
+    let mut after = None;
+    loop {
+        let read = Read::Sessions { node: Some(node.into()), after, limit: tavern_engine::limits::PAGE_ROWS };
+        let Found::Sessions(page) = desk.read(read).await? else { break };
+        after = page.rows.last().map(|row| row.row.client);
+        sessions.extend(page.rows.into_iter().map(|row| row.row));
+        if !page.more {
+            break;
+        }
+    }
+    Ok(sessions)
+}
+
+fn assemble(
+    config: Arc<Config>,
+    desk: Arc<Desk>,
+    epoch: Epoch,
+) -> anyhow::Result<(Arc<Services>, Vec<Seed>)> {
+    let verifier = Verifier::new(&config)?;
+    let keyring = Keyring::new(config.admin_key.clone(), desk);
+    let gate = Arc::new(auth::Gate::new(config.mode, verifier, keyring));
+    let node = Node::new(settings(&config, epoch), Box::new(TokenGate(gate.clone())));
+    let mut polls = Vec::new();
+    let mut inboxes = Vec::new();
+    for _ in 0..config.threads {
+        let poll = mio::Poll::new()?;
+        let bell = mio::Waker::new(poll.registry(), BELL)?;
+        inboxes.push(Arc::new(Inbox::new(bell, config.limits.inbox_parcels)));
+        polls.push(poll);
+    }
+    let hook = match &config.authorize.url {
+        Some(url) => Some(Hook::new(url.parse().context("authorize.url is no address")?)),
+        None => None,
+    };
+    let services = Services::new(Parts {
+        doors: Counts::new(config.limits.connections, config.limits.connections_per_address),
+        runtime: tokio::runtime::Handle::current(),
+        config,
+        node: node.clone(),
+        inboxes: inboxes.clone(),
+        gate,
+        hook,
+    });
+    // Each shard makes its own state inside its thread; here only what can travel.
+    let workers = polls.into_iter().zip(inboxes).enumerate();
+    let workers = workers.map(|(index, (poll, inbox))| Seed::new(index, services.clone(), inbox, poll));
+    Ok((services.clone(), workers.collect()))
+}
+
+fn settings(config: &Config, epoch: Epoch) -> Settings {
+    let rules = |kind: &config::Kind| KindRules {
+        grace_ms: kind.grace_ms,
+        slow_reader: match kind.slow_reader {
+            config::SlowReader::Gap => SlowReader::Gap,
+            config::SlowReader::Close => SlowReader::Close,
+        },
+        allow: kind.allow,
+    };
+    let limits = &config.limits;
+    let asks = config.authorize.url.is_some();
+    Settings {
+        node: config.node.clone(),
+        epoch,
+        shards: config.threads,
+        heartbeat_ms: config.sessions.heartbeat_ms,
+        poll_idle_ms: config.sessions.poll_idle_ms,
+        message_bytes: limits.message_bytes,
+        mailbox_events: limits.mailbox_events,
+        mailbox_bytes: limits.mailbox_bytes,
+        mailbox_sent_ms: limits.mailbox_sent_ms,
+        mailbox_total_bytes: limits.mailbox_total_bytes,
+        redis_pending_bytes: limits.redis_pending_bytes,
+        channels_per_session: limits.channels_per_session,
+        commands_per_second: limits.commands_per_second,
+        kinds: config.kinds.iter().map(|(name, kind)| (name.clone(), rules(kind))).collect(),
+        other_kinds: rules(config.kind("default")),
+        authorize: asks.then_some(AuthorizeRules { cache_ms: config.authorize.cache_ms }),
+    }
+}
+
+struct SystemDice;
+
+impl Dice for SystemDice {
+    fn roll(&mut self) -> u128 {
+        auth::random_bits()
+    }
+}
+
+fn start_shards(workers: Vec<Seed>) -> anyhow::Result<Vec<std::thread::JoinHandle<()>>> {
+    let start = |worker: Seed| {
+        let name = format!("shard-{}", worker.index());
+        let run = move || {
+            let node = worker.node();
+            let hub = Shard::new(node, worker.index(), Box::new(SystemDice), wall());
+            worker.run(hub);
+        };
+        std::thread::Builder::new().name(name).spawn(run).context("a shard could not be started")
+    };
+    workers.into_iter().map(start).collect()
+}
+
+/// Gives stored sessions to their shards; they are in memory again, so the rows go.
+async fn adopt(
+    services: &Services,
+    desk: &Desk,
+    writer: &Writer,
+    left: Vec<StoredSession>,
+) -> anyhow::Result<()> {
+    if left.is_empty() {
+        return Ok(());
+    }
+    tracing::info!(sessions = left.len(), "taking up the sessions of the last stop");
+    let shards = services.inboxes.len();
+    let mut parts: Vec<Vec<Packed>> = (0..shards).map(|_| Vec::new()).collect();
+    let keys: Vec<RowKey> = left.iter().map(|stored| RowKey::Session(stored.client)).collect();
+    for stored in left {
+        match tavern_engine::SessionBody::decode(&stored.body) {
+            Ok(body) => parts[stored.secret.shard(shards)].push(Packed {
+                key: stored.secret,
+                client: stored.client,
+                user: stored.user,
+                name: stored.name,
+                detached_at: stored.detached_at.unwrap_or(wall()),
+                expires_at: stored.expires_at,
+                body,
+            }),
+            Err(error) => tracing::warn!(%error, client = %stored.client, "a stored session is left out"),
+        }
+    }
+    for (inbox, part) in services.inboxes.iter().zip(parts) {
+        inbox.force(Mail::Adopt(part));
+    }
+    for deletes in keys.chunks(1000) {
+        let commit =
+            Commit { writer: Some(writer.clone()), deletes: deletes.to_vec(), ..Commit::default() };
+        desk.commit(commit).await?;
+    }
+    Ok(())
+}
+
+/// Keeps the node's lease alive.
+async fn renew(desk: Arc<Desk>, writer: Writer, services: Arc<Services>) {
+    let nodes = &services.config.nodes;
+    loop {
+        tokio::time::sleep(Duration::from_millis(nodes.heartbeat_ms)).await;
+        let renew = NodeChange::Renew { node: writer.clone(), lease_ms: nodes.lease_ms };
+        let commit = Commit { writer: Some(writer.clone()), node: Some(renew), ..Commit::default() };
+        if let Err(error) = desk.commit(commit).await {
+            tracing::warn!(%error, "the node's lease could not be renewed");
+        }
+    }
+}
+
+async fn accept_web(
+    services: Arc<Services>,
+    tls: Option<Arc<crate::tls::Reloading>>,
+    listener: tokio::net::TcpListener,
+) {
+    let counts = services.doors.clone();
+    let proxies = services.config.trusted_proxies.clone();
+    let edge = Edge { services, tls };
+    door::accept(listener, counts, proxies, |socket, peer, seat| {
+        tokio::spawn(http::serve(edge.clone(), socket, peer, seat));
+    })
+    .await;
+}
+
+async fn accept_redis(
+    services: Arc<Services>,
+    tls: Option<Arc<crate::tls::Reloading>>,
+    listener: tokio::net::TcpListener,
+) {
+    let counts = services.doors.clone();
+    door::accept(listener, counts, Vec::new(), |socket, peer, seat| match &tls {
+        None => welcome_redis(&services, socket, None, peer, seat),
+        Some(tls) => {
+            let (services, acceptor) = (services.clone(), tls.acceptor());
+            tokio::spawn(async move {
+                let handshake = acceptor.accept(socket);
+                if let Ok(Ok(stream)) = tokio::time::timeout(Duration::from_secs(10), handshake).await {
+                    let (socket, tls) = stream.into_inner();
+                    welcome_redis(&services, socket, Some(Box::new(tls)), peer, seat);
+                }
+            });
+        }
+    })
+    .await;
+}
+
+/// A Redis connection goes straight to a shard. In dev mode it may do everything; else it has to log in.
+fn welcome_redis(
+    services: &Services,
+    socket: TcpStream,
+    tls: Option<Box<rustls::ServerConnection>>,
+    peer: SocketAddr,
+    seat: Seat,
+) {
+    let local = socket.local_addr().unwrap_or(peer);
+    let Ok(socket) = socket.into_std() else { return };
+    let socket = mio::net::TcpStream::from_std(socket);
+    let shard = services.next_shard();
+    let info = services.clients.register(shard, LinkId(0), peer, local);
+    let identity = (services.config.mode == Mode::Dev).then(|| Identity {
+        user: None,
+        name: None,
+        rights: Arc::new(Rights::all()),
+        expires: Time::NEVER,
+        unlimited: true,
+        scopes: Scopes::ALL,
+    });
+    let speaks = Speaks::Redis(Box::new(Peer::new(LinkId(0), identity, info)));
+    let conn = Conn::new(socket, tls, speaks, seat);
+    let arrival = Arrival { conn, input: Vec::new(), commands: Vec::new(), hello: None };
+    if services.inboxes[shard].put(Mail::Arrival(Box::new(arrival))).is_err() {
+        tracing::warn!(shard, "a connection was refused: the shard has too much to do");
+    }
+}
+
+fn announce(config: &Config) {
+    if config.mode == Mode::Dev {
+        match crate::cli::dev::greeting(config) {
+            Ok(text) => println!("{text}"),
+            Err(error) => tracing::warn!(%error, "no greeting"),
+        }
+    }
+    tracing::info!(node = %config.node, http = %config.listen, redis = ?config.resp, shards = config.threads, "ready");
+}
+
+/// Waits for SIGTERM or SIGINT.
+async fn told_to_stop() -> anyhow::Result<()> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    Ok(())
+}
+
+/// Clients are told, sessions go to the store, the node says goodbye.
+async fn stop(services: &Services, desk: &Desk, writer: &Writer) -> anyhow::Result<()> {
+    let mut packed = Vec::new();
+    for inbox in &services.inboxes {
+        let (reply, sessions) = oneshot::channel();
+        inbox.force(Mail::Stop(reply));
+        packed.extend(sessions.await.context("a shard ended before it was told")?);
+    }
+    tracing::info!(sessions = packed.len(), "sessions go to the store");
+    let drain_ms = services.config.sessions.drain_ms;
+    for part in packed.chunks(500) {
+        let puts = part.iter().map(|session| Row::Session(stored(session, writer, drain_ms))).collect();
+        let commit = Commit { writer: Some(writer.clone()), puts, ..Commit::default() };
+        desk.commit(commit).await?;
+    }
+    let stop = NodeChange::Stop { node: writer.clone() };
+    desk.commit(Commit { writer: Some(writer.clone()), node: Some(stop), ..Commit::default() }).await?;
+    Ok(())
+}
+
+fn stored(packed: &Packed, owner: &Writer, drain_ms: u64) -> StoredSession {
+    StoredSession {
+        client: packed.client,
+        secret: packed.key,
+        user: packed.user.clone(),
+        name: packed.name.clone(),
+        owner: owner.clone(),
+        body: packed.body.encode().into(),
+        detached_at: Some(packed.detached_at),
+        expires_at: packed.expires_at + drain_ms,
+    }
+}
+
+fn start_log(config: &Config) {
+    let filter = tracing_subscriber::EnvFilter::try_new(&config.log_level)
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    // A second server in one process keeps the first one's log.
+    let _ = match config.log {
+        LogFormat::Json => builder.json().try_init(),
+        LogFormat::Text => builder.with_target(false).try_init(),
+    };
+}
+
+/// As many descriptors as the system allows: each connection is one.
+fn raise_descriptor_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    if setrlimit(Resource::Nofile, raised).is_err() {
+        tracing::warn!(limit = ?limit.current, "the limit of open files stays");
+    }
+}

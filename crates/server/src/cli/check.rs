@@ -1,0 +1,73 @@
+//! `tavern check`: is the configuration valid, what holds, and where did each value come from.
+
+use super::options::Options;
+use super::{print_line, table};
+use crate::auth::Verifier;
+use crate::config::{Entry, Mode};
+use serde_json::{Value, json};
+use std::process::ExitCode;
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// Check as `tavern dev` would read it
+    #[arg(long)]
+    dev: bool,
+    /// One JSON object instead of a table
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    options: Options,
+}
+
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let mode = if args.dev { Mode::Dev } else { Mode::Serve };
+    let loaded = args.options.load(mode, true)?;
+    let mut errors: Vec<String> = loaded.errors.iter().map(ToString::to_string).collect();
+    if let Err(error) = Verifier::new(&loaded.config) {
+        errors.push(error.to_string());
+    }
+    let entries = loaded.config.entries();
+    if args.json {
+        let value = |entry: &Entry| json!({"key": entry.key, "value": entry.value, "origin": entry.origin.to_string()});
+        let values: Vec<Value> = entries.iter().map(value).collect();
+        print_line(&json!({"valid": errors.is_empty(), "errors": errors, "values": values}).to_string())?;
+    } else {
+        let mut rows = vec![["KEY", "VALUE", "ORIGIN"].map(str::to_owned).to_vec()];
+        rows.extend(
+            entries.iter().map(|entry| {
+                vec![entry.key.clone(), shown(&entry.key, &entry.value), entry.origin.to_string()]
+            }),
+        );
+        print_line(table::columns(&rows).trim_end())?;
+        if errors.is_empty() {
+            eprintln!("\nthe configuration is valid");
+        } else {
+            eprintln!("\n{} {} in the configuration:", errors.len(), plural(errors.len()));
+            for error in &errors {
+                eprintln!("  {error}");
+            }
+        }
+    }
+    Ok(if errors.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn plural(count: usize) -> &'static str {
+    if count == 1 { "error" } else { "errors" }
+}
+
+/// A value as one reads it: lists without quotes, nothing as a dash.
+fn shown(key: &str, value: &Value) -> String {
+    match value {
+        Value::Null => "-".to_owned(),
+        Value::String(text) if text.is_empty() => "-".to_owned(),
+        Value::String(text) => text.clone(),
+        Value::Array(items) => {
+            let texts: Vec<&str> = items.iter().filter_map(Value::as_str).collect();
+            format!("[{}]", texts.join(", "))
+        }
+        Value::Number(number) if key == "limits.commands_per_second" && number.as_u64() == Some(0) => {
+            "0 (no limit)".to_owned()
+        }
+        other => other.to_string(),
+    }
+}

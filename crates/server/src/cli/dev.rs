@@ -1,0 +1,156 @@
+//! `tavern dev`: a server with no configuration, and what it says when it is up. The secrets of the folder are kept,
+//! so the token and the key that it prints stay good over a restart.
+
+use super::options::Options;
+use super::table::{self, Colour, paint};
+use super::token;
+use crate::config::{Config, Mode, dev};
+use anyhow::Context;
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+use tavern_domain::Verb;
+
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    options: Options,
+}
+
+/// The user of the token that is printed.
+const USER: &str = "ann";
+const TOKEN_TTL_MS: u64 = 30 * 86_400_000;
+
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let mut config = args.options.load(Mode::Dev, true)?.valid()?;
+    dev::provide(&mut config)
+        .with_context(|| format!("cannot keep the dev secret in {}", config.data.display()))?;
+    crate::boot::run(config)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The banner with a fresh token and the folder's key. `config.listen` and `config.resp` must be the addresses that
+/// were bound.
+pub fn greeting(config: &Config) -> anyhow::Result<String> {
+    let everything = Verb::ALL.map(|verb| verb.as_str().to_owned()).to_vec();
+    let allow = BTreeMap::from([("*".to_owned(), everything)]);
+    let secret = config.secret.as_ref().context("dev mode has a secret")?;
+    let token = token::make(secret, Some(USER.into()), Some("Ann".into()), TOKEN_TTL_MS, allow)?;
+    let key = config.admin_key.as_ref().context("dev mode has an API key")?;
+    Ok(banner(config, &token, key.expose()))
+}
+
+/// What a person needs to begin: addresses, a token, a key, and lines to copy.
+pub fn banner(config: &Config, token: &str, key: &str) -> String {
+    coloured_banner(config, token, key, table::wants_colour())
+}
+
+fn coloured_banner(config: &Config, token: &str, key: &str, colour: bool) -> String {
+    let secure = if config.tls.is_some() { "s" } else { "" };
+    let web = format!("http{secure}://{}", config.listen);
+    let socket = format!("ws{secure}://{}/v1/connect", config.listen);
+    let dim = |text: &str| paint(text, Colour::Dim, colour);
+    let line = |name: &str, value: String, note: &str| vec![format!("  {name}"), value, dim(note)];
+    let mut places = vec![
+        line("HTTP", web.clone(), "dashboard, REST, SSE, long-poll"),
+        line("WebSocket", format!("{socket}?user={USER}"), "any name will do in dev mode"),
+    ];
+    if let Some(resp) = config.resp {
+        places.push(line("Redis", format!("redis{secure}://{resp}"), "redis-cli and every Redis client"));
+    }
+    places.push(line("Data", config.data.display().to_string(), "remove it to begin again"));
+    let mut tries = vec![
+        ("listen", "tavern subscribe 'game#1'".to_owned() + &url_flag(&web)),
+        ("publish", format!("tavern publish 'game#1' '{{\"hello\":\"world\"}}'{}", url_flag(&web))),
+        (
+            "REST",
+            format!(
+                "curl -H 'Authorization: Bearer {key}' -H 'Content-Type: application/json' \\\n            \
+                 -d '{{\"data\":{{\"hello\":\"world\"}}}}' {web}/v1/channels/game%231/messages"
+            ),
+        ),
+    ];
+    if let Some(resp) = config.resp {
+        let tls = if config.tls.is_some() { " --tls" } else { "" };
+        tries.push((
+            "Redis",
+            format!("redis-cli -h {} -p {}{tls} SUBSCRIBE 'game#1'", resp.ip(), resp.port()),
+        ));
+    }
+    tries.push((
+        "WebSocket",
+        format!(
+            "websocat '{socket}?user={USER}'\n            \
+             then type: {{\"id\":1,\"op\":\"subscribe\",\"channel\":\"game#1\"}}"
+        ),
+    ));
+    tries.push((
+        "browser",
+        format!(
+            "s = new WebSocket('{socket}?user={USER}'); s.onmessage = e => console.log(e.data)\n            \
+             s.send('{{\"id\":1,\"op\":\"subscribe\",\"channel\":\"game#1\"}}')"
+        ),
+    ));
+    let title = paint(&format!("Tavern {}", env!("CARGO_PKG_VERSION")), Colour::Bold, colour);
+    let mut text = format!("\n  {title}  dev mode: everything is allowed, on this machine only\n\n");
+    text.push_str(&table::columns(&places));
+    text.push_str(&format!(
+        "\n  Token    {}\n           {token}\n",
+        dim("for user ann, every right, 30 days")
+    ));
+    text.push_str(&format!("  API key  {}\n           {key}\n", dim("every scope")));
+    text.push_str(&format!("\n  {}\n", paint("Try it", Colour::Bold, colour)));
+    for (name, command) in tries {
+        text.push_str(&format!("  {name:<9} {command}\n"));
+    }
+    text
+}
+
+/// The commands find the default address by themselves.
+fn url_flag(web: &str) -> String {
+    if web == "http://127.0.0.1:7400" { String::new() } else { format!(" --url {web}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Sources;
+
+    fn config(folder: &std::path::Path) -> Config {
+        let sources = Sources {
+            mode: Mode::Dev,
+            file: None,
+            environment: vec![("TAVERN_DATA".into(), folder.display().to_string())],
+            flags: Vec::new(),
+            for_server: true,
+        };
+        let mut config = Config::load(sources).valid().unwrap();
+        dev::provide(&mut config).unwrap();
+        config
+    }
+
+    #[test]
+    fn the_greeting_holds_all_that_is_needed_to_begin() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = config(folder.path());
+        let text = greeting(&config).unwrap();
+        let key = config.admin_key.as_ref().unwrap().expose();
+        for part in [
+            "http://127.0.0.1:7400",
+            "ws://127.0.0.1:7400/v1/connect?user=ann",
+            "redis-cli -h 127.0.0.1 -p 7401",
+            "eyJ",
+            &format!("Authorization: Bearer {key}"),
+            "/v1/channels/game%231/messages",
+        ] {
+            assert!(text.contains(part), "{part} is missing in {text}");
+        }
+    }
+
+    #[test]
+    fn colours_are_for_terminals() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = config(folder.path());
+        assert!(!coloured_banner(&config, "t", "k", false).contains('\x1b'));
+        assert!(coloured_banner(&config, "t", "k", true).contains('\x1b'));
+    }
+}

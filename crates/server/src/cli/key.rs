@@ -1,0 +1,137 @@
+//! `tavern key`: API keys in the store. Works beside a running server, which notices within a second.
+
+use super::options::StoreOptions;
+use super::{moment, print_line, table};
+use crate::auth::{mint, parse_scopes};
+use crate::config::Mode;
+use anyhow::bail;
+use serde_json::json;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+use tavern_domain::{Scope, Scopes};
+use tavern_engine::blocking::Client;
+use tavern_engine::{ApiKey, Clock, Commit, Expect, Found, Read, Row, SystemClock, Versioned};
+
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(clap::Subcommand)]
+enum Action {
+    /// Make a key and print it; it is shown this once
+    Create {
+        /// What the key is for, for people
+        #[arg(long)]
+        name: String,
+        /// publish, events, subscriptions, presence, parties, admin
+        #[arg(long, value_name = "SCOPE,SCOPE")]
+        scopes: String,
+        #[command(flatten)]
+        options: StoreOptions,
+    },
+    /// List keys; the keys themselves are not stored
+    List {
+        /// One JSON line per key
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        options: StoreOptions,
+    },
+    /// Revoke a key; running servers refuse it within a second
+    Revoke {
+        /// The id, as in the list
+        id: String,
+        #[command(flatten)]
+        options: StoreOptions,
+    },
+}
+
+/// How long the store may take; a folder may be busy with another process's batch.
+const PATIENCE: Duration = Duration::from_secs(10);
+const PAGE: u32 = 500;
+
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    match args.action {
+        Action::Create { name, scopes, options } => create(&name, parse_scopes(&scopes)?, options)?,
+        Action::List { json, options } => list(json, options)?,
+        Action::Revoke { id, options } => revoke(&id, options)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn open(options: StoreOptions) -> anyhow::Result<Client> {
+    let config = options.with_secret(None).load(Mode::Serve, false)?.valid()?;
+    Ok(Client::open(&config.store, Arc::new(SystemClock), PATIENCE)?)
+}
+
+fn create(name: &str, scopes: Scopes, options: StoreOptions) -> anyhow::Result<()> {
+    let key = mint(name, scopes, SystemClock.now())?;
+    let row = Row::Key(key.row);
+    let expects = vec![Expect { key: row.key(), version: 0 }];
+    open(options)?.commit(Commit { expects, puts: vec![row], ..Commit::default() })?;
+    print_line(key.text.expose())
+}
+
+fn list(json: bool, options: StoreOptions) -> anyhow::Result<()> {
+    let keys = all(&open(options)?)?;
+    if json {
+        for Versioned { row: key, .. } in keys {
+            let scopes: Vec<&str> = key.scopes.iter().map(Scope::as_str).collect();
+            let line = json!({
+                "id": &*key.id, "name": &*key.name, "scopes": scopes,
+                "created_at": key.created_at.ms(), "revoked_at": key.revoked_at.map(|time| time.ms()),
+            });
+            print_line(&line.to_string())?;
+        }
+        return Ok(());
+    }
+    let mut rows = vec![["ID", "NAME", "SCOPES", "CREATED", "REVOKED"].map(str::to_owned).to_vec()];
+    rows.extend(keys.into_iter().map(|Versioned { row: key, .. }| {
+        let scopes: Vec<&str> = key.scopes.iter().map(Scope::as_str).collect();
+        let revoked = key.revoked_at.map_or_else(|| "-".to_owned(), moment::show);
+        vec![
+            key.id.to_string(),
+            key.name.to_string(),
+            scopes.join(","),
+            moment::show(key.created_at),
+            revoked,
+        ]
+    }));
+    print_line(table::columns(&rows).trim_end())
+}
+
+fn revoke(asked: &str, options: StoreOptions) -> anyhow::Result<()> {
+    // Somebody who pastes the whole key means its id.
+    let id = asked.strip_prefix("tvk_").and_then(|rest| rest.split('_').next()).unwrap_or(asked);
+    let store = open(options)?;
+    let Some(Versioned { version, row }) = all(&store)?.into_iter().find(|key| &*key.row.id == id) else {
+        bail!("there is no key with the id {id:?}: `tavern key list` shows them");
+    };
+    if let Some(at) = row.revoked_at {
+        eprintln!("key {id} was revoked already, at {}", moment::show(at));
+        return Ok(());
+    }
+    let name = row.name.clone();
+    let row = Row::Key(ApiKey { revoked_at: Some(SystemClock.now()), ..row });
+    let expects = vec![Expect { key: row.key(), version }];
+    store.commit(Commit { expects, puts: vec![row], ..Commit::default() })?;
+    eprintln!("revoked {id} ({name})");
+    Ok(())
+}
+
+fn all(store: &Client) -> anyhow::Result<Vec<Versioned<ApiKey>>> {
+    let mut keys: Vec<Versioned<ApiKey>> = Vec::new();
+    loop {
+        let after = keys.last().map(|key| key.row.id.clone());
+        let Found::Keys(page) = store.read(Read::Keys { after, limit: PAGE })? else {
+            bail!("the store answered something else than keys");
+        };
+        keys.extend(page.rows);
+        if !page.more {
+            return Ok(keys);
+        }
+    }
+}

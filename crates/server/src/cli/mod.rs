@@ -1,0 +1,98 @@
+//! The command line: one file per command, each with `Args` and `run`. Commands speak the public protocol or the
+//! store's contract like anybody else; nothing here is a back door. Results go to stdout, words about them to stderr.
+
+mod bench;
+mod certificate;
+mod check;
+mod client;
+pub mod dev;
+mod doctor;
+mod key;
+mod moment;
+mod options;
+mod publish;
+mod serve;
+mod stream;
+mod subscribe;
+mod table;
+mod token;
+
+use clap::Parser;
+use std::io::{ErrorKind, Write};
+use std::process::ExitCode;
+
+/// Presence, channels, parties and durable events in one server.
+#[derive(Parser)]
+#[command(name = "tavern", version, max_term_width = 110)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(clap::Subcommand)]
+enum Command {
+    /// Start with no configuration, on this machine only
+    Dev(dev::Args),
+    /// Start for real: needs a secret, denies by default
+    Serve(serve::Args),
+    /// Print a token for a user
+    Token(token::Args),
+    /// Create, list and revoke API keys
+    Key(key::Args),
+    /// Publish one message and print how many received it
+    Publish(publish::Args),
+    /// Print the messages of channels, one JSON line each
+    Subscribe(subscribe::Args),
+    /// Check the configuration and show where each value came from
+    Check(check::Args),
+    /// Check what the server needs around it: store, clock, ports, limits, disk
+    Doctor(doctor::Args),
+    /// Load a running server and show what it did
+    Bench(bench::Args),
+}
+
+pub fn main() -> ExitCode {
+    let outcome = match Cli::parse().command {
+        Command::Dev(args) => dev::run(args),
+        Command::Serve(args) => serve::run(args),
+        Command::Token(args) => token::run(args),
+        Command::Key(args) => key::run(args),
+        Command::Publish(args) => publish::run(args),
+        Command::Subscribe(args) => subscribe::run(args),
+        Command::Check(args) => check::run(args),
+        Command::Doctor(args) => doctor::run(args),
+        Command::Bench(args) => bench::run(args),
+    };
+    match outcome {
+        Ok(code) => code,
+        // `tavern subscribe … | head` is no failure.
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == ErrorKind::BrokenPipe)
+}
+
+/// Writes one line to stdout and flushes it, so that a reader at the other end of a pipe sees it now.
+fn print_line(line: &str) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    out.write_all(line.as_bytes())?;
+    out.write_all(b"\n")?;
+    Ok(out.flush()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+    }
+}

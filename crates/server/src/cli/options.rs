@@ -1,0 +1,165 @@
+//! The options that several commands share: where the configuration comes from, and how to reach a running server.
+
+use crate::auth::Credential;
+use crate::config::{Config, Flag, Loaded, Mode, Sources};
+use std::path::PathBuf;
+
+/// Every option of a server. They are stronger than `TAVERN_…` variables, which are stronger than the file.
+// No Debug: it holds secrets.
+#[derive(clap::Args, Default)]
+pub struct Options {
+    /// The configuration file [default: tavern.toml, if there is one]
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// HTTP and WebSocket [default: 127.0.0.1:7400]
+    #[arg(long, value_name = "HOST:PORT")]
+    pub listen: Option<String>,
+    /// The Redis protocol; "off" for none [default: 127.0.0.1:7401]
+    #[arg(long, value_name = "HOST:PORT")]
+    pub resp: Option<String>,
+    /// The data folder; the same as --store sqlite:DIR [default: ./tavern-data]
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<String>,
+    /// Where facts are kept: sqlite:DIR, redis://…, postgres://…
+    #[arg(long, value_name = "ADDRESS")]
+    pub store: Option<String>,
+    /// How nodes talk: local, redis://…, nats://…
+    #[arg(long, value_name = "ADDRESS")]
+    pub bus: Option<String>,
+    /// Signs and checks tokens; at least 32 bytes. Others can see it in the list of processes: prefer TAVERN_SECRET
+    #[arg(long, value_name = "TEXT")]
+    pub secret: Option<String>,
+    /// An API key with every scope
+    #[arg(long, value_name = "TEXT")]
+    pub admin_key: Option<String>,
+    /// The name of this node [default: from host name and port]
+    #[arg(long, value_name = "NAME")]
+    pub node: Option<String>,
+    /// The certificate chain, PEM
+    #[arg(long, value_name = "FILE")]
+    pub tls_cert: Option<String>,
+    /// Its private key, PEM
+    #[arg(long, value_name = "FILE")]
+    pub tls_key: Option<String>,
+    /// Shards; 0: three quarters of the cores
+    #[arg(long, value_name = "N")]
+    pub threads: Option<String>,
+    /// text or json
+    #[arg(long, value_name = "FORMAT")]
+    pub log: Option<String>,
+    /// error, warn, info, debug, trace
+    #[arg(long, value_name = "LEVEL")]
+    pub log_level: Option<String>,
+    /// Any other key: --set sessions.resume_ms=5000
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+}
+
+/// What commands need that only look at the store or sign a token.
+#[derive(clap::Args)]
+pub struct StoreOptions {
+    /// The configuration file [default: tavern.toml, if there is one]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// The data folder; the same as --store sqlite:DIR [default: ./tavern-data]
+    #[arg(long, value_name = "DIR")]
+    data: Option<String>,
+    /// Where facts are kept: sqlite:DIR, redis://…, postgres://…
+    #[arg(long, value_name = "ADDRESS")]
+    store: Option<String>,
+    /// Any other key: --set prefix=blue
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+}
+
+impl StoreOptions {
+    pub fn with_secret(self, secret: Option<String>) -> Options {
+        let StoreOptions { config, data, store, set } = self;
+        Options { config, data, store, set, secret, ..Options::default() }
+    }
+}
+
+impl Options {
+    /// Reads all layers. `for_server` asks for what only a server needs.
+    pub fn load(self, mode: Mode, for_server: bool) -> anyhow::Result<Loaded> {
+        let file = self.config.clone();
+        let flags = self.flags()?;
+        // A variable that is not text cannot be one of ours: names and values of ours are.
+        let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
+            Some((name.into_string().ok()?, value.into_string().ok()?))
+        };
+        let environment = std::env::vars_os().filter_map(text).collect();
+        Ok(Config::load(Sources { mode, file, environment, flags, for_server }))
+    }
+
+    fn flags(self) -> anyhow::Result<Vec<Flag>> {
+        let named = [
+            ("--listen", "listen", self.listen),
+            ("--resp", "resp", self.resp),
+            ("--data", "data", self.data),
+            ("--store", "store", self.store),
+            ("--bus", "bus", self.bus),
+            ("--secret", "secret", self.secret),
+            ("--admin-key", "admin_key", self.admin_key),
+            ("--node", "node", self.node),
+            ("--tls-cert", "tls_cert", self.tls_cert),
+            ("--tls-key", "tls_key", self.tls_key),
+            ("--threads", "threads", self.threads),
+            ("--log", "log", self.log),
+            ("--log-level", "log_level", self.log_level),
+        ];
+        let mut flags = Vec::new();
+        for (flag, key, text) in named {
+            flags.extend(text.map(|text| Flag { flag: flag.to_owned(), key: key.to_owned(), text }));
+        }
+        for pair in self.set {
+            let Some((key, text)) = pair.split_once('=') else {
+                // The text may be a secret whose key was forgotten, so it is not repeated.
+                anyhow::bail!("--set wants KEY=VALUE, such as --set sessions.resume_ms=5000");
+            };
+            let key = key.trim().to_owned();
+            flags.push(Flag { flag: format!("--set {key}"), key, text: text.to_owned() });
+        }
+        Ok(flags)
+    }
+}
+
+/// How to reach a running server, and as whom.
+#[derive(clap::Args)]
+pub struct ServerOptions {
+    /// The server
+    #[arg(long, env = "TAVERN_URL", default_value = "http://127.0.0.1:7400")]
+    pub url: String,
+    /// A token, as printed by `tavern token` [env: TAVERN_TOKEN]
+    #[arg(long, conflicts_with_all = ["key", "user"])]
+    token: Option<String>,
+    /// An API key [env: TAVERN_KEY]
+    #[arg(long, conflicts_with = "user")]
+    key: Option<String>,
+    /// The name to appear under; dev mode only [default: cli]
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
+    /// Trust the certificates of this PEM file instead of the public ones
+    #[arg(long, value_name = "FILE")]
+    pub ca: Option<PathBuf>,
+}
+
+impl ServerOptions {
+    /// Who to be. A flag beats a variable; with neither, a name that dev mode lets in.
+    pub fn credential(&self) -> Credential {
+        let variable = |name: &str| std::env::var(name).ok().filter(|text| !text.is_empty());
+        if let Some(user) = &self.user {
+            Credential::User(user.clone())
+        } else if let Some(token) = &self.token {
+            Credential::Token(token.clone())
+        } else if let Some(key) = &self.key {
+            Credential::Key(key.clone())
+        } else if let Some(token) = variable("TAVERN_TOKEN") {
+            Credential::Token(token)
+        } else if let Some(key) = variable("TAVERN_KEY") {
+            Credential::Key(key)
+        } else {
+            Credential::User("cli".to_owned())
+        }
+    }
+}

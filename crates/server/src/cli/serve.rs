@@ -1,0 +1,17 @@
+//! `tavern serve`: a server for real.
+
+use super::options::Options;
+use crate::config::Mode;
+use std::process::ExitCode;
+
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    options: Options,
+}
+
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let config = args.options.load(Mode::Serve, true)?.valid()?;
+    crate::boot::run(config)?;
+    Ok(ExitCode::SUCCESS)
+}

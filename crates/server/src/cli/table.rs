@@ -1,0 +1,80 @@
+//! Columns of text for people. Plain characters; colours only when a person is looking.
+
+use std::io::IsTerminal;
+
+/// A cell wider than this moves only its own line: one long value must not push all others off the screen.
+const WIDE: usize = 48;
+
+/// Lines whose columns stand under each other. The last column is not padded.
+pub fn columns(rows: &[Vec<String>]) -> String {
+    let count = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |column: usize| {
+        let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| shown_width(cell));
+        cells.filter(|width| *width <= WIDE).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..count).map(width).collect();
+    let mut text = String::new();
+    for row in rows {
+        let mut line = String::new();
+        for (cell, width) in row.iter().zip(&widths) {
+            line.push_str(cell);
+            line.extend(std::iter::repeat_n(' ', width.saturating_sub(shown_width(cell)) + 2));
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+/// Characters on the screen: escape sequences take no room.
+fn shown_width(cell: &str) -> usize {
+    let mut width = 0;
+    let mut escaped = false;
+    for c in cell.chars() {
+        match c {
+            '\x1b' => escaped = true,
+            'm' if escaped => escaped = false,
+            _ if escaped => {}
+            _ => width += 1,
+        }
+    }
+    width
+}
+
+#[derive(Clone, Copy)]
+pub enum Colour {
+    Green,
+    Yellow,
+    Red,
+    Bold,
+    Dim,
+}
+
+/// Whether stdout is a terminal whose owner did not say no to colours.
+pub fn wants_colour() -> bool {
+    std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|no| no.is_empty())
+}
+
+pub fn paint(text: &str, colour: Colour, wanted: bool) -> String {
+    let code = match colour {
+        Colour::Green => "32",
+        Colour::Yellow => "33",
+        Colour::Red => "31",
+        Colour::Bold => "1",
+        Colour::Dim => "2",
+    };
+    if wanted { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_stand_under_each_other_whatever_their_colour() {
+        let row = |cells: [&str; 2]| cells.map(str::to_owned).to_vec();
+        let red = paint("fail", Colour::Red, true);
+        let text = columns(&[row(["key", "value"]), vec![red.clone(), "x".into()], row(["längste", ""])]);
+        assert_eq!(text, format!("key      value\n{red}     x\nlängste\n"));
+    }
+}

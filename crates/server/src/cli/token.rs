@@ -1,0 +1,103 @@
+//! `tavern token`: signs a token and prints it alone on stdout.
+
+use super::moment::parse_duration;
+use super::options::StoreOptions;
+use super::print_line;
+use crate::auth::{Claims, Verifier, sign};
+use crate::config::{Mode, Secret, dev};
+use anyhow::{Context, bail};
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+use tavern_domain::Verb;
+use tavern_engine::{Clock, SystemClock};
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// The user id; every session of the token belongs to this user
+    #[arg(long, required_unless_present = "anonymous")]
+    user: Option<String>,
+    /// A token without a user
+    #[arg(long, conflicts_with = "user")]
+    anonymous: bool,
+    /// The display name
+    #[arg(long)]
+    name: Option<String>,
+    /// How long the token is valid: 90s, 15m, 1h, 7d
+    #[arg(long, default_value = "1h", value_parser = parse_duration)]
+    ttl: u64,
+    /// Rights: PATTERN=VERB,VERB with the verbs subscribe, publish, join, presence
+    #[arg(long, value_name = "PATTERN=VERBS", value_parser = parse_grant)]
+    allow: Vec<(String, Vec<String>)>,
+    /// The secret of the server [default: TAVERN_SECRET, the configuration, or that of the dev data folder]
+    #[arg(long, value_name = "TEXT")]
+    secret: Option<String>,
+    #[command(flatten)]
+    options: StoreOptions,
+}
+
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let config = args.options.with_secret(args.secret).load(Mode::Serve, false)?.valid()?;
+    let secret = match config.secret.or_else(|| dev::kept_secret(&config.data)) {
+        Some(secret) => secret,
+        None => bail!(
+            "there is no secret to sign with: give --secret or TAVERN_SECRET, or --data with the folder of a \
+             `tavern dev` that has run there ({} has no dev-secret)",
+            config.data.display()
+        ),
+    };
+    let mut allow: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (pattern, verbs) in args.allow {
+        allow.entry(pattern).or_default().extend(verbs);
+    }
+    print_line(&make(&secret, args.user, args.name, args.ttl, allow)?)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A token that ends `ttl_ms` from now. It is read back, so that a token that servers would refuse is never given out.
+pub(super) fn make(
+    secret: &Secret,
+    user: Option<String>,
+    name: Option<String>,
+    ttl_ms: u64,
+    allow: BTreeMap<String, Vec<String>>,
+) -> anyhow::Result<String> {
+    let now = SystemClock.now();
+    // The claim counts seconds, so an end inside a second moves to its end.
+    let exp = (now + ttl_ms).ms().div_ceil(1_000);
+    let allow = (!allow.is_empty()).then_some(allow);
+    let token = sign(secret, &Claims { sub: user, name, exp: Some(exp.into()), nbf: None, allow })?;
+    Verifier::from_secret(secret).verify(&token, now).context("no server would accept this token")?;
+    Ok(token)
+}
+
+fn parse_grant(text: &str) -> Result<(String, Vec<String>), String> {
+    // The last `=`: a pattern may hold one, verbs do not.
+    let (pattern, verbs) =
+        text.rsplit_once('=').ok_or("write PATTERN=VERB,VERB, such as 'game#*=subscribe'")?;
+    let verbs: Vec<String> = verbs.split(',').map(|verb| verb.trim().to_owned()).collect();
+    match verbs.iter().find(|verb| Verb::parse(verb).is_none()) {
+        Some(verb) => Err(format!("{verb:?} is no verb; the verbs are subscribe, publish, join, presence")),
+        None => Ok((pattern.to_owned(), verbs)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn grants_are_a_pattern_and_verbs() {
+        let (pattern, verbs) = parse_grant("game#a=b*=subscribe, join").unwrap();
+        assert_eq!((pattern.as_str(), verbs.join("+").as_str()), ("game#a=b*", "subscribe+join"));
+        for text in ["game#*", "game#*=", "game#*=fly", "=x"] {
+            assert!(parse_grant(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_token_that_servers_refuse_is_not_made() {
+        let secret = Secret::new("0123456789abcdef0123456789abcdef");
+        assert!(make(&secret, Some(String::new()), None, 1_000, BTreeMap::new()).is_err());
+        assert!(make(&secret, Some("ann".into()), None, 1_000, BTreeMap::new()).is_ok());
+    }
+}

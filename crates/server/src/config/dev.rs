@@ -1,0 +1,95 @@
+//! The secrets of dev mode: made once per data folder and kept there, so that tokens and keys survive a restart.
+//! Must hold: only the owner can read the files; two servers that start at once agree on one secret.
+
+use super::{Config, Mode, Origin, Secret};
+use serde_json::json;
+use std::fs;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+const SECRET_FILE: &str = "dev-secret";
+const KEY_FILE: &str = "dev-key";
+
+/// Gives a dev configuration the secret and the admin key of its folder where it has none of its own.
+pub fn provide(config: &mut Config) -> io::Result<()> {
+    assert_eq!(config.mode, Mode::Dev);
+    fs::create_dir_all(&config.data)?;
+    if config.secret.is_none() {
+        config.secret = Some(keep(&config.data, SECRET_FILE, || crate::auth::random_text(52))?);
+        let place = config.data.join(SECRET_FILE).display().to_string();
+        config.note("secret", json!("(hidden)"), Origin::Derived(place));
+    }
+    if config.admin_key.is_none() {
+        let fresh = || format!("tvk_dev_{}", crate::auth::random_text(40));
+        config.admin_key = Some(keep(&config.data, KEY_FILE, fresh)?);
+        let place = config.data.join(KEY_FILE).display().to_string();
+        config.note("admin_key", json!("(hidden)"), Origin::Derived(place));
+    }
+    Ok(())
+}
+
+/// The secret that a dev server left in this folder.
+pub fn kept_secret(folder: &Path) -> Option<Secret> {
+    read(&folder.join(SECRET_FILE)).ok()
+}
+
+/// The admin key that a dev server left in this folder.
+pub fn kept_key(folder: &Path) -> Option<Secret> {
+    read(&folder.join(KEY_FILE)).ok()
+}
+
+fn read(path: &Path) -> io::Result<Secret> {
+    let text = fs::read_to_string(path)?;
+    let text = text.trim();
+    if text.len() < 32 {
+        let problem = format!("{} is damaged: remove it to get a new one", path.display());
+        return Err(io::Error::new(io::ErrorKind::InvalidData, problem));
+    }
+    Ok(Secret::new(text))
+}
+
+fn keep(folder: &Path, name: &str, fresh: impl FnOnce() -> String) -> io::Result<Secret> {
+    let path = folder.join(name);
+    match read(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        found => return found,
+    }
+    // Written aside and linked into place: another server sees the whole secret or none, and the first one stays.
+    let aside = folder.join(format!("{name}.{}", std::process::id()));
+    let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&aside)?;
+    writeln!(file, "{}", fresh())?;
+    file.sync_all()?;
+    let linked = fs::hard_link(&aside, &path);
+    fs::remove_file(&aside)?;
+    match linked {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        _ => read(&path),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_folder_keeps_its_secret_for_its_owner_only() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(kept_secret(folder.path()).is_none());
+        let first = keep(folder.path(), SECRET_FILE, || "a".repeat(40)).unwrap();
+        let second = keep(folder.path(), SECRET_FILE, || "b".repeat(40)).unwrap();
+        assert!(second.matches(first.expose()));
+        assert!(kept_secret(folder.path()).unwrap().matches(first.expose()));
+        let mode = fs::metadata(folder.path().join(SECRET_FILE)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_damaged_secret_is_not_used() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join(SECRET_FILE), "short").unwrap();
+        assert!(keep(folder.path(), SECRET_FILE, || "a".repeat(40)).is_err());
+    }
+}

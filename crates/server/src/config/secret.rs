@@ -1,0 +1,76 @@
+//! A text that must not be seen: the signing secret, an API key. Must hold: no way of printing it shows it, and
+//! comparing it takes the same time wherever the texts differ.
+
+use std::fmt;
+
+#[derive(Clone)]
+pub struct Secret(Box<str>);
+
+impl Secret {
+    pub fn new(text: impl Into<Box<str>>) -> Secret {
+        Secret(text.into())
+    }
+
+    /// The text itself. Every use of this is a place to look at.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+
+    pub fn matches(&self, presented: &str) -> bool {
+        aws_lc_rs::constant_time::verify_slices_are_equal(self.0.as_bytes(), presented.as_bytes()).is_ok()
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(hidden)")
+    }
+}
+
+impl fmt::Display for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("(hidden)")
+    }
+}
+
+/// An address without the password it may hold: `redis://user:***@host`.
+pub fn without_password(link: &str) -> String {
+    let Some((scheme, rest)) = link.split_once("://") else {
+        return link.to_owned();
+    };
+    let authority = &rest[..rest.find(['/', '?', '#']).unwrap_or(rest.len())];
+    // The last `@` ends the user part: a careless password may hold one.
+    let Some((user, _)) = authority.rsplit_once('@') else {
+        return link.to_owned();
+    };
+    // A user part without a colon may be a bare access token.
+    let name = user.split_once(':').map_or("", |(name, _)| name);
+    format!("{scheme}://{name}:***{}", &rest[user.len()..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_is_not_printed() {
+        let secret = Secret::new("sesame");
+        assert!(!format!("{secret:?} {secret}").contains("sesame"));
+        assert!(secret.matches("sesame"));
+        assert!(!secret.matches("sesam"));
+    }
+
+    #[test]
+    fn an_address_is_shown_without_its_password() {
+        for (link, shown) in [
+            ("redis://:pw@host:1/0", "redis://:***@host:1/0"),
+            ("postgres://ann:p@w@host/db", "postgres://ann:***@host/db"),
+            ("nats://host:4222", "nats://host:4222"),
+            ("nats://token@host", "nats://:***@host"),
+            ("sqlite:./data", "sqlite:./data"),
+            ("http://host/a@b", "http://host/a@b"),
+        ] {
+            assert_eq!(without_password(link), shown);
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! The server's own questions to the store: one work in, one answer awaited. Not for hot paths.
+
+use crate::auth::KeySource;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+use tavern_engine::{Answer, ApiKey, Commit, Found, Inbox, Read, Receipt, Store, StoreError, Ticket, Work};
+use tokio::sync::oneshot;
+
+/// How long the store may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+#[derive(Default)]
+pub struct Desk {
+    store: OnceLock<Arc<dyn Store>>,
+    waiting: Mutex<HashMap<Ticket, Waiter>>,
+    tickets: AtomicU64,
+}
+
+enum Waiter {
+    Any(oneshot::Sender<Answer>),
+    Key(oneshot::Sender<Result<Option<ApiKey>, StoreError>>),
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum DeskError {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error("the store did not answer within 10 s")]
+    Late,
+}
+
+impl Desk {
+    /// The store is opened with the desk as its inbox, then set here.
+    pub fn set_store(&self, store: Arc<dyn Store>) {
+        let _ = self.store.set(store);
+    }
+
+    pub fn store(&self) -> Option<&Arc<dyn Store>> {
+        self.store.get()
+    }
+
+    fn submit(&self, work: Work, waiter: Waiter) {
+        let ticket = Ticket(self.tickets.fetch_add(1, Ordering::Relaxed));
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).insert(ticket, waiter);
+        if let Some(store) = self.store.get() {
+            store.submit(vec![(ticket, work)]);
+        }
+    }
+
+    async fn ask(&self, work: Work) -> Result<Answer, DeskError> {
+        let (sender, answer) = oneshot::channel();
+        self.submit(work, Waiter::Any(sender));
+        match tokio::time::timeout(PATIENCE, answer).await {
+            Ok(Ok(Answer::Failed(error))) => Err(error.into()),
+            Ok(Ok(answer)) => Ok(answer),
+            _ => Err(DeskError::Late),
+        }
+    }
+
+    pub async fn commit(&self, commit: Commit) -> Result<Receipt, DeskError> {
+        match self.ask(Work::Commit(commit)).await? {
+            Answer::Committed(receipt) => Ok(receipt),
+            other => unreachable!("a commit was answered with {other:?}"),
+        }
+    }
+
+    pub async fn read(&self, read: Read) -> Result<Found, DeskError> {
+        match self.ask(Work::Read(read)).await? {
+            Answer::Read(found) => Ok(found),
+            other => unreachable!("a read was answered with {other:?}"),
+        }
+    }
+}
+
+impl Inbox for Desk {
+    fn answer(&self, answers: Vec<(Ticket, Answer)>) {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        for (ticket, answer) in answers {
+            // Whoever asked may have given up; then the answer is nobody's.
+            match waiting.remove(&ticket) {
+                Some(Waiter::Any(sender)) => drop(sender.send(answer)),
+                Some(Waiter::Key(sender)) => drop(sender.send(key_of(answer))),
+                None => {}
+            }
+        }
+    }
+}
+
+impl KeySource for Desk {
+    fn find(&self, hash: [u8; 32], reply: oneshot::Sender<Result<Option<ApiKey>, StoreError>>) {
+        self.submit(Work::Read(Read::KeyByHash(hash)), Waiter::Key(reply));
+    }
+}
+
+fn key_of(answer: Answer) -> Result<Option<ApiKey>, StoreError> {
+    match answer {
+        Answer::Read(Found::Key(key)) => Ok(key.map(|versioned| versioned.row)),
+        Answer::Failed(error) => Err(error),
+        other => unreachable!("a question for a key was answered with {other:?}"),
+    }
+}

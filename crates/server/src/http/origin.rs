@@ -1,0 +1,54 @@
+//! Web origins: which pages may talk to this server. Requests without an `Origin` are not from a page.
+
+use crate::config::{Config, Mode};
+use http::HeaderMap;
+use http::header::{HOST, HeaderName, HeaderValue, ORIGIN};
+
+/// Whether the page that sent this may. None: no page sent it.
+pub fn allowed<'a>(config: &Config, headers: &'a HeaderMap) -> Option<Result<&'a HeaderValue, ()>> {
+    let origin = headers.get(ORIGIN)?;
+    let text = origin.to_str().unwrap_or_default();
+    let host = headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+    let same = text.split_once("://").is_some_and(|(_, rest)| !host.is_empty() && rest == host);
+    let listed = config.origins.iter().any(|allowed| allowed == "*" || allowed == text);
+    let dev = config.mode == Mode::Dev && is_loopback(text);
+    Some(if same || listed || dev { Ok(origin) } else { Err(()) })
+}
+
+fn is_loopback(origin: &str) -> bool {
+    let Some((_, rest)) = origin.split_once("://") else { return false };
+    let host = match rest.strip_prefix('[') {
+        Some(v6) => v6.split(']').next().unwrap_or_default(),
+        None => rest.split(':').next().unwrap_or_default(),
+    };
+    host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+/// The headers that let an allowed page read the answer.
+pub fn add_cors(headers: &mut HeaderMap, origin: &HeaderValue) {
+    let set = |headers: &mut HeaderMap, name: &'static str, value: HeaderValue| {
+        headers.insert(HeaderName::from_static(name), value);
+    };
+    set(headers, "access-control-allow-origin", origin.clone());
+    set(headers, "vary", HeaderValue::from_static("origin"));
+    let methods = HeaderValue::from_static("GET, POST, PUT, DELETE, OPTIONS");
+    set(headers, "access-control-allow-methods", methods);
+    let allowed = HeaderValue::from_static("authorization, content-type, idempotency-key, last-event-id");
+    set(headers, "access-control-allow-headers", allowed);
+    set(headers, "access-control-max-age", HeaderValue::from_static("600"));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_loopback;
+
+    #[test]
+    fn loopback_in_every_spelling_and_nothing_else() {
+        for origin in ["http://localhost:3000", "http://127.0.0.1", "https://[::1]:8080", "http://127.1.2.3:1"] {
+            assert!(is_loopback(origin), "{origin}");
+        }
+        for origin in ["http://localhost.evil.example", "http://10.0.0.1", "null", "http://127.0.0.1.evil", ""] {
+            assert!(!is_loopback(origin), "{origin}");
+        }
+    }
+}

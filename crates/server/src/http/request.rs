@@ -1,0 +1,141 @@
+//! Reading requests: who sends them, what is in the query, the bounded body.
+
+use crate::auth::{AuthError, Credential};
+use crate::config::Mode;
+use crate::services::{Services, wall};
+use bytes::Bytes;
+use http::header::AUTHORIZATION;
+use http::request::Parts;
+use http_body_util::{BodyExt, Limited};
+use hyper::body::Incoming;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+use tavern_domain::Identity;
+use tavern_wire::error::{Code, Refusal};
+
+/// How long a client may take to send a body.
+const BODY_PATIENCE: Duration = Duration::from_secs(15);
+
+/// The members of a query string, decoded.
+pub struct Query(Vec<(String, String)>);
+
+impl Query {
+    pub fn of(parts: &Parts) -> Query {
+        let text = parts.uri.query().unwrap_or_default();
+        let pairs = text.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            (decode(name, true), decode(value, true))
+        });
+        Query(pairs.collect())
+    }
+
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
+    }
+
+    pub fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
+        self.0.iter().filter(move |(key, _)| key == name).map(|(_, value)| value.as_str())
+    }
+
+    pub fn number(&self, name: &str) -> Result<Option<u64>, Refusal> {
+        let Some(text) = self.get(name) else { return Ok(None) };
+        let bad = || Refusal::new(Code::BadRequest, format!("{name} must be a number, it is {text:?}"));
+        text.parse().map(Some).map_err(|_| bad())
+    }
+}
+
+/// Percent-decoding; what is not an escape stays as it is.
+pub fn decode(text: &str, plus: bool) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&byte, after)) = rest.split_first() {
+        let escaped = (byte == b'%')
+            .then(|| after.get(..2).and_then(|hex| std::str::from_utf8(hex).ok()))
+            .flatten()
+            .and_then(|hex| u8::from_str_radix(hex, 16).ok());
+        match escaped {
+            Some(value) => {
+                bytes.push(value);
+                rest = &after[2..];
+            }
+            None => {
+                bytes.push(if plus && byte == b'+' { b' ' } else { byte });
+                rest = after;
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+fn unauthenticated(error: AuthError) -> Refusal {
+    match error {
+        AuthError::Unavailable => Refusal::new(Code::Unavailable, error.to_string()).retry_after(1000),
+        error => Refusal::new(Code::Unauthenticated, error.to_string()),
+    }
+}
+
+/// What the request shows of its sender: header first, then `?token=`, then `?user=` in dev mode.
+pub fn credential(parts: &Parts, query: &Query) -> Result<Option<Credential>, Refusal> {
+    if let Some(header) = parts.headers.get(AUTHORIZATION) {
+        let text = header.to_str().map_err(|_| unauthenticated(AuthError::Malformed))?;
+        return Credential::from_authorization(text).map(Some).map_err(unauthenticated);
+    }
+    if let Some(token) = query.get("token") {
+        return Ok(Some(Credential::of(token)));
+    }
+    Ok(query.get("user").map(|user| Credential::User(user.to_owned())))
+}
+
+/// Who sends the request; None when it shows nothing.
+pub async fn identity(services: &Services, parts: &Parts, query: &Query) -> Result<Option<Identity>, Refusal> {
+    match credential(parts, query)? {
+        Some(Credential::User(_)) if services.config.mode != Mode::Dev => {
+            Err(Refusal::new(Code::Unauthenticated, "?user= works in dev mode only; send a token"))
+        }
+        Some(credential) => admit(services, &credential).await.map(Some),
+        None => Ok(None),
+    }
+}
+
+pub async fn admit(services: &Services, credential: &Credential) -> Result<Identity, Refusal> {
+    services.gate.admit(credential, wall()).await.map_err(unauthenticated)
+}
+
+/// The whole body, bounded in bytes and time.
+pub async fn body(incoming: Incoming, most: usize) -> Result<Bytes, Refusal> {
+    let collected = tokio::time::timeout(BODY_PATIENCE, Limited::new(incoming, most).collect()).await;
+    match collected {
+        Ok(Ok(body)) => Ok(body.to_bytes()),
+        Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => {
+            Err(Refusal::new(Code::TooLarge, format!("the body is larger than {most} bytes")))
+        }
+        Ok(Err(_)) => Err(Refusal::new(Code::BadRequest, "the body could not be read")),
+        Err(_) => Err(Refusal::new(Code::BadRequest, "the body did not come within 15 s")),
+    }
+}
+
+/// The address a request came from: the peer's, or what a trusted proxy says of it. The last untrusted hop counts.
+pub fn client_address(services: &Services, peer: SocketAddr, parts: &Parts) -> IpAddr {
+    let trusted = |address: IpAddr| services.config.trusted_proxies.iter().any(|proxy| proxy.contains(address));
+    if !trusted(peer.ip()) {
+        return peer.ip();
+    }
+    let forwarded = parts.headers.get_all("x-forwarded-for").iter().filter_map(|value| value.to_str().ok());
+    let hops: Vec<IpAddr> =
+        forwarded.flat_map(|value| value.split(',')).filter_map(|hop| hop.trim().parse().ok()).collect();
+    hops.into_iter().rev().find(|&hop| !trusted(hop)).unwrap_or(peer.ip())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn escapes_are_read_and_strange_ones_stay() {
+        assert_eq!(decode("game%23A+b", true), "game#A b");
+        assert_eq!(decode("game%23A+b", false), "game#A+b");
+        assert_eq!(decode("100%", true), "100%");
+        assert_eq!(decode("%zz%4", true), "%zz%4");
+        assert_eq!(decode("%C3%BC", true), "ü");
+    }
+}

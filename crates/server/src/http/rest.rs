@@ -1,0 +1,182 @@
+//! The server API: for services that hold an API key. Each route says which scope it needs.
+
+use super::body::{Answer, json, refusal};
+use super::edge::Guest;
+use super::idempotency::{KEY_BYTES, Known};
+use super::request::{self, Query, decode};
+use super::session::{put, stopping};
+use crate::services::Services;
+use crate::shard::mail::{HttpPublish, Mail, SessionReport};
+use http::request::Parts;
+use hyper::Request;
+use hyper::body::Incoming;
+use serde_json::json as value;
+use std::time::Instant;
+use tavern_domain::{Channel, ClientId, Identity, Scope};
+use tavern_hub::Space;
+use tavern_wire::error::{Code, Refusal};
+use tavern_wire::json::parse_message_body;
+use tokio::sync::oneshot;
+
+/// Rows in one page of a list, unless the request asks for fewer.
+const PAGE: usize = 100;
+const PAGE_MAX: usize = 1000;
+
+pub async fn route(guest: &Guest, request: Request<Incoming>) -> Answer {
+    let (parts, body) = request.into_parts();
+    answer(guest, &parts, body).await.unwrap_or_else(|refused| refusal(&refused))
+}
+
+async fn answer(guest: &Guest, parts: &Parts, body: Incoming) -> Result<Answer, Refusal> {
+    let services = &guest.services;
+    let path = parts.uri.path().trim_start_matches("/v1/").to_owned();
+    let segments: Vec<String> = path.split('/').map(|segment| decode(segment, false)).collect();
+    let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
+    match (parts.method.as_str(), segments.as_slice()) {
+        ("POST", ["channels", channel, "messages"]) => {
+            let key = holder(services, parts, Scope::Publish).await?;
+            publish(services, parts, &key, channel, body).await
+        }
+        ("GET", ["channels"]) => {
+            holder(services, parts, Scope::Presence).await?;
+            channels(services, parts)
+        }
+        ("GET", ["sessions", client]) => {
+            holder(services, parts, Scope::Presence).await?;
+            session(services, client).await
+        }
+        ("GET", ["nodes"]) => {
+            holder(services, parts, Scope::Admin).await?;
+            Ok(nodes(services))
+        }
+        (method, _) => Err(Refusal::new(Code::NotFound, format!("there is nothing at {method} /v1/{path}"))),
+    }
+}
+
+/// The holder of the key that came along, if it has the scope.
+async fn holder(services: &Services, parts: &Parts, scope: Scope) -> Result<Identity, Refusal> {
+    let identity = request::identity(services, parts, &Query::of(parts)).await?;
+    let Some(identity) = identity else {
+        return Err(Refusal::new(Code::Unauthenticated, "an API key is needed: Authorization: Bearer KEY"));
+    };
+    if !identity.scopes.has(scope) {
+        let message = format!("this needs an API key with the scope {:?}", scope.as_str());
+        return Err(Refusal::new(Code::NotAllowed, message));
+    }
+    Ok(identity)
+}
+
+async fn publish(
+    services: &Services,
+    parts: &Parts,
+    key: &Identity,
+    name: &str,
+    body: Incoming,
+) -> Result<Answer, Refusal> {
+    let bad = |message: String| Refusal::new(Code::BadRequest, message);
+    let channel = Channel::parse(name).map_err(|error| bad(error.to_string()))?;
+    if channel.is_reserved() {
+        let message = format!("channels of kind {:?} belong to the server", channel.kind);
+        return Err(Refusal::new(Code::NotAllowed, message));
+    }
+    let limits = &services.config.limits;
+    let body = request::body(body, limits.json_frame_bytes).await?;
+    let data = parse_message_body(&body)?;
+    if data.len() > limits.message_bytes {
+        let message = format!("data has {} bytes, at most {} are allowed", data.len(), limits.message_bytes);
+        return Err(Refusal::new(Code::TooLarge, message));
+    }
+    let once = idempotency_key(parts, key, name)?;
+    if let Some(once) = &once {
+        match services.remembered.begin(once, Instant::now()) {
+            Known::New => {}
+            Known::Answered(answer) => return Ok(json(answer)),
+            Known::UnderWay => {
+                let message = "a request with this Idempotency-Key is under way";
+                return Err(Refusal::new(Code::Conflict, message).retry_after(100));
+            }
+        }
+    }
+    let outcome = send(services, name, data).await;
+    match (&outcome, &once) {
+        (Ok(body), Some(once)) => services.remembered.finish(once, body),
+        (Err(_), Some(once)) => services.remembered.forget(once),
+        _ => {}
+    }
+    outcome.map(json)
+}
+
+async fn send(services: &Services, name: &str, data: &str) -> Result<Vec<u8>, Refusal> {
+    let (answer, waiting) = oneshot::channel();
+    // All of a channel's messages go through one shard, so that one service has one order.
+    let shard = name.bytes().fold(0usize, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte as usize));
+    let mail = HttpPublish { channel: name.into(), data: data.as_bytes().to_vec(), answer };
+    put(services, shard % services.inboxes.len(), Mail::Publish(Box::new(mail)))?;
+    let receivers = waiting.await.map_err(|_| stopping())?;
+    Ok(format!("{{\"receivers\":{receivers}}}").into_bytes())
+}
+
+/// The key under which a repeated request is known: the sender's key, the channel and what the sender chose.
+fn idempotency_key(parts: &Parts, key: &Identity, name: &str) -> Result<Option<String>, Refusal> {
+    let Some(given) = parts.headers.get("idempotency-key") else { return Ok(None) };
+    let given = given.to_str().unwrap_or_default();
+    if given.is_empty() || given.len() > KEY_BYTES {
+        return Err(Refusal::new(Code::BadRequest, "an Idempotency-Key has 1 to 255 visible characters"));
+    }
+    let holder = key.name.as_deref().or(key.user.as_deref()).unwrap_or_default();
+    Ok(Some(format!("{holder}\n{name}\n{given}")))
+}
+
+/// `after` and `limit` of a list.
+fn page_of(parts: &Parts) -> Result<(String, usize), Refusal> {
+    let query = Query::of(parts);
+    let limit = query.number("limit")?.map_or(PAGE, |limit| (limit as usize).clamp(1, PAGE_MAX));
+    Ok((query.get("after").unwrap_or_default().to_owned(), limit))
+}
+
+fn channels(services: &Services, parts: &Parts) -> Result<Answer, Refusal> {
+    let (after, limit) = page_of(parts)?;
+    let listened = services.node.registry.listened(Space::Channel);
+    let mut names: Vec<(String, u32)> = listened
+        .into_iter()
+        .filter_map(|(name, total)| Some((String::from_utf8(name.to_vec()).ok()?, total)))
+        .filter(|(name, _)| Channel::parse(name).is_ok() && (after.is_empty() || *name > after))
+        .collect();
+    names.sort();
+    let next = (names.len() > limit).then(|| names[limit - 1].0.clone());
+    names.truncate(limit);
+    let rows: Vec<_> =
+        names.into_iter().map(|(name, total)| value!({"channel": name, "subscriptions": total})).collect();
+    Ok(json(value!({"channels": rows, "next": next}).to_string()))
+}
+
+async fn session(services: &Services, client: &str) -> Result<Answer, Refusal> {
+    let unknown = || Refusal::new(Code::NotFound, format!("no session of client {client:?} on this node"));
+    let client = ClientId::parse(client).ok_or_else(unknown)?;
+    for shard in 0..services.inboxes.len() {
+        let (reply, waiting) = oneshot::channel();
+        put(services, shard, Mail::Inspect(client, reply))?;
+        let report: Option<SessionReport> = waiting.await.map_err(|_| stopping())?;
+        if let Some(report) = report {
+            return Ok(json(serde_json::to_vec(&report).unwrap_or_default()));
+        }
+    }
+    Err(unknown())
+}
+
+fn nodes(services: &Services) -> Answer {
+    let settings = &services.node.settings;
+    let sum = |pick: fn(&tavern_hub::stats::Stats) -> u64| -> u64 {
+        services.node.stats.iter().map(|stats| pick(stats)).sum()
+    };
+    let node = value!({
+        "node": settings.node,
+        "epoch": settings.epoch.0,
+        "shards": settings.shards,
+        "uptime_ms": services.started.elapsed().as_millis() as u64,
+        "stopping": services.is_stopping(),
+        "connections": services.doors.open(),
+        "sessions": sum(|stats| stats.sessions.get()),
+    });
+    json(value!({"nodes": [node], "next": null}).to_string())
+}

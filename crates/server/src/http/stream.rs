@@ -1,0 +1,82 @@
+//! SSE: a session's events as a response that does not end.
+
+use super::body::{Answer, Body, refusal, whole};
+use super::edge::Guest;
+use super::request::{self, Query};
+use crate::services::Services;
+use crate::shard::mail::{HttpStream, Mail};
+use bytes::Bytes;
+use http::StatusCode;
+use http::header::{HeaderName, HeaderValue};
+use http::request::Parts;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+use tavern_domain::limits;
+use tavern_hub::{LinkId, read_session};
+use tavern_wire::error::{Code, Refusal};
+use tokio::sync::{mpsc, oneshot};
+
+/// Pieces between the shard and the connection; beyond this the shard keeps events as references.
+const PIECES: usize = 4;
+/// Channels in one URL.
+const CHANNELS: usize = 16;
+
+/// What a shard gives to an SSE response, piece by piece.
+pub struct Events {
+    pieces: mpsc::Receiver<Bytes>,
+    link: LinkId,
+    shard: usize,
+    wants_room: Arc<AtomicBool>,
+    services: Arc<Services>,
+}
+
+impl Events {
+    pub fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        let piece = self.pieces.poll_recv(context);
+        if piece.is_ready() && self.wants_room.swap(false, Ordering::AcqRel) {
+            self.services.inboxes[self.shard].force(Mail::StreamRoom(self.link));
+        }
+        piece
+    }
+}
+
+pub async fn stream(guest: &Guest, parts: &Parts) -> Answer {
+    match open(guest, parts).await {
+        Ok(events) => {
+            let mut answer = whole(StatusCode::OK, "text/event-stream", Bytes::new());
+            *answer.body_mut() = Body::Events(events);
+            // A proxy that buffers would turn a stream into silence.
+            let name = HeaderName::from_static("x-accel-buffering");
+            answer.headers_mut().insert(name, HeaderValue::from_static("no"));
+            answer
+        }
+        Err(refused) => refusal(&refused),
+    }
+}
+
+async fn open(guest: &Guest, parts: &Parts) -> Result<Events, Refusal> {
+    let services = &guest.services;
+    let query = Query::of(parts);
+    let identity = request::identity(services, parts, &query).await?;
+    let session = query.get("session").and_then(read_session).map(|(key, _)| key);
+    // A browser that reconnects by itself tells how far it got in this header; it is newer than the URL.
+    let last = parts.headers.get("last-event-id").and_then(|id| id.to_str().ok()?.parse().ok());
+    let seq = match last {
+        Some(seq) => Some(seq),
+        None => query.number("seq")?,
+    };
+    let channels: Vec<String> = query.all("channel").map(str::to_owned).collect();
+    if channels.len() > CHANNELS || channels.iter().any(|name| name.len() > limits::CHANNEL_BYTES) {
+        return Err(Refusal::new(Code::BadRequest, "at most 16 channels of 255 bytes in the URL"));
+    }
+    let shard = session.map_or_else(|| services.next_shard(), |key| key.shard(services.inboxes.len()));
+    let (events, pieces) = mpsc::channel(PIECES);
+    let (begun, beginning) = oneshot::channel();
+    let wants_room = Arc::new(AtomicBool::new(false));
+    let request =
+        HttpStream { session, identity, seq, channels, events, wants_room: wants_room.clone(), begun };
+    super::session::put(services, shard, Mail::Stream(Box::new(request)))?;
+    let link = beginning.await.map_err(|_| super::session::stopping())??;
+    Ok(Events { pieces, link, shard, wants_room, services: services.clone() })
+}

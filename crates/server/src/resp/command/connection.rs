@@ -1,0 +1,280 @@
+//! The connection itself: PING, ECHO, QUIT, RESET, HELLO, AUTH, SELECT.
+//! Must hold: a credential is never part of a reply or a log line; who fails to log in stays who he was.
+
+use super::{Call, PeerState, pubsub, text, transaction};
+use crate::auth::{AuthError, Credential};
+use crate::config::Mode;
+use crate::resp::Next;
+use crate::resp::clients::{DEFAULT_USER, NO_EVICT, NO_TOUCH};
+use crate::shard::mail::Mail;
+use tavern_domain::Identity;
+use tavern_wire::resp::{self as reply, Proto};
+
+/// The version of Redis whose behaviour is kept.
+pub const REDIS_VERSION: &str = "7.2.4";
+/// Databases that `SELECT` accepts. They are all the same: there are no keys.
+pub const DATABASES: u8 = 16;
+
+const WRONG_PASS: &str = "WRONGPASS invalid username-password pair or user is disabled.";
+const NO_PASSWORD: &str = "ERR AUTH <password> called without any password configured for the default user. Are you \
+                           sure your configuration is correct?";
+const HELLO_NO_AUTH: &str = "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO \
+                             <proto> AUTH <user> <pass> option can be used to authenticate the client and select \
+                             the RESP protocol version at the same time";
+pub const BAD_NAME: &str = "ERR Client names cannot contain spaces, newlines or special characters.";
+
+pub fn ping(call: &mut Call<'_, '_>) -> Next {
+    if call.args.len() > 2 {
+        return call.error("ERR wrong number of arguments for 'ping' command");
+    }
+    let said = (call.args.len() == 2).then(|| call.args.at(1));
+    let subscribed = !call.peer.state.polls && pubsub::is_subscribed(call.peer, call.desk.hub);
+    if call.proto() == Proto::Resp2 && subscribed {
+        reply::array(call.out, 2);
+        reply::bulk(call.out, b"pong");
+        reply::bulk(call.out, said.unwrap_or_default());
+    } else if let Some(said) = said {
+        reply::bulk(call.out, said);
+    } else {
+        reply::simple(call.out, "PONG");
+    }
+    Next::Go
+}
+
+pub fn echo(call: &mut Call<'_, '_>) -> Next {
+    reply::bulk(call.out, call.args.at(1));
+    Next::Go
+}
+
+pub fn quit(call: &mut Call<'_, '_>) -> Next {
+    call.ok();
+    Next::Close
+}
+
+pub fn select(call: &mut Call<'_, '_>) -> Next {
+    let Some(index) = text::integer(call.args.at(1)) else { return call.error(text::NOT_AN_INTEGER) };
+    match u8::try_from(index) {
+        Ok(db) if db < DATABASES => {
+            call.peer.info.set_db(db);
+            call.ok()
+        }
+        _ => call.error("ERR DB index is out of range"),
+    }
+}
+
+pub fn reset(call: &mut Call<'_, '_>) -> Next {
+    transaction::discard(call.peer);
+    if let Some(id) = call.peer.listener.take() {
+        call.desk.hub.end(id);
+    }
+    let peer = &mut *call.peer;
+    let bucket = peer.state.bucket;
+    peer.state = PeerState { bucket, ..PeerState::default() };
+    peer.proto = Proto::Resp2;
+    peer.identity = call.desk.services.gate.admit_unnamed().ok();
+    peer.info.set_counts([0; 3]);
+    peer.info.set_proto(Proto::Resp2);
+    peer.info.set_db(0);
+    peer.info.mark(NO_EVICT | NO_TOUCH, false);
+    let mut texts = peer.info.texts();
+    texts.name = None;
+    texts.user = None;
+    drop(texts);
+    reply::simple(call.out, "RESET");
+    Next::Go
+}
+
+pub fn auth(call: &mut Call<'_, '_>) -> Next {
+    let (user, password) = match call.args.len() {
+        2 => (None, call.args.at(1)),
+        3 => (Some(call.args.at(1)), call.args.at(2)),
+        _ => return call.error(text::SYNTAX),
+    };
+    match login(call, user, password) {
+        Login::In => call.ok(),
+        Login::Refused(error) => call.error(&error),
+        Login::Asked => Next::Stall,
+    }
+}
+
+enum Login {
+    In,
+    Refused(String),
+    /// The store is being asked for a key.
+    Asked,
+}
+
+/// The password is a token or an API key; the user name tells nothing more.
+fn login(call: &mut Call<'_, '_>, user: Option<&[u8]>, password: &[u8]) -> Login {
+    let outcome = match call.peer.login.take() {
+        Some(outcome) => outcome,
+        // Woken for another reason.
+        None if call.peer.state.asked_login => return Login::Asked,
+        None => match std::str::from_utf8(password) {
+            Err(_) => Err(AuthError::Malformed),
+            Ok(password) => {
+                let credential = Credential::of(password);
+                match call.desk.services.gate.admit_now(&credential, call.desk.now) {
+                    Some(outcome) => outcome,
+                    // Nothing can wait inside EXEC; the caller says so.
+                    None if call.in_exec => return Login::Asked,
+                    None => {
+                        look_up(call, credential);
+                        return Login::Asked;
+                    }
+                }
+            }
+        },
+    };
+    call.peer.state.asked_login = false;
+    match outcome {
+        Ok(identity) => {
+            enter(call, identity);
+            Login::In
+        }
+        Err(AuthError::Unavailable) => Login::Refused("ERR keys cannot be checked at the moment".to_string()),
+        // Dev mode is a Redis without a password: its default user may say anything.
+        Err(_) if call.desk.services.config.mode == Mode::Dev => match user {
+            None => Login::Refused(NO_PASSWORD.to_string()),
+            Some(user) if user == DEFAULT_USER.as_bytes() => Login::In,
+            Some(_) => Login::Refused(WRONG_PASS.to_string()),
+        },
+        Err(_) => Login::Refused(WRONG_PASS.to_string()),
+    }
+}
+
+fn enter(call: &mut Call<'_, '_>, identity: Identity) {
+    call.peer.info.texts().user = identity.user.clone();
+    call.peer.identity = Some(identity);
+}
+
+/// Asks the store beside the shard; the answer comes as mail and the command runs again.
+fn look_up(call: &mut Call<'_, '_>, credential: Credential) {
+    call.peer.state.asked_login = true;
+    let services = call.desk.services.clone();
+    let info = call.peer.info.clone();
+    let now = call.desk.now;
+    call.desk.services.runtime.spawn(async move {
+        // Bounded by the gate's own patience with the store.
+        let outcome = services.gate.admit(&credential, now).await;
+        let (shard, link) = info.place();
+        services.inboxes[shard].force(Mail::Login(link, info.id, outcome));
+    });
+}
+
+/// The options of `HELLO`.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Hello<'a> {
+    proto: Option<Proto>,
+    auth: Option<(&'a [u8], &'a [u8])>,
+    name: Option<&'a [u8]>,
+}
+
+fn parse_hello<'a>(args: &[&'a [u8]]) -> Result<Hello<'a>, Vec<u8>> {
+    let mut hello = Hello::default();
+    let Some((version, mut options)) = args.split_first() else { return Ok(hello) };
+    hello.proto = Some(match text::integer(version) {
+        Some(2) => Proto::Resp2,
+        Some(3) => Proto::Resp3,
+        Some(_) => return Err(b"NOPROTO unsupported protocol version".to_vec()),
+        None => return Err(b"ERR Protocol version is not an integer or out of range".to_vec()),
+    });
+    while let Some((option, rest)) = options.split_first() {
+        options = match rest {
+            [user, password, rest @ ..] if option.eq_ignore_ascii_case(b"auth") => {
+                hello.auth = Some((user, password));
+                rest
+            }
+            [name, rest @ ..] if option.eq_ignore_ascii_case(b"setname") => {
+                if !text::is_label(name) {
+                    return Err(BAD_NAME.as_bytes().to_vec());
+                }
+                hello.name = Some(name);
+                rest
+            }
+            _ => {
+                let option = text::quoted(option, option.len());
+                return Err([b"ERR Syntax error in HELLO option '", option, b"'"].concat());
+            }
+        };
+    }
+    Ok(hello)
+}
+
+pub fn hello(call: &mut Call<'_, '_>) -> Next {
+    let args: Vec<&[u8]> = call.rest(1).collect();
+    let hello = match parse_hello(&args) {
+        Ok(hello) => hello,
+        Err(error) => {
+            text::error(call.out, &error);
+            return Next::Go;
+        }
+    };
+    if let Some((user, password)) = hello.auth {
+        match login(call, Some(user), password) {
+            Login::In => {}
+            Login::Refused(error) => return call.error(&error),
+            Login::Asked => return Next::Stall,
+        }
+    }
+    if !super::is_current(call.peer, call.desk) {
+        return call.error(HELLO_NO_AUTH);
+    }
+    if let Some(name) = hello.name {
+        super::client::set_name(call, name);
+    }
+    if let Some(proto) = hello.proto {
+        call.peer.proto = proto;
+        call.peer.info.set_proto(proto);
+        if let Some(id) = call.peer.listener {
+            call.desk.hub.set_format(id, call.peer.format());
+        }
+    }
+    greet(call);
+    Next::Go
+}
+
+fn greet(call: &mut Call<'_, '_>) {
+    let proto = call.proto();
+    let out = &mut *call.out;
+    reply::map(out, 7, proto);
+    for (key, value) in [("server", "redis"), ("version", REDIS_VERSION)] {
+        reply::bulk(out, key.as_bytes());
+        reply::bulk(out, value.as_bytes());
+    }
+    reply::bulk(out, b"proto");
+    reply::int(out, if proto == Proto::Resp3 { 3 } else { 2 });
+    reply::bulk(out, b"id");
+    reply::int(out, call.peer.info.id as i64);
+    for (key, value) in [("mode", "standalone"), ("role", "master")] {
+        reply::bulk(out, key.as_bytes());
+        reply::bulk(out, value.as_bytes());
+    }
+    reply::bulk(out, b"modules");
+    reply::array(out, 0);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(line: &str, expected: Result<Hello<'_>, &str>) {
+        let args: Vec<&[u8]> = line.split_whitespace().map(str::as_bytes).collect();
+        let expected = expected.map_err(|error| error.as_bytes().to_vec());
+        assert_eq!(parse_hello(&args), expected, "HELLO {line}");
+    }
+
+    #[test]
+    fn hello_is_read_as_redis_reads_it() {
+        let three = || Hello { proto: Some(Proto::Resp3), ..Hello::default() };
+        check("", Ok(Hello::default()));
+        check("3", Ok(three()));
+        check("4", Err("NOPROTO unsupported protocol version"));
+        check("x", Err("ERR Protocol version is not an integer or out of range"));
+        check("3 FOO", Err("ERR Syntax error in HELLO option 'FOO'"));
+        check("3 AUTH a", Err("ERR Syntax error in HELLO option 'AUTH'"));
+        check("3 auth a b", Ok(Hello { auth: Some((b"a", b"b")), ..three() }));
+        check("3 SETNAME q AUTH a b", Ok(Hello { auth: Some((b"a", b"b")), name: Some(b"q"), ..three() }));
+        check("3 SETNAME q\u{e9}", Err(BAD_NAME));
+    }
+}

@@ -1,0 +1,259 @@
+//! The commands of the Redis protocol: one file per family, every command a function of the same shape. This file
+//! decides, in the order Redis does, whether a command runs, is queued or is rejected.
+//! Must hold: a reply stands after the messages that came before it; a command that stalls has changed nothing.
+
+mod catalog;
+mod client;
+mod config;
+mod connection;
+mod kill;
+mod pubsub;
+mod server;
+mod table;
+mod tavern;
+mod text;
+mod transaction;
+
+use crate::resp::rights::{self, Halt};
+use crate::resp::{Args, Desk, Next, Peer, append_messages};
+use std::borrow::Cow;
+use tavern_domain::rate::Bucket;
+use tavern_wire::resp::{self as reply, Proto};
+
+#[cfg(test)]
+pub use table::code_of;
+pub use table::{Own, Spec, name_of};
+
+/// What commands remember about a connection. Owns no memory until a transaction begins.
+#[derive(Debug, Default)]
+pub struct PeerState {
+    transaction: Option<Box<transaction::Transaction>>,
+    replies: Replies,
+    /// After `TAVERN.MODE poll`: nothing is pushed.
+    pub polls: bool,
+    /// The command ran before and stalled: it is counted already, and its questions are asked.
+    pub stalled: bool,
+    /// An API key is being looked up.
+    pub asked_login: bool,
+    pub bucket: Bucket,
+}
+
+/// `CLIENT REPLY`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Replies {
+    off: bool,
+    /// This command is not answered.
+    skip: bool,
+    /// The next one is not.
+    skip_next: bool,
+}
+
+impl PeerState {
+    fn is_quiet(&self) -> bool {
+        self.replies.off || self.replies.skip
+    }
+
+    /// Nothing stands between a command and its reply.
+    fn is_plain(&self) -> bool {
+        self.transaction.is_none() && self.replies == Replies::default()
+    }
+}
+
+/// One command on its way: who said it, with what, and where its reply goes.
+struct Call<'a, 'd> {
+    out: &'a mut Vec<u8>,
+    peer: &'a mut Peer,
+    desk: &'a mut Desk<'d>,
+    args: &'a Args<'a>,
+    spec: &'static Spec,
+    /// Inside `EXEC`: it cannot wait, and it was counted when it was queued.
+    in_exec: bool,
+}
+
+type Run = fn(&mut Call<'_, '_>) -> Next;
+
+/// Runs one command.
+pub fn run(out: &mut Vec<u8>, peer: &mut Peer, desk: &mut Desk<'_>, args: &Args<'_>) -> Next {
+    // Publishing is what most commands do: it is recognised before anything else.
+    if args.len() == 3
+        && args.at(0).eq_ignore_ascii_case(b"publish")
+        && peer.state.is_plain()
+        && is_current(peer, desk)
+        && (peer.listener.is_none() || peer.proto == Proto::Resp3)
+    {
+        let spec = &table::PUBLISH;
+        peer.info.touch(desk.now, table::PUBLISH_CODE);
+        append_messages(out, peer, desk.hub, desk.scratch);
+        let next = pubsub::publish(&mut Call { out, peer, desk, args, spec, in_exec: false });
+        peer.state.stalled = next == Next::Stall;
+        return next;
+    }
+    if args.is_empty() {
+        return Next::Go;
+    }
+    if text::is_http(args) {
+        text::warn_of_http();
+        return Next::Close;
+    }
+    append_messages(out, peer, desk.hub, desk.scratch);
+    let (shard, _) = peer.info.place();
+    desk.hub.node().stats[shard].commands.add(1);
+    let next = dispatch(out, peer, desk, args);
+    peer.state.stalled = next == Next::Stall;
+    if next != Next::Stall {
+        let replies = &mut peer.state.replies;
+        replies.skip = std::mem::take(&mut replies.skip_next);
+    }
+    next
+}
+
+/// Somebody is logged in and his token has not ended.
+fn is_current(peer: &Peer, desk: &Desk<'_>) -> bool {
+    peer.identity.as_ref().is_some_and(|identity| desk.now < identity.expires)
+}
+
+fn dispatch(out: &mut Vec<u8>, peer: &mut Peer, desk: &mut Desk<'_>, args: &Args<'_>) -> Next {
+    let mark = out.len();
+    let (spec, code) = match table::resolve(args) {
+        Ok(found) => found,
+        Err((spec, error)) => {
+            peer.info.touch(desk.now, 0);
+            let refused = spec.is_none() && is_confined(peer, desk);
+            match text::known_elsewhere(args.at(0)).filter(|_| refused) {
+                Some(name) => reject(out, peer, spec, confined(name).as_bytes()),
+                None => reject(out, peer, spec, &error),
+            }
+            return hush(out, peer, mark);
+        }
+    };
+    peer.info.touch(desk.now, code);
+    if let Err(error) = admit(peer, desk, spec) {
+        reject(out, peer, Some(spec), error.as_bytes());
+        let expired = peer.identity.is_some() && !is_current(peer, desk);
+        hush(out, peer, mark);
+        return if expired { Next::Close } else { Next::Go };
+    }
+    if peer.state.transaction.is_some() && !spec.own.has(Own::NOT_QUEUED) {
+        return queue(out, peer, desk, spec, args);
+    }
+    perform(&mut Call { out, peer, desk, args, spec, in_exec: false })
+}
+
+/// Runs a command that may run. What it said is unsaid when the client wants no replies; what is pushed stays.
+fn perform(call: &mut Call<'_, '_>) -> Next {
+    let mark = call.out.len();
+    let next = (call.spec.run)(call);
+    let pushed = call.spec.own.has(Own::PUSHES) && call.out.get(mark) != Some(&b'-');
+    if !pushed {
+        hush(call.out, call.peer, mark);
+    }
+    next
+}
+
+fn queue(
+    out: &mut Vec<u8>,
+    peer: &mut Peer,
+    desk: &mut Desk<'_>,
+    spec: &'static Spec,
+    args: &Args<'_>,
+) -> Next {
+    let mark = out.len();
+    let foreseen = rights::pay(peer, desk, spec).and_then(|()| rights::check(peer, desk, spec, args));
+    match foreseen {
+        Ok(()) => match transaction::enqueue(peer, args) {
+            Ok(()) => reply::simple(out, "QUEUED"),
+            Err(error) => reject(out, peer, Some(spec), error.as_bytes()),
+        },
+        Err(Halt::Stall) => return Next::Stall,
+        Err(Halt::Refuse(error)) => reject(out, peer, Some(spec), error.as_bytes()),
+    }
+    hush(out, peer, mark)
+}
+
+/// Whether this client may run this command at all, now.
+fn admit(peer: &Peer, desk: &Desk<'_>, spec: &Spec) -> Result<(), Cow<'static, str>> {
+    if !spec.flags.has(table::Flags::NO_AUTH) {
+        if !is_current(peer, desk) {
+            return Err("NOAUTH Authentication required.".into());
+        }
+        if spec.own.has(Own::NEEDS_ADMIN) && !rights::is_admin(peer, desk) {
+            let user = peer.info.user();
+            return Err(
+                format!("NOPERM User {user} has no permissions to run the '{}' command", spec.name).into()
+            );
+        }
+    }
+    if !spec.own.has(Own::WHILE_SUBSCRIBED) && is_confined(peer, desk) {
+        return Err(confined(spec.name).into());
+    }
+    Ok(())
+}
+
+/// A RESP2 connection that is pushed to cannot tell a reply from a message, so it may not run everything.
+fn is_confined(peer: &Peer, desk: &Desk<'_>) -> bool {
+    peer.proto == Proto::Resp2 && !peer.state.polls && pubsub::is_subscribed(peer, desk.hub)
+}
+
+fn confined(name: &str) -> String {
+    format!(
+        "ERR Can't execute '{name}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this \
+         context"
+    )
+}
+
+/// Refuses a command before it ran. A transaction that it should have been part of cannot run any more.
+fn reject(out: &mut Vec<u8>, peer: &mut Peer, spec: Option<&Spec>, error: &[u8]) {
+    if spec.is_some_and(|spec| spec.name == "exec") {
+        let reason = error.strip_prefix(b"ERR ").unwrap_or(error);
+        text::error(out, &[b"EXECABORT Transaction discarded because of: ", reason].concat());
+        transaction::discard(peer);
+        return;
+    }
+    if let Some(transaction) = &mut peer.state.transaction {
+        transaction.failed = true;
+    }
+    text::error(out, error);
+}
+
+fn hush(out: &mut Vec<u8>, peer: &Peer, mark: usize) -> Next {
+    if peer.state.is_quiet() {
+        out.truncate(mark);
+    }
+    Next::Go
+}
+
+impl<'a> Call<'a, '_> {
+    fn ok(&mut self) -> Next {
+        reply::simple(self.out, "OK");
+        Next::Go
+    }
+
+    fn error(&mut self, text: &str) -> Next {
+        reply::error(self.out, text);
+        Next::Go
+    }
+
+    fn halt(&mut self, halt: Halt) -> Next {
+        match halt {
+            Halt::Stall => Next::Stall,
+            Halt::Refuse(text) => self.error(&text),
+        }
+    }
+
+    /// The arguments after the command, or after its subcommand.
+    fn rest(&self, from: usize) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        let args = self.args;
+        (from..args.len()).map(move |index| args.at(index))
+    }
+
+    fn is(&self, index: usize, word: &str) -> bool {
+        index < self.args.len() && self.args.at(index).eq_ignore_ascii_case(word.as_bytes())
+    }
+
+    fn proto(&self) -> Proto {
+        self.peer.proto
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,250 @@
+//! Listening and speaking: SUBSCRIBE and its kin, PUBLISH, SPUBLISH, PUBSUB.
+//! Must hold: one confirmation per argument; channels and patterns share a counter, shard channels have their own;
+//! a publisher that listens to itself gets the number first, then the message.
+
+use super::{Call, text};
+use crate::resp::rights::{self, Halt};
+use crate::resp::{Next, Peer};
+use std::collections::HashSet;
+use tavern_domain::{Verb, pattern};
+use tavern_hub::{Link, ListenerId, Shard, Space};
+use tavern_wire::resp as reply;
+
+pub fn is_subscribed(peer: &Peer, hub: &Shard) -> bool {
+    peer.listener
+        .and_then(|id| hub.listener(id))
+        .is_some_and(|listener| listener.counts.iter().any(|&n| n > 0))
+}
+
+pub fn publish(call: &mut Call<'_, '_>) -> Next {
+    speak(call, Space::Channel)
+}
+
+pub fn spublish(call: &mut Call<'_, '_>) -> Next {
+    speak(call, Space::Shard)
+}
+
+fn speak(call: &mut Call<'_, '_>, space: Space) -> Next {
+    if !call.in_exec
+        && let Err(halt) = rights::pay(call.peer, call.desk, call.spec)
+    {
+        return call.halt(halt);
+    }
+    let channel = match rights::used(call.peer, call.desk, Verb::Publish, call.args.at(1)) {
+        Ok(channel) => channel,
+        Err(halt) => return call.halt(halt),
+    };
+    let payload = call.args.at(2);
+    let most = call.desk.services.config.limits.message_bytes;
+    if payload.len() > most {
+        return call
+            .error(&format!("ERR the message has {} bytes, at most {most} are allowed", payload.len()));
+    }
+    let receivers = call.desk.hub.publish(call.desk.now, space, &channel, payload, false, None);
+    reply::int(call.out, i64::from(receivers));
+    Next::Go
+}
+
+pub fn subscribe(call: &mut Call<'_, '_>) -> Next {
+    listen(call, Space::Channel)
+}
+
+pub fn psubscribe(call: &mut Call<'_, '_>) -> Next {
+    listen(call, Space::Pattern)
+}
+
+pub fn ssubscribe(call: &mut Call<'_, '_>) -> Next {
+    listen(call, Space::Shard)
+}
+
+fn listen(call: &mut Call<'_, '_>, space: Space) -> Next {
+    let paid = if call.in_exec { Ok(()) } else { rights::pay(call.peer, call.desk, call.spec) };
+    let checked = paid.and_then(|()| rights::check(call.peer, call.desk, call.spec, call.args));
+    if let Err(halt) = checked.and_then(|()| leave_room(call, space)) {
+        return call.halt(halt);
+    }
+    let id = open(call);
+    for name in call.rest(1) {
+        if space == Space::Pattern {
+            call.desk.hub.subscribe(id, space, name);
+            confirm(call, space, "psubscribe", Some(name));
+            continue;
+        }
+        // Known to be allowed since the check above: same moment, same answers.
+        let Ok(used) = rights::used(call.peer, call.desk, Verb::Subscribe, name) else { continue };
+        call.desk.hub.subscribe(id, space, &used);
+        confirm(call, space, if space == Space::Shard { "ssubscribe" } else { "subscribe" }, Some(&used));
+    }
+    show_counts(call);
+    Next::Go
+}
+
+/// A session listens to so many names and no more. Keys and dev mode have no such bound.
+fn leave_room(call: &Call<'_, '_>, space: Space) -> Result<(), Halt> {
+    if call.peer.identity.as_ref().is_none_or(|identity| identity.unlimited) {
+        return Ok(());
+    }
+    let hub = &*call.desk.hub;
+    let most = hub.node().settings.channels_per_session;
+    let listener = call.peer.listener.and_then(|id| hub.listener(id));
+    let held = listener.map_or(0, |listener| listener.counts.iter().map(|&n| n as usize).sum::<usize>());
+    if held + call.args.len() - 1 <= most {
+        return Ok(());
+    }
+    // Looked at closely only near the bound: names that are there already take no room.
+    let mut names: HashSet<&[u8]> = call.rest(1).collect();
+    let there = call.peer.listener.map(|id| hub.subscriptions(id, space)).unwrap_or_default();
+    for name in &there {
+        names.remove(&**name);
+    }
+    if held + names.len() <= most {
+        return Ok(());
+    }
+    Err(Halt::Refuse(format!("ERR a connection listens to at most {most} channels and patterns").into()))
+}
+
+/// The listener of this connection; made with the first subscription.
+fn open(call: &mut Call<'_, '_>) -> ListenerId {
+    if let Some(id) = call.peer.listener.filter(|id| call.desk.hub.listener(*id).is_some()) {
+        return id;
+    }
+    let link = Link { id: call.peer.link, format: call.peer.format() };
+    let id = call.desk.hub.open_redis(link);
+    if call.peer.state.polls {
+        call.desk.hub.set_pushing(id, false);
+    }
+    call.peer.listener = Some(id);
+    id
+}
+
+pub fn unsubscribe(call: &mut Call<'_, '_>) -> Next {
+    leave(call, Space::Channel, "unsubscribe")
+}
+
+pub fn punsubscribe(call: &mut Call<'_, '_>) -> Next {
+    leave(call, Space::Pattern, "punsubscribe")
+}
+
+pub fn sunsubscribe(call: &mut Call<'_, '_>) -> Next {
+    leave(call, Space::Shard, "sunsubscribe")
+}
+
+fn leave(call: &mut Call<'_, '_>, space: Space, kind: &str) -> Next {
+    let id = call.peer.listener;
+    if call.args.len() > 1 {
+        for name in call.rest(1) {
+            if let Some(id) = id {
+                call.desk.hub.unsubscribe(id, space, name);
+            }
+            confirm(call, space, kind, Some(name));
+        }
+    } else {
+        let names = id.map(|id| call.desk.hub.subscriptions(id, space)).unwrap_or_default();
+        for name in &names {
+            if let Some(id) = id {
+                call.desk.hub.unsubscribe(id, space, name);
+            }
+            confirm(call, space, kind, Some(name));
+        }
+        if names.is_empty() {
+            confirm(call, space, kind, None);
+        }
+    }
+    show_counts(call);
+    Next::Go
+}
+
+fn counts(call: &Call<'_, '_>) -> [u32; 3] {
+    call.peer.listener.and_then(|id| call.desk.hub.listener(id)).map_or([0; 3], |listener| listener.counts)
+}
+
+fn show_counts(call: &mut Call<'_, '_>) {
+    call.peer.info.set_counts(counts(call));
+}
+
+fn confirm(call: &mut Call<'_, '_>, space: Space, kind: &str, name: Option<&[u8]>) {
+    let [channels, patterns, shards] = counts(call);
+    let count = if space == Space::Shard { shards } else { channels + patterns };
+    let proto = call.proto();
+    reply::push(call.out, 3, proto);
+    reply::bulk(call.out, kind.as_bytes());
+    match name {
+        Some(name) => reply::bulk(call.out, name),
+        None => reply::null_bulk(call.out, proto),
+    }
+    reply::int(call.out, i64::from(count));
+}
+
+pub fn channels(call: &mut Call<'_, '_>) -> Next {
+    show_channels(call, Space::Channel)
+}
+
+pub fn shardchannels(call: &mut Call<'_, '_>) -> Next {
+    show_channels(call, Space::Shard)
+}
+
+fn show_channels(call: &mut Call<'_, '_>, space: Space) -> Next {
+    if call.args.len() > 3 {
+        text::error(call.out, &text::wrong_subcommand("pubsub", call.args.at(1)));
+        return Next::Go;
+    }
+    let glob = (call.args.len() == 3).then(|| call.args.at(2));
+    let mut names = call.desk.hub.node().registry.listened(space);
+    names.retain(|(name, _)| {
+        glob.is_none_or(|glob| pattern::matches(glob, name)) && rights::may_see(call.peer, call.desk, name)
+    });
+    reply::array(call.out, names.len());
+    for (name, _) in names {
+        reply::bulk(call.out, &name);
+    }
+    Next::Go
+}
+
+pub fn numsub(call: &mut Call<'_, '_>) -> Next {
+    show_totals(call, Space::Channel)
+}
+
+pub fn shardnumsub(call: &mut Call<'_, '_>) -> Next {
+    show_totals(call, Space::Shard)
+}
+
+fn show_totals(call: &mut Call<'_, '_>, space: Space) -> Next {
+    reply::array(call.out, (call.args.len() - 2) * 2);
+    for name in call.rest(2) {
+        let seen = rights::may_see(call.peer, call.desk, name);
+        let total = if seen { call.desk.hub.node().registry.total(space, name) } else { 0 };
+        reply::bulk(call.out, name);
+        reply::int(call.out, i64::from(total));
+    }
+    Next::Go
+}
+
+pub fn numpat(call: &mut Call<'_, '_>) -> Next {
+    reply::int(call.out, call.desk.hub.node().registry.pattern_count() as i64);
+    Next::Go
+}
+
+const HELP: [&str; 14] = [
+    "PUBSUB <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+    "CHANNELS [<pattern>]",
+    "    Return the currently active channels matching a <pattern> (default: '*').",
+    "NUMPAT",
+    "    Return number of subscriptions to patterns.",
+    "NUMSUB [<channel> ...]",
+    "    Return the number of subscribers for the specified channels, excluding",
+    "    pattern subscriptions(default: no channels).",
+    "SHARDCHANNELS [<pattern>]",
+    "    Return the currently active shard level channels matching a <pattern> (default: '*').",
+    "SHARDNUMSUB [<shardchannel> ...]",
+    "    Return the number of subscribers for the specified shard level channel(s)",
+    "HELP",
+    "    Prints this help.",
+];
+
+pub fn help(call: &mut Call<'_, '_>) -> Next {
+    reply::array(call.out, HELP.len());
+    for line in HELP {
+        reply::simple(call.out, line);
+    }
+    Next::Go
+}

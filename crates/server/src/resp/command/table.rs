@@ -1,0 +1,469 @@
+//! The table of commands: names, arities, flags and families as Redis tells them, and what is our own: who may run
+//! them when. Must hold: every command that runs stands here, and `COMMAND` shows nothing else.
+
+use super::{Run, catalog, client, config, connection, kill, pubsub, server, tavern, text, transaction};
+use crate::resp::Args;
+use crate::resp::rights::Names;
+
+/// One command or subcommand.
+pub struct Spec {
+    /// In full: `client|kill`.
+    pub name: &'static str,
+    /// The number of arguments with the name itself; negative: at least that many.
+    pub arity: i32,
+    pub flags: Flags,
+    pub own: Own,
+    /// What its arguments name.
+    pub names: Names,
+    pub(super) run: Run,
+    pub subcommands: &'static [Spec],
+    pub group: &'static str,
+    pub since: &'static str,
+    pub summary: &'static str,
+}
+
+/// What Redis tells about a command, in the order it tells it: flags first, then families that no flag implies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Flags(u32);
+
+impl Flags {
+    pub const NONE: Flags = Flags(0);
+    pub const WRITE: Flags = Flags(1);
+    pub const READONLY: Flags = Flags(1 << 1);
+    pub const ADMIN: Flags = Flags(1 << 2);
+    pub const PUBSUB: Flags = Flags(1 << 3);
+    pub const NOSCRIPT: Flags = Flags(1 << 4);
+    pub const BLOCKING: Flags = Flags(1 << 5);
+    pub const LOADING: Flags = Flags(1 << 6);
+    pub const STALE: Flags = Flags(1 << 7);
+    pub const SKIP_SLOWLOG: Flags = Flags(1 << 8);
+    pub const FAST: Flags = Flags(1 << 9);
+    pub const NO_AUTH: Flags = Flags(1 << 10);
+    pub const ALLOW_BUSY: Flags = Flags(1 << 11);
+    pub const KEYSPACE: Flags = Flags(1 << 16);
+    pub const DANGEROUS: Flags = Flags(1 << 17);
+    pub const CONNECTION: Flags = Flags(1 << 18);
+    pub const TRANSACTION: Flags = Flags(1 << 19);
+    pub const SCRIPTING: Flags = Flags(1 << 20);
+
+    pub const fn and(self, other: Flags) -> Flags {
+        Flags(self.0 | other.0)
+    }
+
+    pub const fn has(self, other: Flags) -> bool {
+        self.0 & other.0 != 0
+    }
+}
+
+/// What we add to Redis' own words about a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Own(u8);
+
+impl Own {
+    pub const NONE: Own = Own(0);
+    /// Allowed on a RESP2 connection that listens.
+    pub const WHILE_SUBSCRIBED: Own = Own(1);
+    /// Needs an API key with scope `admin`, outside dev mode.
+    pub const NEEDS_ADMIN: Own = Own(2);
+    /// Its answer is pushed, so `CLIENT REPLY` does not silence it.
+    pub const PUSHES: Own = Own(4);
+    /// Runs at once inside `MULTI`.
+    pub const NOT_QUEUED: Own = Own(8);
+    /// Counts against the rate of a session.
+    pub const LIMITED: Own = Own(16);
+
+    pub const fn and(self, other: Own) -> Own {
+        Own(self.0 | other.0)
+    }
+
+    pub const fn has(self, other: Own) -> bool {
+        self.0 & other.0 != 0
+    }
+}
+
+impl Spec {
+    const fn new(
+        name: &'static str,
+        arity: i32,
+        group: &'static str,
+        run: Run,
+        summary: &'static str,
+    ) -> Spec {
+        let (flags, own) = (Flags::NONE, Own::NONE);
+        Spec {
+            name,
+            arity,
+            flags,
+            own,
+            names: Names::None,
+            run,
+            subcommands: &[],
+            group,
+            since: "1.0.0",
+            summary,
+        }
+    }
+
+    const fn flags(self, flags: Flags) -> Spec {
+        Spec { flags: Flags(self.flags.0 | flags.0), ..self }
+    }
+
+    const fn own(self, own: Own) -> Spec {
+        Spec { own: Own(self.own.0 | own.0), ..self }
+    }
+
+    const fn names(self, names: Names) -> Spec {
+        Spec { names, ..self }
+    }
+
+    const fn since(self, since: &'static str) -> Spec {
+        Spec { since, ..self }
+    }
+
+    const fn with(self, subcommands: &'static [Spec]) -> Spec {
+        Spec { subcommands, ..self }
+    }
+
+    fn accepts(&self, count: usize) -> bool {
+        match usize::try_from(self.arity) {
+            Ok(exact) => count == exact,
+            Err(_) => count >= self.arity.unsigned_abs() as usize,
+        }
+    }
+
+    /// The last part of the name.
+    pub fn word(&self) -> &'static str {
+        self.name.rsplit('|').next().unwrap_or(self.name)
+    }
+}
+
+/// What is said of a command that cannot run, and which one it was, if it is known.
+type Unfit = (Option<&'static Spec>, Vec<u8>);
+
+/// Finds a command and sees that it has as many arguments as it needs. The number is its code, for `name_of`.
+pub fn resolve(args: &Args<'_>) -> Result<(&'static Spec, u16), Unfit> {
+    let name = args.at(0);
+    let Some(index) = TABLE.iter().position(|spec| name.eq_ignore_ascii_case(spec.name.as_bytes())) else {
+        return Err((None, text::unknown_command(args)));
+    };
+    let mut spec = &TABLE[index];
+    let mut code = index as u16 + 1;
+    if !spec.subcommands.is_empty() && args.len() > 1 {
+        let word = args.at(1);
+        let of_word = |sub: &Spec| word.eq_ignore_ascii_case(sub.word().as_bytes());
+        let Some(index) = spec.subcommands.iter().position(of_word) else {
+            return Err((None, text::unknown_subcommand(spec.name, word)));
+        };
+        code |= (index as u16 + 1) << 8;
+        spec = &spec.subcommands[index];
+    }
+    if !spec.accepts(args.len()) {
+        let error = format!("ERR wrong number of arguments for '{}' command", spec.name);
+        return Err((Some(spec), error.into_bytes()));
+    }
+    Ok((spec, code))
+}
+
+/// Finds by full name, as `COMMAND INFO` does.
+pub fn find(name: &[u8]) -> Option<&'static Spec> {
+    let all = TABLE.iter().flat_map(|spec| std::iter::once(spec).chain(spec.subcommands));
+    all.into_iter().find(|spec| name.eq_ignore_ascii_case(spec.name.as_bytes()))
+}
+
+/// The name behind a code that `resolve` gave.
+pub fn name_of(code: u16) -> &'static str {
+    let (outer, inner) = (usize::from(code & 0xff), usize::from(code >> 8));
+    let Some(spec) = outer.checked_sub(1).and_then(|index| TABLE.get(index)) else { return "NULL" };
+    inner.checked_sub(1).and_then(|index| spec.subcommands.get(index)).unwrap_or(spec).name
+}
+
+#[cfg(test)]
+pub fn code_of(name: &str) -> Option<u16> {
+    let words: Vec<Vec<u8>> = name.split('|').map(|word| word.as_bytes().to_vec()).collect();
+    resolve(&Args::Owned(&words)).ok().map(|(_, code)| code)
+}
+
+const QUIET: Flags = Flags::LOADING.and(Flags::STALE);
+const PUBSUB: Flags = QUIET.and(Flags::PUBSUB);
+const LISTEN: Flags = PUBSUB.and(Flags::NOSCRIPT);
+const SESSION: Flags = QUIET.and(Flags::NOSCRIPT).and(Flags::CONNECTION);
+const DOOR: Flags = SESSION.and(Flags::FAST).and(Flags::NO_AUTH).and(Flags::ALLOW_BUSY);
+const OPERATOR: Flags = QUIET.and(Flags::NOSCRIPT).and(Flags::ADMIN).and(Flags::DANGEROUS);
+const MULTI: Flags = QUIET.and(Flags::NOSCRIPT).and(Flags::TRANSACTION);
+const CONFIRMED: Own = Own::WHILE_SUBSCRIBED.and(Own::PUSHES);
+const ASKED: Own = CONFIRMED.and(Own::LIMITED);
+
+/// The command of the hot path and its code: the first of the table.
+pub static PUBLISH: Spec = PUBLISH_SPEC;
+pub const PUBLISH_CODE: u16 = 1;
+const PUBLISH_SPEC: Spec = Spec::new("publish", 3, "pubsub", pubsub::publish, "Sends a message to a channel")
+    .flags(PUBSUB.and(Flags::FAST))
+    .own(Own::LIMITED)
+    .names(Names::Published)
+    .since("2.0.0");
+
+const fn help(name: &'static str) -> Spec {
+    Spec::new(name, 2, "server", catalog::help, "Prints this help.").flags(QUIET).since("5.0.0")
+}
+
+pub static TABLE: &[Spec] = &[
+    PUBLISH_SPEC,
+    Spec::new("ping", -1, "connection", connection::ping, "Answers, with the argument if there is one")
+        .flags(Flags::FAST.and(Flags::CONNECTION))
+        .own(Own::WHILE_SUBSCRIBED),
+    Spec::new("subscribe", -2, "pubsub", pubsub::subscribe, "Listens to channels")
+        .flags(LISTEN)
+        .own(ASKED)
+        .names(Names::Listened)
+        .since("2.0.0"),
+    Spec::new("unsubscribe", -1, "pubsub", pubsub::unsubscribe, "Stops listening to channels")
+        .flags(LISTEN)
+        .own(CONFIRMED)
+        .since("2.0.0"),
+    Spec::new("psubscribe", -2, "pubsub", pubsub::psubscribe, "Listens to all channels that match patterns")
+        .flags(LISTEN)
+        .own(ASKED)
+        .names(Names::Patterns)
+        .since("2.0.0"),
+    Spec::new("punsubscribe", -1, "pubsub", pubsub::punsubscribe, "Stops listening to patterns")
+        .flags(LISTEN)
+        .own(CONFIRMED)
+        .since("2.0.0"),
+    Spec::new("ssubscribe", -2, "pubsub", pubsub::ssubscribe, "Listens to shard channels")
+        .flags(LISTEN)
+        .own(ASKED)
+        .names(Names::Listened)
+        .since("7.0.0"),
+    Spec::new("sunsubscribe", -1, "pubsub", pubsub::sunsubscribe, "Stops listening to shard channels")
+        .flags(LISTEN)
+        .own(CONFIRMED)
+        .since("7.0.0"),
+    Spec::new("spublish", 3, "pubsub", pubsub::spublish, "Sends a message to a shard channel")
+        .flags(PUBSUB.and(Flags::FAST))
+        .own(Own::LIMITED)
+        .names(Names::Published)
+        .since("7.0.0"),
+    Spec::new("pubsub", -2, "pubsub", catalog::help, "Tells who listens where").since("2.8.0").with(&[
+        Spec::new("pubsub|channels", -2, "pubsub", pubsub::channels, "The channels somebody listens to")
+            .flags(PUBSUB)
+            .since("2.8.0"),
+        Spec::new("pubsub|numsub", -2, "pubsub", pubsub::numsub, "How many listen to each channel")
+            .flags(PUBSUB)
+            .since("2.8.0"),
+        Spec::new("pubsub|numpat", 2, "pubsub", pubsub::numpat, "How many patterns are listened to")
+            .flags(PUBSUB)
+            .since("2.8.0"),
+        Spec::new("pubsub|shardchannels", -2, "pubsub", pubsub::shardchannels, "The shard channels in use")
+            .flags(PUBSUB)
+            .since("7.0.0"),
+        Spec::new(
+            "pubsub|shardnumsub",
+            -2,
+            "pubsub",
+            pubsub::shardnumsub,
+            "How many listen to shard channels",
+        )
+        .flags(PUBSUB)
+        .since("7.0.0"),
+        Spec::new("pubsub|help", 2, "pubsub", pubsub::help, "Prints this help.").flags(QUIET).since("6.2.0"),
+    ]),
+    Spec::new("echo", 2, "connection", connection::echo, "Gives the argument back")
+        .flags(QUIET.and(Flags::FAST).and(Flags::CONNECTION)),
+    Spec::new("quit", -1, "connection", connection::quit, "Closes the connection")
+        .flags(DOOR)
+        .own(Own::WHILE_SUBSCRIBED.and(Own::NOT_QUEUED)),
+    Spec::new("reset", 1, "connection", connection::reset, "Makes the connection as it was when it began")
+        .flags(DOOR)
+        .own(Own::WHILE_SUBSCRIBED.and(Own::NOT_QUEUED))
+        .since("6.2.0"),
+    Spec::new(
+        "hello",
+        -1,
+        "connection",
+        connection::hello,
+        "Chooses the protocol, logs in, names the client",
+    )
+    .flags(DOOR)
+    .since("6.0.0"),
+    Spec::new("auth", -2, "connection", connection::auth, "Logs in with a token or an API key").flags(DOOR),
+    Spec::new("select", 2, "connection", connection::select, "Accepts the number of a database")
+        .flags(QUIET.and(Flags::FAST).and(Flags::CONNECTION)),
+    Spec::new("client", -2, "connection", catalog::help, "About connections").since("2.4.0").with(&[
+        Spec::new("client|id", 2, "connection", client::id, "This connection's number")
+            .flags(SESSION)
+            .since("5.0.0"),
+        Spec::new("client|setname", 3, "connection", client::setname, "Names this connection")
+            .flags(SESSION)
+            .since("2.6.9"),
+        Spec::new("client|getname", 2, "connection", client::getname, "This connection's name")
+            .flags(SESSION)
+            .since("2.6.9"),
+        Spec::new("client|setinfo", 4, "connection", client::setinfo, "Says which library the client uses")
+            .flags(SESSION)
+            .since("7.2.0"),
+        Spec::new("client|list", -2, "connection", client::list, "Shows connections")
+            .flags(OPERATOR.and(Flags::CONNECTION))
+            .own(Own::NEEDS_ADMIN)
+            .since("2.4.0"),
+        Spec::new("client|kill", -3, "connection", kill::kill, "Closes connections")
+            .flags(OPERATOR.and(Flags::CONNECTION))
+            .own(Own::NEEDS_ADMIN)
+            .since("2.4.0"),
+        Spec::new("client|reply", 3, "connection", client::reply_mode, "Whether commands are answered")
+            .flags(SESSION)
+            .since("3.2.0"),
+        Spec::new("client|info", 2, "connection", client::info, "Shows this connection")
+            .flags(SESSION)
+            .since("6.2.0"),
+        Spec::new("client|no-evict", 3, "connection", client::no_evict, "Accepted, changes nothing")
+            .flags(OPERATOR.and(Flags::CONNECTION))
+            .since("7.0.0"),
+        Spec::new("client|no-touch", 3, "connection", client::no_touch, "Accepted, changes nothing")
+            .flags(SESSION)
+            .since("7.2.0"),
+        help("client|help"),
+    ]),
+    Spec::new("command", -1, "server", catalog::command, "Tells about commands")
+        .flags(QUIET.and(Flags::CONNECTION))
+        .since("2.8.13")
+        .with(&[
+            Spec::new("command|count", 2, "server", catalog::count, "How many commands there are")
+                .flags(QUIET.and(Flags::CONNECTION))
+                .since("2.8.13"),
+            Spec::new("command|docs", -2, "server", catalog::docs, "What commands are for")
+                .flags(QUIET.and(Flags::CONNECTION))
+                .since("7.0.0"),
+            Spec::new("command|info", -2, "server", catalog::info, "Arity and flags of commands")
+                .flags(QUIET.and(Flags::CONNECTION))
+                .since("2.8.13"),
+            Spec::new("command|list", -2, "server", catalog::list, "The names of commands")
+                .flags(QUIET.and(Flags::CONNECTION))
+                .since("7.0.0"),
+            help("command|help"),
+        ]),
+    Spec::new("info", -1, "server", server::info, "Facts and counters of this node")
+        .flags(QUIET.and(Flags::DANGEROUS)),
+    Spec::new("config", -2, "server", catalog::help, "Settings under the names of Redis")
+        .since("2.0.0")
+        .with(&[
+            Spec::new("config|get", -3, "server", config::get, "Shows settings")
+                .flags(OPERATOR)
+                .since("2.0.0"),
+            Spec::new("config|set", -4, "server", config::set, "Accepted for known names, changes nothing")
+                .flags(OPERATOR)
+                .own(Own::NEEDS_ADMIN)
+                .since("2.0.0"),
+            Spec::new("config|resetstat", 2, "server", config::resetstat, "Accepted, changes nothing")
+                .flags(OPERATOR)
+                .since("2.0.0"),
+            help("config|help"),
+        ]),
+    Spec::new("multi", 1, "transactions", transaction::multi, "Begins a transaction")
+        .flags(MULTI.and(Flags::FAST).and(Flags::ALLOW_BUSY))
+        .own(Own::NOT_QUEUED)
+        .since("1.2.0"),
+    Spec::new("exec", 1, "transactions", transaction::exec, "Runs what was queued since MULTI")
+        .flags(MULTI.and(Flags::SKIP_SLOWLOG))
+        .own(Own::NOT_QUEUED.and(Own::PUSHES))
+        .since("1.2.0"),
+    Spec::new(
+        "discard",
+        1,
+        "transactions",
+        transaction::discard_command,
+        "Forgets what was queued since MULTI",
+    )
+    .flags(MULTI.and(Flags::FAST).and(Flags::ALLOW_BUSY))
+    .own(Own::NOT_QUEUED)
+    .since("2.0.0"),
+    Spec::new("flushall", -1, "server", server::flush, "Accepted, changes nothing")
+        .flags(Flags::WRITE.and(Flags::KEYSPACE).and(Flags::DANGEROUS))
+        .own(Own::NEEDS_ADMIN),
+    Spec::new("flushdb", -1, "server", server::flush, "Accepted, changes nothing")
+        .flags(Flags::WRITE.and(Flags::KEYSPACE).and(Flags::DANGEROUS))
+        .own(Own::NEEDS_ADMIN),
+    Spec::new("function", -2, "scripting", catalog::help, "There are no functions here").since("7.0.0").with(
+        &[
+            Spec::new("function|flush", -2, "scripting", server::function_flush, "Accepted, changes nothing")
+                .flags(Flags::WRITE.and(Flags::NOSCRIPT).and(Flags::SCRIPTING))
+                .own(Own::NEEDS_ADMIN)
+                .since("7.0.0"),
+            help("function|help"),
+        ],
+    ),
+    Spec::new("dbsize", 1, "server", server::dbsize, "Always 0: there are no keys")
+        .flags(Flags::READONLY.and(Flags::FAST).and(Flags::KEYSPACE)),
+    Spec::new("debug", -2, "server", server::debug, "For test suites").flags(OPERATOR).own(Own::NEEDS_ADMIN),
+    Spec::new(
+        "tavern.mode",
+        2,
+        "pubsub",
+        tavern::mode,
+        "push: messages come by themselves; poll: they are asked for",
+    )
+    .flags(LISTEN.and(Flags::FAST))
+    .own(Own::WHILE_SUBSCRIBED)
+    .since("7.2.0"),
+    Spec::new("tavern.poll", -1, "pubsub", tavern::poll, "Takes what is queued, without waiting")
+        .flags(LISTEN.and(Flags::FAST))
+        .own(Own::WHILE_SUBSCRIBED)
+        .since("7.2.0"),
+    Spec::new(
+        "tavern.wait",
+        -2,
+        "pubsub",
+        tavern::wait,
+        "Takes what is queued, or waits for the next message",
+    )
+    .flags(LISTEN.and(Flags::BLOCKING))
+    .own(Own::WHILE_SUBSCRIBED)
+    .since("7.2.0"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(line: &str, expected: &str) {
+        let words: Vec<Vec<u8>> = line.split(' ').map(|word| word.as_bytes().to_vec()).collect();
+        let found = match resolve(&Args::Owned(&words)) {
+            Ok((spec, code)) => {
+                assert_eq!(name_of(code), spec.name);
+                spec.name.to_string()
+            }
+            Err((_, error)) => String::from_utf8(error).unwrap(),
+        };
+        assert_eq!(found, expected, "{line}");
+    }
+
+    #[test]
+    fn commands_are_found_with_their_arity() {
+        check("PuBlish a b", "publish");
+        check("publish a", "ERR wrong number of arguments for 'publish' command");
+        check("CLIENT", "ERR wrong number of arguments for 'client' command");
+        check("client KILL", "ERR wrong number of arguments for 'client|kill' command");
+        check("client FOO", "ERR unknown subcommand 'FOO'. Try CLIENT HELP.");
+        check("command", "command");
+        check("command count", "command|count");
+        check("client|id", "ERR unknown command 'client|id', with args beginning with: ");
+        check("EVAL x 0", "ERR unknown command 'EVAL', with args beginning with: 'x' '0' ");
+    }
+
+    #[test]
+    fn the_hot_command_stands_first() {
+        assert_eq!(name_of(PUBLISH_CODE), PUBLISH.name);
+        assert_eq!(name_of(0), "NULL");
+        assert!(TABLE.len() < 255);
+    }
+
+    #[test]
+    fn subcommands_carry_the_name_of_their_parent() {
+        for spec in TABLE {
+            assert!(!spec.name.contains('|'));
+            for sub in spec.subcommands {
+                assert_eq!(sub.name, format!("{}|{}", spec.name, sub.word()));
+                assert!(sub.subcommands.is_empty());
+            }
+        }
+    }
+}

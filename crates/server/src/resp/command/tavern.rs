@@ -1,0 +1,93 @@
+//! Beyond Redis: TAVERN.MODE, TAVERN.POLL, TAVERN.WAIT. A connection in poll mode is not pushed to; it takes its
+//! messages when it wants them. Since nothing comes unasked there, a RESP2 connection in poll mode may run every
+//! command while it listens. Must hold: a message is either pushed or taken, never both.
+
+use super::{Call, pubsub, text};
+use crate::resp::Next;
+use tavern_domain::Time;
+use tavern_wire::resp as reply;
+
+const NEEDS_POLL: &str = "ERR the connection is in push mode, say TAVERN.MODE poll first";
+const NO_SUBSCRIPTION: &str = "ERR the connection listens to nothing, so it would wait for nothing";
+
+pub fn mode(call: &mut Call<'_, '_>) -> Next {
+    let polls = match call.args.at(1).to_ascii_lowercase().as_slice() {
+        b"poll" => true,
+        b"push" => false,
+        _ => return call.error("ERR the modes are poll and push"),
+    };
+    call.peer.state.polls = polls;
+    if let Some(id) = call.peer.listener {
+        // What was queued meanwhile is written after this reply.
+        call.desk.hub.set_pushing(id, !polls);
+    }
+    call.ok()
+}
+
+pub fn poll(call: &mut Call<'_, '_>) -> Next {
+    if call.args.len() > 2 {
+        return call.error(text::SYNTAX);
+    }
+    let count = match count(call, 1) {
+        Ok(count) => count,
+        Err(error) => return call.error(error),
+    };
+    if !call.peer.state.polls {
+        return call.error(NEEDS_POLL);
+    }
+    answer(call, count)
+}
+
+pub fn wait(call: &mut Call<'_, '_>) -> Next {
+    let (ms, count) = match (timeout(call), count(call, 2)) {
+        _ if call.args.len() > 3 => return call.error(text::SYNTAX),
+        (Ok(ms), Ok(count)) => (ms, count),
+        (Err(error), _) | (_, Err(error)) => return call.error(error),
+    };
+    if !call.peer.state.polls {
+        return call.error(NEEDS_POLL);
+    }
+    let now = call.desk.now;
+    let listener = call.peer.listener.filter(|id| call.desk.hub.listener(*id).is_some());
+    let queued = listener.and_then(|id| call.desk.hub.listener(id)).is_some_and(|l| l.mailbox.has_unread());
+    let over = call.peer.waiting_until.is_some_and(|until| now >= until);
+    // Inside EXEC nothing can wait.
+    if queued || over || call.in_exec {
+        call.peer.waiting_until = None;
+        if let Some(id) = listener {
+            call.desk.hub.set_waiting(id, false);
+        }
+        return answer(call, count);
+    }
+    let Some(id) = listener.filter(|_| pubsub::is_subscribed(call.peer, call.desk.hub)) else {
+        return call.error(NO_SUBSCRIPTION);
+    };
+    let until = if ms == 0 { Time::NEVER } else { now + ms };
+    call.peer.waiting_until.get_or_insert(until);
+    call.desk.hub.set_waiting(id, true);
+    Next::Stall
+}
+
+fn answer(call: &mut Call<'_, '_>, count: usize) -> Next {
+    let format = call.peer.format();
+    let mut messages = Vec::new();
+    let taken =
+        call.peer.listener.map_or(0, |id| call.desk.hub.take_messages(id, count, format, &mut messages));
+    reply::array(call.out, taken);
+    call.out.extend_from_slice(&messages);
+    Next::Go
+}
+
+fn timeout(call: &Call<'_, '_>) -> Result<u64, &'static str> {
+    let ms = text::integer(call.args.at(1)).ok_or("ERR timeout is not an integer or out of range")?;
+    u64::try_from(ms).map_err(|_| "ERR timeout is negative")
+}
+
+/// How many to take at most; all when it is not said.
+fn count(call: &Call<'_, '_>, index: usize) -> Result<usize, &'static str> {
+    if index >= call.args.len() {
+        return Ok(usize::MAX);
+    }
+    let count = text::integer(call.args.at(index)).ok_or(text::NOT_AN_INTEGER)?;
+    usize::try_from(count).ok().filter(|&n| n > 0).ok_or("ERR value is out of range, must be positive")
+}

@@ -1,0 +1,414 @@
+//! Commands against a real hub: one shard, several connections, no sockets.
+
+use super::*;
+use crate::auth::{Claims, Gate, Keyring, Verifier, sign};
+use crate::config::{Config, Flag, Mode, Secret, Sources};
+use crate::door::Counts;
+use crate::resp::clients::ClientInfo;
+use crate::services::{Parts, Services, TokenGate};
+use crate::shard::inbox::Inbox;
+use crate::shard::mail::Mail;
+use std::sync::Arc;
+use tavern_domain::{Identity, Time};
+use tavern_hub::{Dice, LinkId, Node, Question, Scratch, Settings, Shard, Verdict};
+
+const SECRET: &str = "0123456789abcdef0123456789abcdef";
+const ADMIN: &str = "the-key-of-the-operator";
+
+struct Counting(u128);
+
+impl Dice for Counting {
+    fn roll(&mut self) -> u128 {
+        self.0 += 1;
+        self.0
+    }
+}
+
+struct World {
+    now: Time,
+    hub: Shard,
+    scratch: Scratch,
+    services: Arc<Services>,
+    ranges: Vec<std::ops::Range<usize>>,
+    peers: Vec<Peer>,
+    // Both live as long as the services that use them.
+    _poll: mio::Poll,
+    _runtime: tokio::runtime::Runtime,
+}
+
+fn world(mode: Mode, settings: Settings) -> World {
+    let flag = |key: &str, text: &str| Flag { flag: format!("--{key}"), key: key.into(), text: text.into() };
+    let sources = Sources {
+        mode,
+        file: None,
+        environment: Vec::new(),
+        flags: vec![flag("secret", SECRET), flag("limits.message_bytes", "2048")],
+        for_server: true,
+    };
+    let loaded = Config::load(sources);
+    let config = Arc::new(loaded.config);
+    let verifier = Verifier::from_secret(&Secret::new(SECRET));
+    let keyring = Keyring::without_store(Some(Secret::new(ADMIN)));
+    let gate = Arc::new(Gate::new(mode, verifier, keyring));
+    let node = Node::new(settings, Box::new(TokenGate(gate.clone())));
+    let poll = mio::Poll::new().unwrap();
+    let bell = mio::Waker::new(poll.registry(), mio::Token(0)).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let services = Services::new(Parts {
+        config,
+        node: node.clone(),
+        inboxes: vec![Arc::new(Inbox::new(bell, 100))],
+        gate,
+        runtime: runtime.handle().clone(),
+        hook: None,
+        doors: Counts::new(100, 100),
+    });
+    let now = crate::services::wall();
+    World {
+        now,
+        hub: Shard::new(node, 0, Box::new(Counting(0)), now),
+        scratch: Scratch::default(),
+        services,
+        ranges: Vec::new(),
+        peers: Vec::new(),
+        _poll: poll,
+        _runtime: runtime,
+    }
+}
+
+fn dev() -> World {
+    world(Mode::Dev, Settings::default())
+}
+
+impl World {
+    fn join(&mut self) -> usize {
+        let link = LinkId(self.peers.len() as u32);
+        let info: Arc<ClientInfo> = self.services.clients.register(
+            0,
+            link,
+            ([127, 0, 0, 1], 50_000).into(),
+            ([127, 0, 0, 1], 7401).into(),
+        );
+        let identity: Option<Identity> = self.services.gate.admit_unnamed().ok();
+        self.peers.push(Peer::new(link, identity, info));
+        self.peers.len() - 1
+    }
+
+    fn try_say(&mut self, who: usize, line: &str) -> (String, Next) {
+        let words: Vec<Vec<u8>> = line.split(' ').map(|word| word.as_bytes().to_vec()).collect();
+        let mut out = Vec::new();
+        let World { now, hub, scratch, services, ranges, peers, .. } = self;
+        let mut desk = Desk { now: *now, hub, scratch, services, ranges };
+        let next = run(&mut out, &mut peers[who], &mut desk, &Args::Owned(&words));
+        (String::from_utf8_lossy(&out).replace("\r\n", " ").trim_end().to_string(), next)
+    }
+
+    /// What a connection reads after each of these lines, line breaks shown as spaces.
+    fn say(&mut self, who: usize, line: &str) -> String {
+        let (out, next) = self.try_say(who, line);
+        assert_eq!(next, Next::Go, "{line}");
+        out
+    }
+
+    /// What is pushed at the end of the turn.
+    fn hear(&mut self, who: usize) -> String {
+        let mut out = Vec::new();
+        append_messages(&mut out, &self.peers[who], &mut self.hub, &mut self.scratch);
+        String::from_utf8_lossy(&out).replace("\r\n", " ").trim_end().to_string()
+    }
+
+    fn token(&self, allow: &[(&str, &[&str])], ttl_ms: u64) -> String {
+        let allow = allow.iter().map(|(pattern, verbs)| {
+            (pattern.to_string(), verbs.iter().map(|verb| verb.to_string()).collect())
+        });
+        let claims = Claims {
+            sub: Some("ann".into()),
+            name: None,
+            exp: Some(((self.now.ms() + ttl_ms) / 1000).into()),
+            nbf: None,
+            allow: Some(allow.collect()),
+        };
+        sign(&Secret::new(SECRET), &claims).unwrap()
+    }
+}
+
+#[test]
+fn confirmations_are_counted_over_channels_and_patterns_together() {
+    let mut world = dev();
+    let ann = world.join();
+    assert_eq!(world.say(ann, "SUBSCRIBE a a"), "*3 $9 subscribe $1 a :1 *3 $9 subscribe $1 a :1");
+    assert_eq!(world.say(ann, "PSUBSCRIBE b*"), "*3 $10 psubscribe $2 b* :2");
+    assert_eq!(world.say(ann, "SSUBSCRIBE a"), "*3 $10 ssubscribe $1 a :1");
+    assert_eq!(world.say(ann, "UNSUBSCRIBE x"), "*3 $11 unsubscribe $1 x :2");
+    assert_eq!(world.say(ann, "UNSUBSCRIBE"), "*3 $11 unsubscribe $1 a :1");
+    assert_eq!(world.say(ann, "UNSUBSCRIBE"), "*3 $11 unsubscribe $-1 :1");
+    assert_eq!(world.say(ann, "SUNSUBSCRIBE"), "*3 $12 sunsubscribe $1 a :0");
+    assert!(world.say(ann, "ECHO x").starts_with("-ERR Can't execute 'echo': only (P|S)SUBSCRIBE"));
+    assert!(world.say(ann, "GET x").starts_with("-ERR Can't execute 'get': only (P|S)SUBSCRIBE"));
+    assert!(world.say(ann, "FOO x").starts_with("-ERR unknown command 'FOO'"));
+    assert_eq!(world.say(ann, "PING"), "*2 $4 pong $0");
+    assert_eq!(world.say(ann, "PUNSUBSCRIBE"), "*3 $12 punsubscribe $2 b* :0");
+    assert_eq!(world.say(ann, "PING"), "+PONG");
+    assert_eq!(world.say(ann, "PUNSUBSCRIBE"), "*3 $12 punsubscribe $-1 :0");
+}
+
+#[test]
+fn a_publisher_that_listens_to_itself_gets_the_number_first() {
+    let mut world = dev();
+    let (ann, bob) = (world.join(), world.join());
+    world.say(ann, "HELLO 3");
+    world.say(ann, "SUBSCRIBE a");
+    assert_eq!(world.say(bob, "publish a early"), ":1");
+    assert_eq!(world.say(ann, "PUBLISH a x"), ">3 $7 message $1 a $5 early :1");
+    assert_eq!(world.hear(ann), ">3 $7 message $1 a $1 x");
+    assert_eq!(world.say(ann, "PUBSUB NUMSUB a b"), "*4 $1 a :1 $1 b :0");
+    assert_eq!(world.say(bob, "PUBSUB CHANNELS"), "*1 $1 a");
+    assert_eq!(world.say(bob, "PUBSUB CHANNELS b*"), "*0");
+    assert_eq!(world.say(bob, "PUBLISH user#ann x"), "-NOPERM No permissions to access a channel");
+    let long = "n".repeat(513);
+    assert_eq!(
+        world.say(bob, &format!("PUBLISH {long} x")),
+        "-ERR a channel or pattern has at most 512 bytes"
+    );
+    let large = "x".repeat(2049);
+    let refusal = world.say(bob, &format!("PUBLISH a {large}"));
+    assert_eq!(refusal, "-ERR the message has 2049 bytes, at most 2048 are allowed");
+}
+
+#[test]
+fn a_transaction_answers_as_one_and_messages_follow_it() {
+    let mut world = dev();
+    let ann = world.join();
+    world.say(ann, "HELLO 3");
+    assert_eq!(world.say(ann, "MULTI"), "+OK");
+    for line in ["SUBSCRIBE a", "PUBLISH a x", "UNSUBSCRIBE a", "PING def"] {
+        assert_eq!(world.say(ann, line), "+QUEUED");
+    }
+    let answer = "*4 >3 $9 subscribe $1 a :1 :1 >3 $11 unsubscribe $1 a :0 $3 def";
+    assert_eq!(world.say(ann, "EXEC"), answer);
+    assert_eq!(world.hear(ann), ">3 $7 message $1 a $1 x");
+    assert_eq!(world.say(ann, "EXEC"), "-ERR EXEC without MULTI");
+    world.say(ann, "MULTI");
+    assert_eq!(world.say(ann, "MULTI"), "-ERR MULTI calls can not be nested");
+    assert_eq!(world.say(ann, "EXEC"), "*0");
+    world.say(ann, "MULTI");
+    assert!(world.say(ann, "FOO").starts_with("-ERR unknown command 'FOO'"));
+    assert_eq!(world.say(ann, "EXEC"), "-EXECABORT Transaction discarded because of previous errors.");
+    let reason = "-EXECABORT Transaction discarded because of: wrong number of arguments for 'exec' command";
+    assert_eq!(world.say(ann, "EXEC x"), reason);
+    world.say(ann, "MULTI");
+    assert_eq!(world.say(ann, "DISCARD"), "+OK");
+    assert_eq!(world.say(ann, "DISCARD"), "-ERR DISCARD without MULTI");
+}
+
+#[test]
+fn silence_spares_what_is_pushed() {
+    let mut world = dev();
+    let ann = world.join();
+    world.say(ann, "HELLO 3");
+    assert_eq!(world.say(ann, "CLIENT REPLY OFF"), "");
+    assert_eq!(world.say(ann, "PING"), "");
+    assert_eq!(world.say(ann, "SUBSCRIBE"), "");
+    assert_eq!(world.say(ann, "SUBSCRIBE a"), ">3 $9 subscribe $1 a :1");
+    assert_eq!(world.say(ann, "PUBLISH a x"), "");
+    assert_eq!(world.say(ann, "PING"), ">3 $7 message $1 a $1 x");
+    assert_eq!(world.say(ann, "CLIENT REPLY ON"), "+OK");
+    assert_eq!(world.say(ann, "CLIENT REPLY SKIP"), "");
+    assert_eq!(world.say(ann, "CLIENT REPLY SKIP"), "");
+    assert_eq!(world.say(ann, "PING"), "");
+    assert_eq!(world.say(ann, "PING"), "+PONG");
+    world.say(ann, "MULTI");
+    for line in ["PING", "CLIENT REPLY OFF", "PING"] {
+        world.say(ann, line);
+    }
+    assert_eq!(world.say(ann, "EXEC"), "*3 +PONG");
+    assert_eq!(world.say(ann, "RESET"), "+RESET");
+    assert_eq!(world.say(ann, "PING"), "+PONG");
+}
+
+#[test]
+fn in_poll_mode_messages_are_taken_not_pushed() {
+    let mut world = dev();
+    let (ann, bob) = (world.join(), world.join());
+    assert_eq!(
+        world.say(ann, "TAVERN.POLL"),
+        "-ERR the connection is in push mode, say TAVERN.MODE poll first"
+    );
+    assert_eq!(world.say(ann, "TAVERN.MODE poll"), "+OK");
+    assert_eq!(world.say(ann, "TAVERN.POLL"), "*0");
+    assert!(world.say(ann, "TAVERN.WAIT 10").starts_with("-ERR the connection listens to nothing"));
+    world.say(ann, "SUBSCRIBE a");
+    for text in ["x", "y", "z"] {
+        world.say(bob, &format!("PUBLISH a {text}"));
+    }
+    assert_eq!(world.hear(ann), "");
+    assert_eq!(world.say(ann, "PING"), "+PONG");
+    assert_eq!(world.say(ann, "TAVERN.POLL 1"), "*1 *3 $7 message $1 a $1 x");
+    assert_eq!(world.say(ann, "TAVERN.WAIT 0 1"), "*1 *3 $7 message $1 a $1 y");
+    assert_eq!(world.say(ann, "TAVERN.POLL 0"), "-ERR value is out of range, must be positive");
+    assert_eq!(world.say(ann, "TAVERN.WAIT -1"), "-ERR timeout is negative");
+    assert_eq!(world.say(ann, "TAVERN.MODE push"), "+OK");
+    assert_eq!(world.hear(ann), "*3 $7 message $1 a $1 z");
+}
+
+#[test]
+fn a_wait_ends_with_a_message_or_with_its_time() {
+    let mut world = dev();
+    let (ann, bob) = (world.join(), world.join());
+    world.say(ann, "TAVERN.MODE poll");
+    world.say(ann, "SUBSCRIBE a");
+    assert_eq!(world.try_say(ann, "TAVERN.WAIT 50"), (String::new(), Next::Stall));
+    assert_eq!(world.peers[ann].waiting_until, Some(world.now + 50));
+    world.say(bob, "PUBLISH a x");
+    assert_eq!(world.hub.effects.dirty.len(), 1, "the loop hears of it");
+    assert_eq!(world.say(ann, "TAVERN.WAIT 50"), "*1 *3 $7 message $1 a $1 x");
+    assert_eq!(world.peers[ann].waiting_until, None);
+    assert_eq!(world.try_say(ann, "TAVERN.WAIT 50").1, Next::Stall);
+    world.now = world.now + 49;
+    assert_eq!(world.try_say(ann, "TAVERN.WAIT 50").1, Next::Stall);
+    world.now = world.now + 1;
+    assert_eq!(world.say(ann, "TAVERN.WAIT 50"), "*0");
+}
+
+#[test]
+fn nobody_does_anything_before_he_logs_in() {
+    let mut world = world(Mode::Serve, Settings::default());
+    let ann = world.join();
+    assert_eq!(world.say(ann, "PING"), "-NOAUTH Authentication required.");
+    assert_eq!(world.say(ann, "PUBLISH a x"), "-NOAUTH Authentication required.");
+    assert!(world.say(ann, "HELLO 3").starts_with("-NOAUTH HELLO must be called"));
+    assert!(world.say(ann, "AUTH nonsense").starts_with("-WRONGPASS invalid username-password pair"));
+    let token = world.token(&[("game#*", &["subscribe"])], 60_000);
+    assert!(world.say(ann, &format!("HELLO 3 AUTH default {token}")).starts_with("%7 $6 server $5 redis"));
+    assert_eq!(world.say(ann, "SUBSCRIBE game#1"), ">3 $9 subscribe $6 game#1 :1");
+    assert_eq!(world.say(ann, "SUBSCRIBE game#2 lobby"), "-NOPERM No permissions to access a channel");
+    assert_eq!(
+        world.say(ann, "PUBSUB NUMSUB game#1 game#2"),
+        "*4 $6 game#1 :1 $6 game#2 :0",
+        "nothing changed"
+    );
+    assert_eq!(world.say(ann, "PUBLISH game#1 x"), "-NOPERM No permissions to access a channel");
+    assert_eq!(world.say(ann, "PSUBSCRIBE game#1*"), ">3 $10 psubscribe $7 game#1* :2");
+    assert_eq!(world.say(ann, "PSUBSCRIBE *"), "-NOPERM No permissions to access a channel");
+    let refusal = world.say(ann, "CLIENT LIST");
+    assert_eq!(refusal, "-NOPERM User ann has no permissions to run the 'client|list' command");
+    assert_eq!(world.say(ann, "RESET"), "+RESET");
+    assert_eq!(world.say(ann, "PING"), "-NOAUTH Authentication required.");
+    assert_eq!(world.say(ann, &format!("AUTH {ADMIN}")), "+OK");
+    assert!(world.say(ann, "CLIENT LIST").contains("cmd=client|list user=default "));
+}
+
+const WRONG: &str = "-WRONGPASS invalid username-password pair or user is disabled.";
+
+#[test]
+fn an_expired_token_ends_the_connection() {
+    let mut world = world(Mode::Serve, Settings::default());
+    let ann = world.join();
+    let token = world.token(&[("*", &["publish"])], 5_000);
+    assert_eq!(world.say(ann, &format!("AUTH {token}")), "+OK");
+    assert_eq!(world.say(ann, "PUBLISH a x"), ":0");
+    world.now = world.now + 6_000;
+    let closed = ("-NOAUTH Authentication required.".to_string(), Next::Close);
+    assert_eq!(world.try_say(ann, "PUBLISH a x"), closed);
+}
+
+#[test]
+fn a_session_has_a_rate_and_a_number_of_channels() {
+    let settings = Settings { commands_per_second: 1, channels_per_session: 2, ..Settings::default() };
+    let mut world = world(Mode::Serve, settings);
+    let ann = world.join();
+    let token = world.token(&[("*", &["publish", "subscribe"])], 60_000);
+    world.say(ann, &format!("HELLO 3 AUTH x {token}"));
+    let refusal = "-ERR a connection listens to at most 2 channels and patterns";
+    assert_eq!(world.say(ann, "SUBSCRIBE a b c"), refusal);
+    let confirmed = ">3 $9 subscribe $1 a :1 >3 $9 subscribe $1 b :2 >3 $9 subscribe $1 a :2";
+    assert_eq!(world.say(ann, "SUBSCRIBE a b a"), confirmed);
+    assert_eq!(world.say(ann, "PUBLISH a x"), "-ERR rate limited, retry in 1000 ms");
+    world.now = world.now + 1_000;
+    assert_eq!(world.say(ann, "PUBLISH a x"), ":1");
+}
+
+#[test]
+fn the_app_is_asked_before_anything_changes() {
+    let rules = tavern_hub::AuthorizeRules { cache_ms: 5_000 };
+    let settings = Settings { authorize: Some(rules), commands_per_second: 1, ..Settings::default() };
+    let mut world = world(Mode::Serve, settings);
+    let ann = world.join();
+    let token = world.token(&[], 60_000);
+    world.say(ann, &format!("AUTH {token}"));
+    assert_eq!(world.try_say(ann, "SUBSCRIBE game#1 game#2").1, Next::Stall);
+    let questions: Vec<Question> = std::mem::take(&mut world.hub.effects.questions);
+    assert_eq!(questions.len(), 2, "all of them at once");
+    let verdicts = [Verdict::Allow, Verdict::Instead("gametv#2".into())];
+    for (question, verdict) in questions.into_iter().zip(verdicts) {
+        assert_eq!(world.try_say(ann, "SUBSCRIBE game#1 game#2").1, Next::Stall);
+        world.hub.answer(world.now, question, verdict);
+    }
+    let confirmed = "*3 $9 subscribe $6 game#1 :1 *3 $9 subscribe $8 gametv#2 :2";
+    assert_eq!(world.say(ann, "SUBSCRIBE game#1 game#2"), confirmed, "counted once, however often it ran");
+    assert!(world.hub.effects.ready.contains(&LinkId(0)));
+}
+
+#[test]
+fn clients_see_and_close_each_other() {
+    let mut world = dev();
+    let (ann, bob) = (world.join(), world.join());
+    assert_eq!(world.say(ann, "CLIENT ID"), ":1");
+    assert_eq!(world.say(ann, "CLIENT SETNAME worker"), "+OK");
+    assert_eq!(world.say(ann, "CLIENT SETINFO lib-name redis-py"), "+OK");
+    assert_eq!(world.say(ann, "CLIENT SETINFO foo x"), "-ERR Unrecognized option 'foo'");
+    world.say(bob, "SUBSCRIBE a");
+    world.say(bob, "UNSUBSCRIBE");
+    let list = world.say(ann, "CLIENT LIST");
+    assert!(list.contains("id=1 ") && list.contains(" name=worker ") && list.contains(" lib-name=redis-py "));
+    assert!(list.contains(" cmd=unsubscribe ") && list.contains(" cmd=client|list "));
+    assert_eq!(world.say(ann, "CLIENT KILL ID 2"), ":1");
+    assert!(!world.say(ann, "CLIENT LIST").contains("id=2 "));
+    let mut mail = Vec::new();
+    world.services.inboxes[0].take(&mut mail);
+    assert!(matches!(mail[..], [Mail::Kill(LinkId(1), 2)]));
+    assert_eq!(world.say(ann, "CLIENT KILL 1.2.3.4:5"), "-ERR No such client");
+    assert_eq!(world.say(ann, "CLIENT KILL USER nobody"), "-ERR No such user 'nobody'");
+    assert_eq!(world.try_say(ann, "CLIENT KILL ID 1 SKIPME no"), (":1".to_string(), Next::Close));
+}
+
+#[test]
+fn small_commands_answer_as_redis() {
+    let mut world = dev();
+    let ann = world.join();
+    for (line, expected) in [
+        ("PING a b", "-ERR wrong number of arguments for 'ping' command"),
+        ("ECHO a", "$1 a"),
+        ("SELECT 9", "+OK"),
+        ("SELECT 16", "-ERR DB index is out of range"),
+        ("SELECT x", "-ERR value is not an integer or out of range"),
+        ("AUTH default x", "+OK"),
+        ("AUTH a b", WRONG),
+        ("AUTH a b c", "-ERR syntax error"),
+        ("DBSIZE", ":0"),
+        ("FLUSHALL", "+OK"),
+        ("FLUSHALL foo", "-ERR syntax error"),
+        ("FLUSHDB ASYNC", "+OK"),
+        ("FUNCTION FLUSH", "+OK"),
+        ("FUNCTION FLUSH x", "-ERR FUNCTION FLUSH only supports SYNC|ASYNC option"),
+        ("CONFIG RESETSTAT", "+OK"),
+        ("CONFIG GET save", "*2 $4 save $0"),
+        ("COMMAND INFO foo", "*1 $-1"),
+        ("COMMAND DOCS foo", "*0"),
+        (
+            "PUBSUB CHANNELS a b",
+            "-ERR unknown subcommand or wrong number of arguments for 'CHANNELS'. Try PUBSUB HELP.",
+        ),
+        ("DEBUG LOG hello", "+OK"),
+        ("DEBUG SLEEP 0", "+OK"),
+        ("DEBUG SLEEP 0.5", "-ERR DEBUG SLEEP is not allowed here: it would stop other connections too"),
+        ("DEBUG FOO", "-ERR unknown subcommand or wrong number of arguments for 'FOO'. Try DEBUG HELP."),
+        ("WATCH a", "-ERR unknown command 'WATCH', with args beginning with: 'a' "),
+        ("INFO foo", "$0"),
+    ] {
+        assert_eq!(world.say(ann, line), expected.trim_end(), "{line}");
+    }
+    assert!(world.say(ann, "INFO").contains("redis_version:7.2.4"));
+    assert_eq!(world.try_say(ann, "POST / HTTP/1.1"), (String::new(), Next::Close));
+    assert_eq!(world.try_say(ann, "QUIT"), ("+OK".to_string(), Next::Close));
+}

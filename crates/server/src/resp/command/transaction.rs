@@ -1,0 +1,106 @@
+//! MULTI, EXEC, DISCARD: commands that are kept and run together. Nothing runs between them on this connection's
+//! shard. Must hold: a transaction with a rejected command does not run; messages that it causes to its own
+//! connection come after the whole answer.
+
+use super::{Call, perform, table};
+use crate::resp::rights::{self, Halt};
+use crate::resp::{Args, Next, Peer};
+use tavern_wire::resp as reply;
+
+#[derive(Debug, Default)]
+pub struct Transaction {
+    queued: Vec<Vec<Vec<u8>>>,
+    /// A command was rejected: `EXEC` will refuse.
+    pub failed: bool,
+    bytes: usize,
+}
+
+/// What one transaction may hold, counting the memory of its parts. Enough for some thousand small publishes.
+const TRANSACTION_BYTES: usize = 4 << 20;
+/// What a kept argument takes beside its bytes.
+const ARGUMENT_BYTES: usize = 32;
+
+pub fn multi(call: &mut Call<'_, '_>) -> Next {
+    if call.peer.state.transaction.is_some() {
+        return call.error("ERR MULTI calls can not be nested");
+    }
+    call.peer.state.transaction = Some(Box::default());
+    call.peer.info.set_multi(0);
+    call.ok()
+}
+
+/// Keeps a command for `EXEC`.
+pub fn enqueue(peer: &mut Peer, args: &Args<'_>) -> Result<(), &'static str> {
+    let Some(transaction) = &mut peer.state.transaction else { return Ok(()) };
+    let bytes: usize = args.iter().map(|arg| arg.len() + ARGUMENT_BYTES).sum();
+    if transaction.bytes + bytes > TRANSACTION_BYTES {
+        return Err("ERR the transaction is too large");
+    }
+    transaction.bytes += bytes;
+    transaction.queued.push(args.iter().map(<[u8]>::to_vec).collect());
+    peer.info.set_multi(transaction.queued.len() as i32);
+    Ok(())
+}
+
+pub fn discard(peer: &mut Peer) -> Option<Box<Transaction>> {
+    peer.info.set_multi(-1);
+    peer.state.transaction.take()
+}
+
+pub fn discard_command(call: &mut Call<'_, '_>) -> Next {
+    match discard(call.peer) {
+        Some(_) => call.ok(),
+        None => call.error("ERR DISCARD without MULTI"),
+    }
+}
+
+pub fn exec(call: &mut Call<'_, '_>) -> Next {
+    let Some(transaction) = discard(call.peer) else {
+        return call.error("ERR EXEC without MULTI");
+    };
+    if transaction.failed {
+        return call.error("EXECABORT Transaction discarded because of previous errors.");
+    }
+    if must_ask(call, &transaction) {
+        call.peer.info.set_multi(transaction.queued.len() as i32);
+        call.peer.state.transaction = Some(transaction);
+        return Next::Stall;
+    }
+    if !call.peer.state.is_quiet() {
+        reply::array(call.out, transaction.queued.len());
+    }
+    let mut next = Next::Go;
+    for command in &transaction.queued {
+        if run_queued(call, command) == Next::Close {
+            next = Next::Close;
+        }
+    }
+    next
+}
+
+/// What was allowed when it was queued may have to be asked again. All of it, before the first command runs.
+fn must_ask(call: &mut Call<'_, '_>, transaction: &Transaction) -> bool {
+    let mut asks = false;
+    for command in &transaction.queued {
+        let args = Args::Owned(command);
+        if let Ok((spec, _)) = table::resolve(&args) {
+            asks |= rights::check(call.peer, call.desk, spec, &args) == Err(Halt::Stall);
+        }
+    }
+    asks
+}
+
+fn run_queued(call: &mut Call<'_, '_>, command: &[Vec<u8>]) -> Next {
+    let args = Args::Owned(command);
+    let Ok((spec, _)) = table::resolve(&args) else { return Next::Go };
+    let (out, peer, desk) = (&mut *call.out, &mut *call.peer, &mut *call.desk);
+    let next = perform(&mut Call { out, peer, desk, args: &args, spec, in_exec: true });
+    if next == Next::Stall {
+        // Only after an AUTH in the same transaction, whose new rights nobody could ask for in advance.
+        if !call.peer.state.is_quiet() {
+            reply::error(call.out, "ERR the rights are not known yet, try again outside of MULTI");
+        }
+        return Next::Go;
+    }
+    next
+}

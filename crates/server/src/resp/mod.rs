@@ -1,0 +1,183 @@
+//! The Redis protocol over one connection: bytes into commands, replies in order. Rules are the hub's.
+//! Must hold: commands of a connection run in order; a reply stands after the messages that came before it.
+
+use crate::resp::clients::ClientInfo;
+use crate::services::Services;
+use crate::shard::conn::Conn;
+use std::ops::Range;
+use std::sync::Arc;
+use tavern_domain::{Identity, Time};
+use tavern_hub::{Format, LinkId, ListenerId, Scratch, Shard};
+use tavern_wire::resp::{Limits, Parsed, Parser, Proto};
+
+pub mod clients;
+mod command;
+mod rights;
+
+/// The state of one Redis connection beside its socket.
+pub struct Peer {
+    pub link: LinkId,
+    pub parser: Parser,
+    /// There once it has subscribed to something.
+    pub listener: Option<ListenerId>,
+    pub proto: Proto,
+    /// None until `AUTH` in serve mode.
+    pub identity: Option<Identity>,
+    pub info: Arc<ClientInfo>,
+    pub state: command::PeerState,
+    /// An `AUTH` with an API key that was looked up meanwhile.
+    pub login: Option<Result<Identity, crate::auth::AuthError>>,
+    /// A `TAVERN.WAIT` that waits, and until when.
+    pub waiting_until: Option<Time>,
+}
+
+/// What the loop must do with the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    Go,
+    /// The command could not run yet: it stays in the input and runs again when the connection is woken.
+    Stall,
+    /// Write what is there, then close.
+    Close,
+}
+
+/// What a command may use.
+pub struct Desk<'a> {
+    pub now: Time,
+    pub hub: &'a mut Shard,
+    pub scratch: &'a mut Scratch,
+    pub services: &'a Arc<Services>,
+    /// The reused list of argument ranges.
+    pub ranges: &'a mut Vec<Range<usize>>,
+}
+
+impl Peer {
+    pub fn new(link: LinkId, identity: Option<Identity>, info: Arc<ClientInfo>) -> Peer {
+        Peer {
+            link,
+            parser: Parser::default(),
+            listener: None,
+            proto: Proto::Resp2,
+            identity,
+            info,
+            state: command::PeerState::default(),
+            login: None,
+            waiting_until: None,
+        }
+    }
+
+    pub fn format(&self) -> Format {
+        match self.proto {
+            Proto::Resp2 => Format::Resp2,
+            Proto::Resp3 => Format::Resp3,
+        }
+    }
+}
+
+/// Runs as many commands as are complete; returns how many bytes they took. A command that must wait is not taken.
+pub fn consume(conn: &mut Conn, peer: &mut Peer, desk: &mut Desk<'_>, input: &[u8]) -> (usize, Next) {
+    let mut at = 0;
+    let mut ranges = std::mem::take(desk.ranges);
+    let next = loop {
+        let limits = limits(peer, desk);
+        let parsed = match peer.parser.parse(&input[at..], &limits, &mut ranges) {
+            Ok(parsed) => parsed,
+            Err(error) => {
+                tavern_wire::resp::error(&mut conn.out, &error.to_string());
+                at = input.len();
+                break Next::Close;
+            }
+        };
+        let (consumed, next) = match parsed {
+            Parsed::Need => break Next::Go,
+            Parsed::Command { consumed } => {
+                let args = Args::Ranges { input: &input[at..], ranges: &ranges };
+                (consumed, command::run(&mut conn.out, peer, desk, &args))
+            }
+            Parsed::Inline { consumed, args } => {
+                (consumed, command::run(&mut conn.out, peer, desk, &Args::Owned(&args)))
+            }
+        };
+        if next == Next::Stall {
+            peer.parser = Parser::default();
+            break next;
+        }
+        at += consumed;
+        if next != Next::Go {
+            break next;
+        }
+    };
+    *desk.ranges = ranges;
+    if next == Next::Close {
+        leave(peer, desk);
+    }
+    (at, next)
+}
+
+/// Who has said goodbye is counted nowhere any more, even while the socket lingers.
+fn leave(peer: &mut Peer, desk: &mut Desk<'_>) {
+    if let Some(id) = peer.listener.take() {
+        desk.hub.end(id);
+    }
+    desk.services.clients.leave(peer.info.id);
+}
+
+/// A message somewhat too large is read and refused, and the connection lives; one far too large ends it.
+const ARG_BYTES_LEAST: usize = 64 * 1024;
+
+fn limits(peer: &Peer, desk: &Desk<'_>) -> Limits {
+    let most = &desk.services.config.limits;
+    let arg = most.message_bytes.max(ARG_BYTES_LEAST).saturating_mul(2);
+    Limits {
+        arg_bytes: arg,
+        args: 1024 * 1024,
+        total_bytes: most.partial_total_bytes.min(arg.max(1 << 20).saturating_mul(4)),
+        inline_bytes: 64 * 1024,
+        unauthenticated: peer.identity.is_none(),
+    }
+}
+
+/// The arguments of a command, wherever they lie.
+pub enum Args<'a> {
+    Ranges { input: &'a [u8], ranges: &'a [Range<usize>] },
+    Owned(&'a [Vec<u8>]),
+}
+
+impl<'a> Args<'a> {
+    pub fn len(&self) -> usize {
+        match self {
+            Args::Ranges { ranges, .. } => ranges.len(),
+            Args::Owned(args) => args.len(),
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The argument at a place that exists.
+    pub fn at(&self, index: usize) -> &'a [u8] {
+        match self {
+            Args::Ranges { input, ranges } => &input[ranges[index].clone()],
+            Args::Owned(args) => &args[index],
+        }
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &'a [u8]> {
+        (0..self.len()).map(|index| self.at(index))
+    }
+}
+
+/// Writes the messages that wait in front of a reply.
+pub fn append_messages(out: &mut Vec<u8>, peer: &Peer, hub: &mut Shard, scratch: &mut Scratch) {
+    let Some(id) = peer.listener else { return };
+    let Some(listener) = hub.listener(id) else { return };
+    if !listener.mailbox.has_unread() || !listener.wants_writing() || peer.waiting_until.is_some() {
+        return;
+    }
+    scratch.clear();
+    hub.render(id, usize::MAX, scratch);
+    let all = scratch.bytes.len();
+    hub.settle(id, scratch, all);
+    out.extend_from_slice(&scratch.bytes);
+}

@@ -1,0 +1,130 @@
+//! What a Redis client may do: the rights of its token or key on the channels it names, and how often it may ask.
+//! Must hold: the rights of all names are known before anything changes; a question to the app stalls the command.
+
+use crate::config::Mode;
+use crate::resp::command::{Own, Spec};
+use crate::resp::{Args, Desk, Peer};
+use std::borrow::Cow;
+use tavern_domain::rate::Allowance;
+use tavern_domain::{Channel, Scope, Verb, limits};
+use tavern_hub::{Permit, authorize};
+
+/// What the arguments of a command name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Names {
+    None,
+    /// Every argument is a channel to listen to.
+    Listened,
+    /// Every argument is a pattern.
+    Patterns,
+    /// The first argument is a channel to speak in.
+    Published,
+}
+
+/// Why a command does not run now.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Halt {
+    Refuse(Cow<'static, str>),
+    /// The app was asked; run it again later.
+    Stall,
+}
+
+const NO_CHANNEL: &str = "NOPERM No permissions to access a channel";
+const LONG_NAME: &str = "ERR a channel or pattern has at most 512 bytes";
+const BAD_REDIRECT: &str = "ERR the authorize hook named a channel that cannot be used";
+
+/// Whether it may do what only operators may.
+pub fn is_admin(peer: &Peer, desk: &Desk<'_>) -> bool {
+    desk.services.config.mode == Mode::Dev
+        || peer.identity.as_ref().is_some_and(|identity| identity.scopes.has(Scope::Admin))
+}
+
+/// Whether it may know that somebody listens there. Keys are for servers, which know.
+pub fn may_see(peer: &Peer, desk: &Desk<'_>, name: &[u8]) -> bool {
+    if desk.services.config.mode == Mode::Dev {
+        return true;
+    }
+    let Some(identity) = &peer.identity else { return false };
+    let Ok(channel) = Channel::parse_redis(name) else { return false };
+    let may = |verb| desk.hub.permit(desk.now, identity, verb, &channel) == Permit::Yes;
+    !identity.scopes.is_empty() || may(Verb::Subscribe) || may(Verb::Publish)
+}
+
+/// Takes one command off the allowance. Once for each command, also when it stalls in between.
+pub fn pay(peer: &mut Peer, desk: &Desk<'_>, spec: &Spec) -> Result<(), Halt> {
+    let Some(identity) = &peer.identity else { return Ok(()) };
+    let per_second = desk.hub.node().settings.commands_per_second;
+    if identity.unlimited || per_second == 0 || !spec.own.has(Own::LIMITED) {
+        return Ok(());
+    }
+    if desk.services.config.mode == Mode::Dev || peer.state.stalled {
+        return Ok(());
+    }
+    let allowance = Allowance { per_second, burst: per_second.saturating_mul(2) };
+    peer.state.bucket.take(desk.now, allowance).map_err(|retry_after_ms| {
+        Halt::Refuse(format!("ERR rate limited, retry in {retry_after_ms} ms").into())
+    })
+}
+
+/// Looks at every name that a command uses.
+pub fn check(peer: &Peer, desk: &mut Desk<'_>, spec: &Spec, args: &Args<'_>) -> Result<(), Halt> {
+    match spec.names {
+        Names::None => Ok(()),
+        Names::Patterns => check_patterns(peer, desk, args),
+        Names::Published => used(peer, desk, Verb::Publish, args.at(1)).map(|_| ()),
+        Names::Listened => check_channels(peer, desk, args),
+    }
+}
+
+fn check_patterns(peer: &Peer, desk: &Desk<'_>, args: &Args<'_>) -> Result<(), Halt> {
+    let Some(identity) = &peer.identity else { return refuse(NO_CHANNEL) };
+    for pattern in args.iter().skip(1) {
+        if pattern.len() > limits::REDIS_CHANNEL_BYTES {
+            return refuse(LONG_NAME);
+        }
+        if !authorize::permit_pattern(&desk.hub.node().settings, identity, pattern) {
+            return refuse(NO_CHANNEL);
+        }
+    }
+    Ok(())
+}
+
+fn check_channels(peer: &Peer, desk: &mut Desk<'_>, args: &Args<'_>) -> Result<(), Halt> {
+    let mut stalled = false;
+    for name in args.iter().skip(1) {
+        match used(peer, desk, Verb::Subscribe, name) {
+            Ok(_) => {}
+            Err(Halt::Stall) => {
+                stalled = true;
+                // The others were asked for the first time round; one question is enough to be woken again.
+                if peer.state.stalled {
+                    break;
+                }
+            }
+            refused => return refused.map(|_| ()),
+        }
+    }
+    if stalled { Err(Halt::Stall) } else { Ok(()) }
+}
+
+/// The channel that is used when this one is named: itself, or the one the app puts in its place.
+pub fn used<'n>(peer: &Peer, desk: &mut Desk<'_>, verb: Verb, name: &'n [u8]) -> Result<Cow<'n, [u8]>, Halt> {
+    let Ok(channel) = Channel::parse_redis(name) else { return refuse(LONG_NAME) };
+    let Some(identity) = &peer.identity else { return refuse(NO_CHANNEL) };
+    match desk.hub.permit(desk.now, identity, verb, &channel) {
+        Permit::Yes => Ok(Cow::Borrowed(name)),
+        Permit::No => refuse(NO_CHANNEL),
+        Permit::Instead(other) => match Channel::parse(&other) {
+            Ok(channel) if !channel.is_reserved() => Ok(Cow::Owned(other.as_bytes().to_vec())),
+            _ => refuse(BAD_REDIRECT),
+        },
+        Permit::Ask(question) => {
+            desk.hub.ask(question, peer.link);
+            Err(Halt::Stall)
+        }
+    }
+}
+
+fn refuse<T>(text: &'static str) -> Result<T, Halt> {
+    Err(Halt::Refuse(Cow::Borrowed(text)))
+}

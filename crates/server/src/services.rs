@@ -1,0 +1,88 @@
+//! What every part of the running server may use: the configuration, the node, the shards' inboxes, the gate.
+
+use crate::auth::{self, Credential};
+use crate::config::Config;
+use crate::http::idempotency::Remembered;
+use crate::resp::clients::Clients;
+use crate::shard::inbox::Inbox;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use tavern_domain::{Identity, Time};
+use tavern_hub::{Gate, Node};
+use tavern_wire::error::{Code, Refusal};
+
+pub struct Services {
+    pub config: Arc<Config>,
+    pub node: Arc<Node>,
+    pub inboxes: Vec<Arc<Inbox>>,
+    pub gate: Arc<auth::Gate>,
+    pub clients: Clients,
+    pub remembered: Remembered,
+    pub runtime: tokio::runtime::Handle,
+    /// What the app is asked through, when it is.
+    pub hook: Option<crate::hook::Hook>,
+    pub started: Instant,
+    /// Readiness fails from here on: the server is stopping.
+    pub stopping: AtomicBool,
+    pub doors: Arc<crate::door::Counts>,
+    next_shard: AtomicUsize,
+}
+
+/// The parts that boot puts together.
+pub struct Parts {
+    pub config: Arc<Config>,
+    pub node: Arc<Node>,
+    pub inboxes: Vec<Arc<Inbox>>,
+    pub gate: Arc<auth::Gate>,
+    pub runtime: tokio::runtime::Handle,
+    pub hook: Option<crate::hook::Hook>,
+    pub doors: Arc<crate::door::Counts>,
+}
+
+impl Services {
+    pub fn new(parts: Parts) -> Arc<Services> {
+        let Parts { config, node, inboxes, gate, runtime, hook, doors } = parts;
+        let remembered = Remembered::new(config.limits.idempotency_keys);
+        Arc::new(Services {
+            config,
+            node,
+            inboxes,
+            gate,
+            clients: Clients::default(),
+            remembered,
+            runtime,
+            hook,
+            started: Instant::now(),
+            stopping: AtomicBool::new(false),
+            doors,
+            next_shard: AtomicUsize::new(0),
+        })
+    }
+
+    /// Newcomers go to the shards in turn.
+    pub fn next_shard(&self) -> usize {
+        self.next_shard.fetch_add(1, Ordering::Relaxed) % self.inboxes.len()
+    }
+
+    pub fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Relaxed)
+    }
+}
+
+/// The wall clock. Only the server reads it; everybody else is told.
+pub fn wall() -> Time {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Time(since.as_millis() as u64)
+}
+
+/// Checks the tokens of `hello` for the hub. A key that must be looked up first does not belong there.
+pub struct TokenGate(pub Arc<auth::Gate>);
+
+impl Gate for TokenGate {
+    fn verify(&self, token: &str, now: Time) -> Result<Identity, Refusal> {
+        let decided = self.0.admit_now(&Credential::of(token), now);
+        let decided = decided.unwrap_or(Err(auth::AuthError::Malformed));
+        decided.map_err(|error| Refusal::new(Code::Unauthenticated, error.to_string()))
+    }
+}

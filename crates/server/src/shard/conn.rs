@@ -1,0 +1,136 @@
+//! One socket of a shard: its bytes in and out, and what speaks on it. Knows no commands.
+//! Must hold: an idle connection owns no buffer; a connection that is closing takes no more commands.
+
+use crate::door::Seat;
+use crate::resp::Peer;
+use crate::shard::websocket::WebSocket;
+use mio::net::TcpStream;
+use std::collections::VecDeque;
+use std::io::{self, Read, Write};
+use tavern_hub::ListenerId;
+
+pub struct Conn {
+    pub socket: TcpStream,
+    pub tls: Option<Box<rustls::ServerConnection>>,
+    pub speaks: Speaks,
+    /// Written before any event: replies, and the rest of an event that was begun.
+    pub out: Vec<u8>,
+    /// An unfinished command or frame.
+    pub input: Vec<u8>,
+    /// Commands that wait for an answer from outside, and what came after them.
+    pub stalled: Option<Box<Stalled>>,
+    /// Milliseconds since the shard's start at which something was last heard.
+    pub heard_ms: u32,
+    pub state: State,
+    /// Its place in the counts of connections; given back when it is dropped.
+    pub seat: Seat,
+}
+
+pub enum Speaks {
+    WebSocket(Box<WebSocket>),
+    Redis(Box<Peer>),
+    /// Its state is being worked on.
+    Nothing,
+}
+
+#[derive(Debug, Default)]
+pub struct Stalled {
+    pub frames: VecDeque<Vec<u8>>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub struct State {
+    /// The socket refused bytes; it will say when it has room.
+    pub blocked: bool,
+    /// It stands in the list of connections to be written to.
+    pub touched: bool,
+    /// There may be more to read than was read.
+    pub unread: bool,
+    /// A ping was sent and not answered.
+    pub pinged: bool,
+    /// No more commands; what is in `out` is written, then the socket is shut and lingers.
+    pub closing: bool,
+    pub shut: bool,
+    /// It goes to another shard at the end of the turn.
+    pub moving: Option<u8>,
+}
+
+impl Conn {
+    pub fn new(socket: TcpStream, tls: Option<Box<rustls::ServerConnection>>, speaks: Speaks, seat: Seat) -> Conn {
+        Conn {
+            socket,
+            tls,
+            speaks,
+            out: Vec::new(),
+            input: Vec::new(),
+            stalled: None,
+            heard_ms: 0,
+            state: State::default(),
+            seat,
+        }
+    }
+
+    pub fn listener(&self) -> Option<ListenerId> {
+        match &self.speaks {
+            Speaks::WebSocket(socket) => socket.caller.listener,
+            Speaks::Redis(peer) => peer.listener,
+            Speaks::Nothing => None,
+        }
+    }
+
+    /// Reads what is there. `Ok(0)` is the end.
+    pub fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let Some(tls) = &mut self.tls else { return self.socket.read(into) };
+        loop {
+            match tls.reader().read(into) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                done => return done,
+            }
+            if tls.read_tls(&mut self.socket)? == 0 {
+                return Ok(0);
+            }
+            tls.process_new_packets().map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+        }
+    }
+
+    /// Writes as much as the socket takes. Under TLS, what was encrypted counts as taken.
+    pub fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let Some(tls) = &mut self.tls else { return self.socket.write(bytes) };
+        while tls.wants_write() {
+            tls.write_tls(&mut self.socket)?;
+        }
+        let taken = tls.writer().write(bytes)?;
+        while tls.wants_write() {
+            match tls.write_tls(&mut self.socket) {
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(taken)
+    }
+
+    /// Encrypted bytes that the socket has not taken yet.
+    pub fn has_encrypted(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.wants_write())
+    }
+
+    /// Tries to get rid of encrypted bytes.
+    pub fn write_encrypted(&mut self) -> io::Result<()> {
+        let Some(tls) = &mut self.tls else { return Ok(()) };
+        while tls.wants_write() {
+            tls.write_tls(&mut self.socket)?;
+        }
+        Ok(())
+    }
+
+    /// Gives back the memory of empty buffers.
+    pub fn release(&mut self) {
+        if self.out.is_empty() {
+            self.out = Vec::new();
+        }
+        if self.input.is_empty() {
+            self.input = Vec::new();
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! The way into a shard from other threads: a bounded queue and a bell that rings only when the shard sleeps.
+//! Must hold: what was put in is seen at the latest in the next turn; no bell is lost between looking and sleeping.
+
+use crate::shard::mail::Mail;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+pub struct Inbox {
+    queue: Mutex<Vec<Mail>>,
+    weight: AtomicUsize,
+    bound: usize,
+    asleep: AtomicBool,
+    bell: mio::Waker,
+}
+
+/// The shard has more to do than it can; the sender must stop producing or say "unavailable".
+#[derive(Debug)]
+pub struct Full;
+
+impl Inbox {
+    pub fn new(bell: mio::Waker, bound: usize) -> Inbox {
+        Inbox {
+            queue: Mutex::default(),
+            weight: AtomicUsize::new(0),
+            bound,
+            asleep: AtomicBool::new(false),
+            bell,
+        }
+    }
+
+    /// Puts mail in; refused when the inbox is full.
+    pub fn put(&self, mail: Mail) -> Result<(), Full> {
+        if self.is_full() {
+            return Err(Full);
+        }
+        self.force(mail);
+        Ok(())
+    }
+
+    /// Puts mail in whatever the bound: for what must not be lost and is itself bounded elsewhere.
+    pub fn force(&self, mail: Mail) {
+        self.weight.fetch_add(mail.weight(), Ordering::Relaxed);
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner).push(mail);
+        if self.asleep.swap(false, Ordering::SeqCst) {
+            // A bell that cannot ring means that the poller is gone, and with it the shard.
+            let _ = self.bell.wake();
+        }
+    }
+
+    pub fn is_full(&self) -> bool {
+        self.weight.load(Ordering::Relaxed) >= self.bound
+    }
+
+    /// Says that the shard is about to sleep. False: something is there, do not sleep.
+    pub fn doze(&self) -> bool {
+        self.asleep.store(true, Ordering::SeqCst);
+        let empty = self.queue.lock().unwrap_or_else(PoisonError::into_inner).is_empty();
+        if !empty {
+            self.asleep.store(false, Ordering::SeqCst);
+        }
+        empty
+    }
+
+    /// Takes everything out, into a buffer that is reused.
+    pub fn take(&self, into: &mut Vec<Mail>) {
+        self.asleep.store(false, Ordering::Relaxed);
+        if self.weight.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        std::mem::swap(&mut *self.queue.lock().unwrap_or_else(PoisonError::into_inner), into);
+        let weight = into.iter().map(Mail::weight).sum();
+        self.weight.fetch_sub(weight, Ordering::Relaxed);
+    }
+}

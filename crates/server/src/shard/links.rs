@@ -1,0 +1,108 @@
+//! Everything attached to a shard, by link number: sockets, event streams, parked polls, waiting requests.
+//! Must hold: a number is not given out again in the turn in which it was given back, so that no late effect of that
+//! turn reaches a stranger.
+
+use crate::shard::conn::Conn;
+use crate::shard::mail::HttpAnswer;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use tavern_hub::{Caller, LinkId, ListenerId};
+use tokio::sync::{mpsc, oneshot};
+
+pub enum Target {
+    Socket(Box<Conn>),
+    Stream(Box<StreamLink>),
+    Poll(PollLink),
+    /// A command over HTTP that waits for the app's answer.
+    Request(Box<RequestLink>),
+}
+
+pub struct StreamLink {
+    pub listener: ListenerId,
+    pub events: mpsc::Sender<bytes::Bytes>,
+    pub blocked: bool,
+    /// Shared with the body: set while the shard waits for room.
+    pub wants_room: Arc<AtomicBool>,
+    /// Milliseconds since the shard's start at which something was last written.
+    pub written_ms: u32,
+}
+
+pub struct PollLink {
+    pub listener: Option<ListenerId>,
+    pub answer: Option<oneshot::Sender<HttpAnswer>>,
+}
+
+pub struct RequestLink {
+    pub caller: Caller,
+    pub frame: Vec<u8>,
+    pub answer: oneshot::Sender<HttpAnswer>,
+}
+
+#[derive(Default)]
+pub struct Links {
+    slots: Vec<Option<Target>>,
+    free: Vec<u32>,
+    retired: Vec<u32>,
+}
+
+impl Links {
+    /// A number, before there is something under it.
+    pub fn reserve(&mut self) -> LinkId {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            (self.slots.len() - 1) as u32
+        });
+        LinkId(index)
+    }
+
+    pub fn put(&mut self, link: LinkId, target: Target) {
+        self.slots[link.0 as usize] = Some(target);
+    }
+
+    /// Takes a target out to work on it; `put` it back, or `retire` its number.
+    pub fn take(&mut self, link: LinkId) -> Option<Target> {
+        self.slots.get_mut(link.0 as usize)?.take()
+    }
+
+    pub fn take_conn(&mut self, link: LinkId) -> Option<Box<Conn>> {
+        match self.take(link)? {
+            Target::Socket(conn) => Some(conn),
+            other => {
+                self.put(link, other);
+                None
+            }
+        }
+    }
+
+    pub fn get_mut(&mut self, link: LinkId) -> Option<&mut Target> {
+        self.slots.get_mut(link.0 as usize)?.as_mut()
+    }
+
+    pub fn conn_mut(&mut self, link: LinkId) -> Option<&mut Conn> {
+        match self.get_mut(link)? {
+            Target::Socket(conn) => Some(conn),
+            _ => None,
+        }
+    }
+
+    /// Gives a number back; it can be used again from the next turn on.
+    pub fn retire(&mut self, link: LinkId) {
+        self.slots[link.0 as usize] = None;
+        self.retired.push(link.0);
+    }
+
+    pub fn end_turn(&mut self) {
+        self.free.append(&mut self.retired);
+    }
+
+    pub fn span(&self) -> u32 {
+        self.slots.len() as u32
+    }
+
+    pub fn conns(&self) -> Vec<LinkId> {
+        let is_conn = |(index, slot): (usize, &Option<Target>)| {
+            matches!(slot, Some(Target::Socket(_))).then_some(LinkId(index as u32))
+        };
+        self.slots.iter().enumerate().filter_map(is_conn).collect()
+    }
+}

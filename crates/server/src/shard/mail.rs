@@ -1,0 +1,128 @@
+//! What other threads ask of a shard: words from other shards, fresh sockets, HTTP requests that concern a session.
+
+use crate::shard::conn::Conn;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use tavern_domain::{ClientId, Identity, SessionKey};
+use tavern_hub::{LinkId, Parcel, Question, Verdict};
+use tavern_wire::error::{Code, Refusal};
+use tokio::sync::{mpsc, oneshot};
+
+pub enum Mail {
+    /// Words published on another shard.
+    Parcels(Vec<Parcel>),
+    /// A connection after its handshake.
+    Arrival(Box<Arrival>),
+    /// One command over HTTP.
+    Command(Box<HttpCommand>),
+    Poll(Box<HttpPoll>),
+    Stream(Box<HttpStream>),
+    /// A stream that was full has room again.
+    StreamRoom(LinkId),
+    Publish(Box<HttpPublish>),
+    Answer(Question, Verdict),
+    /// Tell about the session of a client.
+    Inspect(ClientId, oneshot::Sender<Option<SessionReport>>),
+    /// An `AUTH` with an API key was looked up for this connection.
+    Login(LinkId, u64, Result<Identity, crate::auth::AuthError>),
+    /// Close a Redis connection (`CLIENT KILL`); the number guards against a reused link.
+    Kill(LinkId, u64),
+    /// Tell clients to come back later and elsewhere, pack the sessions up, end.
+    Stop(oneshot::Sender<Vec<tavern_hub::handover::Packed>>),
+    /// Sessions that an earlier process left behind.
+    Adopt(Vec<tavern_hub::handover::Packed>),
+}
+
+impl Mail {
+    /// How much of the inbox's bound it takes.
+    pub fn weight(&self) -> usize {
+        match self {
+            Mail::Parcels(parcels) => parcels.len().max(1),
+            _ => 1,
+        }
+    }
+}
+
+/// A socket and what was read from it so far.
+pub struct Arrival {
+    pub conn: Conn,
+    pub input: Vec<u8>,
+    /// Commands to run before the input: a hello that asked for a session of this shard.
+    pub commands: Vec<Vec<u8>>,
+    /// A WebSocket with a known user: say hello by itself, perhaps resuming.
+    pub hello: Option<ImplicitHello>,
+}
+
+#[derive(Clone, Debug)]
+pub struct ImplicitHello {
+    pub session: Option<SessionKey>,
+    pub seq: Option<u64>,
+}
+
+/// The answer to an HTTP request: the body, and the code of the refusal in it, which fixes the status; or a refusal that
+/// still has to be written.
+pub type HttpAnswer = Result<(Option<Code>, Vec<u8>), Refusal>;
+
+pub struct HttpCommand {
+    pub frame: Vec<u8>,
+    pub session: Option<SessionKey>,
+    pub identity: Option<Identity>,
+    pub answer: oneshot::Sender<HttpAnswer>,
+}
+
+pub struct HttpPoll {
+    pub session: Option<SessionKey>,
+    pub identity: Option<Identity>,
+    pub cursor: Option<u64>,
+    pub timeout_ms: u64,
+    pub answer: oneshot::Sender<HttpAnswer>,
+}
+
+pub struct HttpStream {
+    pub session: Option<SessionKey>,
+    pub identity: Option<Identity>,
+    pub seq: Option<u64>,
+    /// Channels to subscribe to at once, for clients that can only open a URL.
+    pub channels: Vec<String>,
+    pub events: mpsc::Sender<bytes::Bytes>,
+    /// Set while the shard waits for room; the body then sends `StreamRoom`.
+    pub wants_room: Arc<AtomicBool>,
+    /// Tells that the stream began, or why not, and by which link to ask for more room.
+    pub begun: oneshot::Sender<Result<LinkId, Refusal>>,
+}
+
+pub struct HttpPublish {
+    pub channel: Arc<str>,
+    pub data: Vec<u8>,
+    pub answer: oneshot::Sender<u32>,
+}
+
+/// Why a session counts as online.
+#[derive(Debug, serde::Serialize)]
+pub struct SessionReport {
+    pub client: String,
+    pub user: Option<String>,
+    pub name: Option<String>,
+    pub node: String,
+    pub shard: usize,
+    pub since: u64,
+    /// `websocket`, `sse`, `poll`, or null while nothing is attached.
+    pub transport: Option<&'static str>,
+    pub online: bool,
+    pub why: String,
+    pub heard_at: u64,
+    pub expires_at: Option<u64>,
+    pub token_expires_at: Option<u64>,
+    pub channels: Vec<String>,
+    pub patterns: Vec<String>,
+    pub mailbox: MailboxReport,
+}
+
+#[derive(Debug, serde::Serialize)]
+pub struct MailboxReport {
+    pub first: u64,
+    pub last: u64,
+    pub sent: u64,
+    pub events: usize,
+    pub bytes: usize,
+}

@@ -1,0 +1,335 @@
+//! Requests that come over HTTP: single commands, polls, event streams, publishing, reports.
+
+use crate::shard::links::{PollLink, RequestLink, StreamLink, Target};
+use crate::shard::mail::{
+    HttpAnswer, HttpCommand, HttpPoll, HttpPublish, HttpStream, MailboxReport, SessionReport,
+};
+use crate::shard::worker::Worker;
+use std::sync::atomic::Ordering;
+use tavern_domain::{ClientId, Identity, SessionKey, Time};
+use tavern_hub::{
+    Caller, Flow, Format, Goodbye, Link, LinkId, ListenerId, Poll, PollFlags, Space,
+};
+use tavern_wire::error::{Code, Refusal};
+use tavern_wire::{json, sse};
+use tokio::sync::oneshot;
+use tokio::sync::mpsc::error::TrySendError;
+
+/// Bytes put together for one piece of an event stream.
+const PIECE_BYTES: usize = 32 * 1024;
+
+fn gone() -> Refusal {
+    Refusal::new(Code::Gone, "the session has ended; say hello again")
+}
+
+impl Worker {
+    pub fn http_command(&mut self, command: HttpCommand) {
+        let HttpCommand { frame, session, identity, answer } = command;
+        let listener = match session {
+            // Hello may name a session that is gone: it gets a new one.
+            Some(key) => self.hub.find_session(key),
+            None => None,
+        };
+        if session.is_some() && listener.is_none() && identity.is_none() {
+            let _ = answer.send(Err(gone()));
+            return;
+        }
+        let link = self.links.reserve();
+        let link = Link { id: link, format: Format::Poll };
+        let caller = Caller { link, passing: true, listener, identity };
+        self.run_request(RequestLink { caller, frame, answer });
+    }
+
+    fn run_request(&mut self, mut request: RequestLink) {
+        let link = request.caller.link.id;
+        self.reply.clear();
+        if let Some(id) = request.caller.listener {
+            self.hub.heard(self.now, id);
+        }
+        match self.hub.command(self.now, &mut request.caller, &request.frame, &mut self.reply) {
+            Flow::Wait => self.links.put(link, Target::Request(Box::new(request))),
+            flow => {
+                self.links.retire(link);
+                if flow == Flow::Close(Goodbye::Abuse)
+                    && let Some(id) = request.caller.listener
+                {
+                    self.hub.end(id);
+                }
+                let _ = request.answer.send(Ok((self.hub.refused_with, self.reply.clone())));
+            }
+        }
+    }
+
+    pub fn rerun_request(&mut self, link: LinkId) {
+        if let Some(Target::Request(request)) = self.links.take(link) {
+            self.run_request(*request);
+        }
+    }
+
+    pub fn http_publish(&mut self, publish: HttpPublish) {
+        let name = publish.channel.as_bytes();
+        let receivers = self.hub.publish(self.now, Space::Channel, name, &publish.data, true, None);
+        let _ = publish.answer.send(receivers);
+    }
+
+    pub fn http_poll(&mut self, poll: HttpPoll) {
+        let HttpPoll { session, identity, cursor, timeout_ms, answer } = poll;
+        let link = self.links.reserve();
+        let mut fresh = false;
+        let mut outcome = match session {
+            Some(key) => self.hub.poll(self.now, key, identity.as_ref(), link, cursor, timeout_ms),
+            None => Poll::Unknown,
+        };
+        let mut listener = session.and_then(|key| self.hub.find_session(key));
+        if outcome == Poll::Unknown {
+            let Some(identity) = identity else {
+                self.links.retire(link);
+                let _ = answer.send(Err(gone()));
+                return;
+            };
+            // The first poll, or the first after the session was lost: a new one, whose numbers begin anew.
+            fresh = true;
+            listener = Some(self.hub.open_session(self.now, identity, None));
+            outcome = Poll::Ready { reset: session.is_some() };
+        }
+        match outcome {
+            Poll::Parked => self.links.put(link, Target::Poll(PollLink { listener, answer: Some(answer) })),
+            Poll::Ready { reset } => {
+                self.links.retire(link);
+                let id = listener.expect("a session that answered exists");
+                let flags = PollFlags { reset: reset && (session.is_some() || !fresh), superseded: false };
+                self.send_poll(id, flags, answer);
+            }
+            Poll::Unknown => unreachable!("a new session was made"),
+        }
+    }
+
+    fn send_poll(&mut self, id: ListenerId, flags: PollFlags, answer: oneshot::Sender<HttpAnswer>) {
+        let mut body = Vec::with_capacity(256);
+        self.hub.render_poll(self.now, id, flags, &mut body);
+        // A client that is gone gets the same events with its next poll.
+        let _ = answer.send(Ok((None, body)));
+    }
+
+    /// Something has come for a parked poll, or its time is over.
+    pub fn answer_poll(&mut self, link: LinkId, id: ListenerId) {
+        if let Some(Target::Poll(PollLink { answer: Some(answer), .. })) = self.links.take(link) {
+            self.links.retire(link);
+            self.send_poll(id, PollFlags::default(), answer);
+        }
+    }
+
+    pub fn end_poll(&mut self, link: LinkId, goodbye: Goodbye) {
+        let Some(Target::Poll(PollLink { listener, answer: Some(answer) })) = self.links.take(link) else { return };
+        self.links.retire(link);
+        match (goodbye, listener) {
+            (Goodbye::Superseded, Some(id)) => {
+                self.send_poll(id, PollFlags { superseded: true, ..PollFlags::default() }, answer);
+            }
+            (Goodbye::Closing, _) => {
+                let refusal = Refusal::new(Code::Unavailable, "the server is stopping");
+                let _ = answer.send(Err(refusal.retry_after(self.reconnect_after_ms())));
+            }
+            (Goodbye::TokenExpired, _) => {
+                let _ = answer.send(Err(Refusal::new(Code::Unauthenticated, "the token has expired")));
+            }
+            _ => {
+                let _ = answer.send(Err(gone()));
+            }
+        }
+    }
+
+    pub fn http_stream(&mut self, request: HttpStream) {
+        let HttpStream { session, identity, seq, channels, events, begun, wants_room } = request;
+        let id = self.links.reserve();
+        let link = Link { id, format: Format::Sse };
+        let opened = self.open_stream(session, identity, seq, link);
+        let (listener, resumed, reset) = match opened {
+            Ok(opened) => opened,
+            Err(refusal) => {
+                self.links.retire(id);
+                let _ = begun.send(Err(refusal));
+                return;
+            }
+        };
+        let mut body = Vec::new();
+        self.hub.write_hello(listener, resumed, reset, &mut body);
+        let mut frame = Vec::new();
+        json::reply_ok(&mut frame, None, &body);
+        let mut piece = Vec::new();
+        sse::event(&mut piece, None, &frame);
+        self.subscribe_stream(link, listener, &channels, &mut piece);
+        let _ = events.try_send(piece.into());
+        let written_ms = self.since_start();
+        let stream = StreamLink { listener, events, blocked: false, wants_room, written_ms };
+        self.links.put(id, Target::Stream(Box::new(stream)));
+        let _ = begun.send(Ok(id));
+        self.write_stream(id);
+    }
+
+    fn open_stream(
+        &mut self,
+        session: Option<SessionKey>,
+        identity: Option<Identity>,
+        seq: Option<u64>,
+        link: Link,
+    ) -> Result<(ListenerId, bool, bool), Refusal> {
+        if let Some(key) = session {
+            let known = self.hub.find_session(key).and_then(|id| self.hub.listener(id)?.session());
+            let identity = identity.clone().or_else(|| known.map(|session| session.identity.clone()));
+            if let Some(identity) = identity
+                && let Some(attached) = self.hub.attach(self.now, key, &identity, link, seq)
+            {
+                return Ok((attached.listener, true, attached.reset));
+            }
+        }
+        match identity {
+            Some(identity) => Ok((self.hub.open_session(self.now, identity, Some(link)), false, false)),
+            None if session.is_some() => Err(gone()),
+            None => Err(Refusal::new(Code::Unauthenticated, "a token is needed")),
+        }
+    }
+
+    /// Subscribes for a client that can only open a URL; the replies stand at the front of the stream.
+    fn subscribe_stream(&mut self, link: Link, listener: ListenerId, channels: &[String], piece: &mut Vec<u8>) {
+        let mut caller = Caller { link, passing: false, listener: Some(listener), identity: None };
+        for channel in channels {
+            let mut frame = b"{\"id\":".to_vec();
+            json::string(&mut frame, &channel.chars().take(48).collect::<String>());
+            frame.extend_from_slice(b",\"op\":\"subscribe\",\"channel\":");
+            json::string(&mut frame, channel);
+            frame.push(b'}');
+            self.reply.clear();
+            if self.hub.command(self.now, &mut caller, &frame, &mut self.reply) == Flow::Wait {
+                let refusal = Refusal::new(Code::Busy, "the app must be asked: subscribe by a command");
+                json::reply_error(&mut self.reply, None, &refusal);
+            }
+            sse::event(piece, None, &self.reply);
+        }
+    }
+
+    /// Gives a stream what is unread, as long as it has room.
+    pub fn write_stream(&mut self, link: LinkId) {
+        loop {
+            let now_ms = self.since_start();
+            let Some(Target::Stream(stream)) = self.links.get_mut(link) else { return };
+            if stream.blocked {
+                return;
+            }
+            let id = stream.listener;
+            self.scratch.clear();
+            let more = self.hub.render(id, PIECE_BYTES, &mut self.scratch);
+            if self.scratch.bytes.is_empty() {
+                return;
+            }
+            match stream.events.try_send(self.scratch.bytes.clone().into()) {
+                Ok(()) => {
+                    stream.written_ms = now_ms;
+                    let all = self.scratch.bytes.len();
+                    self.hub.settle(id, &self.scratch, all);
+                }
+                Err(TrySendError::Full(_)) => {
+                    stream.blocked = true;
+                    stream.wants_room.store(true, Ordering::Release);
+                    return;
+                }
+                Err(TrySendError::Closed(_)) => {
+                    self.drop_stream(link);
+                    return;
+                }
+            }
+            if !more {
+                return;
+            }
+        }
+    }
+
+    pub fn stream_has_room(&mut self, link: LinkId) {
+        if let Some(Target::Stream(stream)) = self.links.get_mut(link) {
+            stream.blocked = false;
+            self.write_stream(link);
+        }
+    }
+
+    pub fn drop_stream(&mut self, link: LinkId) {
+        if let Some(Target::Stream(stream)) = self.links.take(link) {
+            self.links.retire(link);
+            self.hub.detach(self.now, stream.listener, link);
+        }
+    }
+
+    pub fn end_stream(&mut self, link: LinkId, goodbye: Goodbye) {
+        let spread = self.reconnect_after_ms();
+        let Some(Target::Stream(stream)) = self.links.take(link) else { return };
+        self.links.retire(link);
+        let mut event = Vec::new();
+        match goodbye {
+            Goodbye::Superseded => json::superseded(&mut event),
+            Goodbye::Closing => json::closing(&mut event, spread),
+            _ => {
+                let refusal = Refusal::new(Code::Gone, goodbye.reason());
+                json::reply_error(&mut event, None, &refusal);
+            }
+        }
+        let mut piece = Vec::new();
+        sse::event(&mut piece, None, &event);
+        // Dropping the sender ends the response.
+        let _ = stream.events.try_send(piece.into());
+    }
+
+    /// Why a client counts as online, for people who ask.
+    pub fn report(&self, client: ClientId) -> Option<SessionReport> {
+        let id = self.hub.find_client(client)?;
+        let listener = self.hub.listener(id)?;
+        let session = listener.session()?;
+        let settings = &self.services.node.settings;
+        let transport = listener.link.map(|link| match link.format {
+            Format::WebSocket => "websocket",
+            Format::Sse => "sse",
+            Format::Poll => "poll",
+            Format::Resp2 | Format::Resp3 => "redis",
+        });
+        let lost_at = session.lost_at(settings.poll_idle_ms);
+        let online = transport.is_some() || self.now < lost_at;
+        let expires_at = self.hub.session_expires_at(id);
+        let why = match transport {
+            Some(transport) => format!("a {transport} transport is attached"),
+            None if online => format!("it polls; the last poll or command ended {} ms ago", self.now.since(session.heard_at)),
+            None => format!("its transport was lost {} ms ago; it can be resumed until {}", self.now.since(lost_at), expires_at.ms()),
+        };
+        let names = |space| -> Vec<String> {
+            let mut names: Vec<String> = self
+                .hub
+                .subscriptions(id, space)
+                .iter()
+                .map(|name| String::from_utf8_lossy(name).into_owned())
+                .collect();
+            names.sort();
+            names
+        };
+        let mailbox = &listener.mailbox;
+        Some(SessionReport {
+            client: session.client.to_string(),
+            user: session.identity.user.as_deref().map(str::to_owned),
+            name: session.identity.name.as_deref().map(str::to_owned),
+            node: settings.node.clone(),
+            shard: self.index,
+            since: session.since.ms(),
+            transport,
+            online,
+            why,
+            heard_at: session.heard_at.ms(),
+            expires_at: transport.is_none().then_some(expires_at.ms()),
+            token_expires_at: (session.identity.expires != Time::NEVER).then_some(session.identity.expires.ms()),
+            channels: names(Space::Channel),
+            patterns: names(Space::Pattern),
+            mailbox: MailboxReport {
+                first: mailbox.first(),
+                last: mailbox.last(),
+                sent: mailbox.sent(),
+                events: mailbox.len(),
+                bytes: mailbox.bytes(),
+            },
+        })
+    }
+}

@@ -1,0 +1,175 @@
+//! The WebSocket transport: frames into commands, replies into frames. Knows no rules.
+//! Must hold: a frame that is no JSON gets an error and the connection lives; a broken frame ends it with a reason.
+
+use crate::shard::conn::Conn;
+use tavern_hub::{Caller, Flow, Goodbye, Scratch, Shard};
+use tavern_domain::Time;
+use tavern_wire::{json, ws};
+
+/// The state of one WebSocket beside its socket.
+pub struct WebSocket {
+    pub caller: Caller,
+    /// A message that came in several frames, so far.
+    fragments: Vec<u8>,
+    fragmented: bool,
+}
+
+/// What the loop must do with the connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Next {
+    Go,
+    /// A command waits; read no more until it has run.
+    Stall,
+    Close(Goodbye),
+    /// The peer broke the protocol, or closed: answer with this code.
+    End(u16, &'static str),
+    Move(usize),
+}
+
+impl WebSocket {
+    pub fn new(caller: Caller) -> WebSocket {
+        WebSocket { caller, fragments: Vec::new(), fragmented: false }
+    }
+
+    /// Memory held for an unfinished message.
+    pub fn held(&self) -> usize {
+        self.fragments.len()
+    }
+}
+
+/// What the transport needs of its shard.
+pub struct Room<'a> {
+    pub now: Time,
+    pub hub: &'a mut Shard,
+    pub scratch: &'a mut Scratch,
+    pub reply: &'a mut Vec<u8>,
+    /// The largest message.
+    pub frame_bytes: usize,
+}
+
+/// Reads as many frames as are complete; returns how many bytes they took and what comes next. Frames that could not
+/// run yet are left in `stalled`.
+pub fn consume(conn: &mut Conn, socket: &mut WebSocket, room: &mut Room<'_>, input: &mut [u8]) -> (usize, Next) {
+    let mut at = 0;
+    loop {
+        let head = match ws::read_head(&input[at..], ws::Role::Server, room.frame_bytes) {
+            Ok(Some(head)) => head,
+            Ok(None) => return (at, Next::Go),
+            Err(error) => return (input.len(), Next::End(error.close_code(), "broken frame")),
+        };
+        let begin = at + head.head_len;
+        let end = begin + head.payload_len;
+        if end > input.len() {
+            return (at, Next::Go);
+        }
+        let payload = &mut input[begin..end];
+        if let Some(mask) = head.mask {
+            ws::unmask(payload, mask);
+        }
+        at = end;
+        let next = take_frame(conn, socket, room, &head, &input[begin..end]);
+        if next != Next::Go {
+            return (at, next);
+        }
+    }
+}
+
+fn take_frame(
+    conn: &mut Conn,
+    socket: &mut WebSocket,
+    room: &mut Room<'_>,
+    head: &ws::Head,
+    payload: &[u8],
+) -> Next {
+    match head.opcode {
+        ws::Opcode::Ping => {
+            ws::write_head(&mut conn.out, ws::Opcode::Pong, payload.len());
+            conn.out.extend_from_slice(payload);
+            Next::Go
+        }
+        ws::Opcode::Pong => Next::Go,
+        ws::Opcode::Close => match ws::parse_close(payload) {
+            Ok(_) => Next::End(1000, ""),
+            Err(error) => Next::End(error.close_code(), "broken close frame"),
+        },
+        ws::Opcode::Text | ws::Opcode::Binary if socket.fragmented => Next::End(1002, "a message inside a message"),
+        ws::Opcode::Text | ws::Opcode::Binary if head.fin => run_message(conn, socket, room, payload),
+        ws::Opcode::Continuation if !socket.fragmented => Next::End(1002, "nothing to continue"),
+        ws::Opcode::Text | ws::Opcode::Binary | ws::Opcode::Continuation => {
+            if socket.fragments.len() + payload.len() > room.frame_bytes {
+                return Next::End(1009, "message too large");
+            }
+            socket.fragmented = !head.fin;
+            socket.fragments.extend_from_slice(payload);
+            if !head.fin {
+                return Next::Go;
+            }
+            let message = std::mem::take(&mut socket.fragments);
+            run_message(conn, socket, room, &message)
+        }
+    }
+}
+
+fn run_message(conn: &mut Conn, socket: &mut WebSocket, room: &mut Room<'_>, message: &[u8]) -> Next {
+    let mut commands = json::commands(message);
+    while let Some(command) = commands.next() {
+        match run(conn, socket, room, command) {
+            Next::Go => {}
+            next @ (Next::Stall | Next::Move(_)) => {
+                let stalled = conn.stalled.get_or_insert_default();
+                stalled.frames.push_back(command.to_vec());
+                stalled.frames.extend(commands.map(<[u8]>::to_vec));
+                return next;
+            }
+            next => return next,
+        }
+    }
+    Next::Go
+}
+
+/// Runs one command; its reply stands after the events that came before it.
+pub fn run(conn: &mut Conn, socket: &mut WebSocket, room: &mut Room<'_>, command: &[u8]) -> Next {
+    room.reply.clear();
+    let flow = room.hub.command(room.now, &mut socket.caller, command, room.reply);
+    if !room.reply.is_empty() {
+        if flow != Flow::Greeted {
+            append_events(conn, room, socket.caller.listener);
+        }
+        ws::write_head(&mut conn.out, ws::Opcode::Text, room.reply.len());
+        conn.out.extend_from_slice(room.reply);
+    }
+    match flow {
+        Flow::Done | Flow::Greeted => Next::Go,
+        Flow::Wait => Next::Stall,
+        Flow::Close(goodbye) => Next::Close(goodbye),
+        Flow::Move(shard) => Next::Move(shard),
+    }
+}
+
+/// Writes unread events in front of a reply: after "unsubscribed" nothing of that channel may follow.
+fn append_events(conn: &mut Conn, room: &mut Room<'_>, listener: Option<tavern_hub::ListenerId>) {
+    let Some(id) = listener else { return };
+    if !room.hub.listener(id).is_some_and(|listener| listener.mailbox.has_unread()) {
+        return;
+    }
+    room.scratch.clear();
+    room.hub.render(id, usize::MAX, room.scratch);
+    let all = room.scratch.bytes.len();
+    room.hub.settle(id, room.scratch, all);
+    conn.out.extend_from_slice(&room.scratch.bytes);
+}
+
+/// The frames that end a connection from our side.
+pub fn write_goodbye(out: &mut Vec<u8>, goodbye: Goodbye, reconnect_after_ms: u64) {
+    let mut event = Vec::new();
+    match goodbye {
+        Goodbye::Superseded => json::superseded(&mut event),
+        Goodbye::Closing => json::closing(&mut event, reconnect_after_ms),
+        _ => {}
+    }
+    if !event.is_empty() {
+        ws::write_head(out, ws::Opcode::Text, event.len());
+        out.extend_from_slice(&event);
+    }
+    ws::write_close(out, goodbye.code(), goodbye.reason());
+}

@@ -1,0 +1,319 @@
+//! The loop of one shard: wait, read the ready sockets and run their commands, take the mail, settle what is due,
+//! then write every touched connection once. Owns the sockets; the hub owns what they mean.
+//! Must hold: a turn is bounded in bytes; nothing here waits for anything but the poll.
+
+use crate::resp;
+use crate::services::{Services, wall};
+use crate::shard::conn::Speaks;
+use crate::shard::inbox::Inbox;
+use crate::shard::links::{Links, Target};
+use crate::shard::mail::{Arrival, Mail};
+use mio::{Events, Interest, Token};
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tavern_domain::Time;
+use tavern_hub::wheel::Wheel;
+use tavern_hub::{LinkId, Scratch, Shard};
+
+/// The bell of the inbox; sockets have their link numbers.
+pub const BELL: Token = Token(usize::MAX);
+/// Sockets looked at in one turn.
+const EVENTS: usize = 1024;
+/// Bytes read from one socket in one turn.
+pub const READ_BYTES: usize = 64 * 1024;
+/// Publishes in a turn before everybody is written to: far below what a mailbox holds, so that a burst overflows
+/// nobody who reads.
+const PUBLISHES_PER_FLUSH: u64 = 256;
+/// A congested neighbour is looked at again after this long.
+const CONGESTED_MS: u64 = 1;
+/// How long clients have to read our last words before their sockets are gone.
+const STOP_LINGER_MS: u64 = 500;
+
+/// A shard before it runs: what can travel to its thread.
+pub struct Seed {
+    index: usize,
+    services: Arc<Services>,
+    inbox: Arc<Inbox>,
+    poll: mio::Poll,
+}
+
+impl Seed {
+    pub fn new(index: usize, services: Arc<Services>, inbox: Arc<Inbox>, poll: mio::Poll) -> Seed {
+        Seed { index, services, inbox, poll }
+    }
+
+    pub fn index(&self) -> usize {
+        self.index
+    }
+
+    pub fn node(&self) -> Arc<tavern_hub::Node> {
+        self.services.node.clone()
+    }
+
+    /// Runs until it is told to stop, on the thread that made the hub.
+    pub fn run(self, hub: Shard) {
+        Worker::new(self, hub).run();
+    }
+}
+
+pub struct Worker {
+    pub index: usize,
+    pub hub: Shard,
+    pub links: Links,
+    pub services: Arc<Services>,
+    pub inbox: Arc<Inbox>,
+    pub poll: mio::Poll,
+    pub started: Instant,
+    pub now: Time,
+    pub buffer: Box<[u8]>,
+    pub scratch: Scratch,
+    pub reply: Vec<u8>,
+    pub ranges: Vec<Range<usize>>,
+    /// Connections to be written to at the end of the turn.
+    pub touched: Vec<LinkId>,
+    /// Connections that have more to read than one turn takes.
+    pub unread: Vec<LinkId>,
+    /// Connections that go to another shard at the end of the turn.
+    pub moves: Vec<(LinkId, usize)>,
+    /// Moments of single connections: a `TAVERN.WAIT` that ends.
+    pub wheel: Wheel<LinkId>,
+    pub tending: crate::shard::tend::Tending,
+    /// Unfinished input of all connections of this shard.
+    pub partial_bytes: usize,
+    /// Another shard's inbox is full: publishers are not read.
+    pub congested: bool,
+    published_at_flush: u64,
+    mail: Vec<Mail>,
+    /// Told to stop: the time until which last words may still be read.
+    stop_at: Option<Time>,
+}
+
+impl Worker {
+    fn new(seed: Seed, hub: Shard) -> Worker {
+        let now = wall();
+        let Seed { index, services, inbox, poll } = seed;
+        Worker {
+            index,
+            hub,
+            links: Links::default(),
+            services,
+            inbox,
+            poll,
+            started: Instant::now(),
+            now,
+            buffer: vec![0; READ_BYTES].into_boxed_slice(),
+            scratch: Scratch::default(),
+            reply: Vec::new(),
+            ranges: Vec::new(),
+            touched: Vec::new(),
+            unread: Vec::new(),
+            moves: Vec::new(),
+            wheel: Wheel::new(now),
+            tending: crate::shard::tend::Tending::new(now),
+            partial_bytes: 0,
+            congested: false,
+            published_at_flush: 0,
+            mail: Vec::new(),
+            stop_at: None,
+        }
+    }
+
+    fn run(mut self) {
+        let mut events = Events::with_capacity(EVENTS);
+        while !self.is_over() {
+            let timeout = self.timeout();
+            if let Err(error) = self.poll.poll(&mut events, timeout)
+                && error.kind() != std::io::ErrorKind::Interrupted
+            {
+                tracing::error!(%error, "the poll of a shard failed");
+                return;
+            }
+            self.now = self.now.max(wall());
+            self.turn(&events);
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.stop_at.is_some_and(|at| self.now >= at || self.links.conns().is_empty())
+    }
+
+    /// How long the poll may sleep: not at all while something waits, else until the next thing is due.
+    fn timeout(&mut self) -> Option<Duration> {
+        if self.congested {
+            return Some(Duration::from_millis(CONGESTED_MS));
+        }
+        if !self.unread.is_empty() || !self.inbox.doze() {
+            return Some(Duration::ZERO);
+        }
+        let dues = [self.hub.next_wake(), self.wheel.next_wake(), self.tending.next_wake(&self.links)];
+        let due = dues.into_iter().flatten().min()?;
+        Some(Duration::from_millis(due.since(wall()).max(1)))
+    }
+
+    fn turn(&mut self, events: &Events) {
+        self.congested = self.congested && self.services.inboxes.iter().any(|inbox| inbox.is_full());
+        let again = std::mem::take(&mut self.unread);
+        for event in events {
+            if event.token() == BELL {
+                continue;
+            }
+            let link = LinkId(event.token().0 as u32);
+            if event.is_writable() {
+                self.writable(link);
+            }
+            if event.is_readable() || event.is_read_closed() || event.is_error() {
+                self.read(link);
+                self.flush_if_many();
+            }
+        }
+        for link in again {
+            self.read(link);
+            self.flush_if_many();
+        }
+        self.take_mail();
+        self.hub.wake(self.now);
+        self.wake_waiters();
+        self.tend();
+        self.flush();
+        self.carry_moves();
+        self.links.end_turn();
+    }
+
+    /// Publishes pile up in mailboxes until they are written: do that before a mailbox could overflow.
+    fn flush_if_many(&mut self) {
+        let published = self.services.node.stats[self.index].published.get();
+        if published - self.published_at_flush >= PUBLISHES_PER_FLUSH {
+            self.published_at_flush = published;
+            self.flush();
+        }
+    }
+
+    fn take_mail(&mut self) {
+        let mut mail = std::mem::take(&mut self.mail);
+        self.inbox.take(&mut mail);
+        for letter in mail.drain(..) {
+            self.open(letter);
+        }
+        self.mail = mail;
+    }
+
+    fn open(&mut self, mail: Mail) {
+        match mail {
+            Mail::Parcels(parcels) => {
+                for (count, parcel) in parcels.into_iter().enumerate() {
+                    self.hub.receive(self.now, parcel);
+                    if count as u64 % PUBLISHES_PER_FLUSH == PUBLISHES_PER_FLUSH - 1 {
+                        self.flush();
+                    }
+                }
+            }
+            Mail::Arrival(arrival) => self.arrive(*arrival),
+            Mail::Command(command) => self.http_command(*command),
+            Mail::Poll(poll) => self.http_poll(*poll),
+            Mail::Stream(stream) => self.http_stream(*stream),
+            Mail::StreamRoom(link) => self.stream_has_room(link),
+            Mail::Publish(publish) => self.http_publish(*publish),
+            Mail::Answer(question, verdict) => self.hub.answer(self.now, question, verdict),
+            Mail::Inspect(client, reply) => {
+                // The asker may have gone away; then nobody wants to know.
+                let _ = reply.send(self.report(client));
+            }
+            Mail::Login(link, client, outcome) => self.login(link, client, outcome),
+            Mail::Kill(link, client) => self.kill(link, client),
+            Mail::Adopt(packed) => {
+                for packed in packed {
+                    self.hub.adopt(self.now, &packed);
+                }
+            }
+            Mail::Stop(reply) => {
+                let packed = self.hub.pack(self.now);
+                self.flush();
+                self.say_closing();
+                let _ = reply.send(packed);
+                self.stop_at = Some(self.now + STOP_LINGER_MS);
+            }
+        }
+    }
+
+    /// A connection comes to this shard, fresh from its handshake or from another shard.
+    fn arrive(&mut self, arrival: Arrival) {
+        let Arrival { mut conn, input, commands, hello } = arrival;
+        let link = self.links.reserve();
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        if let Err(error) = self.poll.registry().register(&mut conn.socket, Token(link.0 as usize), interest) {
+            tracing::warn!(%error, "a connection could not be watched");
+            self.links.retire(link);
+            return;
+        }
+        conn.heard_ms = self.since_start();
+        match &mut conn.speaks {
+            Speaks::WebSocket(socket) => socket.caller.link.id = link,
+            Speaks::Redis(peer) => {
+                peer.link = link;
+                peer.info.moved(self.index, link);
+            }
+            Speaks::Nothing => {}
+        }
+        let mut conn = Box::new(conn);
+        if let Some(hello) = hello {
+            self.greet(&mut conn, &hello);
+        }
+        if !commands.is_empty() {
+            conn.stalled.get_or_insert_default().frames.extend(commands);
+        }
+        self.partial_bytes += input.len();
+        conn.input = input;
+        self.links.put(link, Target::Socket(conn));
+        self.touch(link);
+        self.resume_stalled(link);
+        // Edge-triggered: what came before the registration rings no bell.
+        self.unread.push(link);
+    }
+
+    fn login(
+        &mut self,
+        link: LinkId,
+        client: u64,
+        outcome: Result<tavern_domain::Identity, crate::auth::AuthError>,
+    ) {
+        let Some(peer) = self.peer(link, client) else { return };
+        peer.login = Some(outcome);
+        self.resume_stalled(link);
+    }
+
+    fn kill(&mut self, link: LinkId, client: u64) {
+        if self.peer(link, client).is_some() {
+            self.close(link);
+        }
+    }
+
+    fn peer(&mut self, link: LinkId, client: u64) -> Option<&mut resp::Peer> {
+        match &mut self.links.conn_mut(link)?.speaks {
+            Speaks::Redis(peer) if peer.info.id == client => Some(peer),
+            _ => None,
+        }
+    }
+
+    fn wake_waiters(&mut self) {
+        let mut due = Vec::new();
+        self.wheel.expire(self.now, &mut due);
+        for link in due {
+            self.resume_stalled(link);
+        }
+    }
+
+    /// Puts a connection on the list of those that are written to at the end of the turn.
+    pub fn touch(&mut self, link: LinkId) {
+        if let Some(conn) = self.links.conn_mut(link)
+            && !conn.state.touched
+        {
+            conn.state.touched = true;
+            self.touched.push(link);
+        }
+    }
+
+    pub fn since_start(&self) -> u32 {
+        self.started.elapsed().as_millis() as u32
+    }
+}

@@ -1,0 +1,140 @@
+//! What a client may expect, checked as it hears: numbers without holes, each publisher in order, nothing twice,
+//! nothing missing unless a gap was announced. Knows nothing of how events travel.
+
+use std::collections::BTreeMap;
+
+/// One publisher's messages on one channel, counted from 1.
+pub type Source = (usize, usize);
+
+/// What one session was promised and has heard.
+#[derive(Clone, Debug, Default)]
+pub struct Promise {
+    /// The last number of the mailbox that was heard.
+    pub seq: u64,
+    /// By channel: where each publisher stood when the subscription was confirmed or a gap was told, and what came.
+    channels: BTreeMap<usize, Heard>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Heard {
+    /// The next count of each publisher that must come; absent: any, because a gap hid the last one.
+    next: BTreeMap<usize, u64>,
+    /// The highest count heard of each publisher.
+    highest: BTreeMap<usize, u64>,
+    /// After a gap the first message of a publisher sets the count anew.
+    open: bool,
+}
+
+impl Promise {
+    pub fn listens(&self, channel: usize) -> bool {
+        self.channels.contains_key(&channel)
+    }
+
+    pub fn channels(&self) -> Vec<usize> {
+        self.channels.keys().copied().collect()
+    }
+
+    /// A subscription was confirmed while the publishers stood at `counts`.
+    pub fn subscribed(&mut self, channel: usize, counts: &BTreeMap<Source, u64>) {
+        let heard = self.channels.entry(channel).or_default();
+        for (&(publisher, on), &count) in counts {
+            if on == channel {
+                heard.next.entry(publisher).or_insert(count + 1);
+            }
+        }
+    }
+
+    pub fn unsubscribed(&mut self, channel: usize) {
+        self.channels.remove(&channel);
+    }
+
+    /// An event with this number came.
+    pub fn numbered(&mut self, seq: u64) -> Result<(), String> {
+        if seq != self.seq + 1 {
+            return Err(format!("number {seq} came after {}", self.seq));
+        }
+        self.seq = seq;
+        Ok(())
+    }
+
+    /// A gap was told in the place of `from..=to`.
+    pub fn gap(&mut self, from: u64, to: u64) -> Result<(), String> {
+        if from != self.seq + 1 || to < from {
+            return Err(format!("gap {from}..{to} came after {}", self.seq));
+        }
+        self.seq = to;
+        for heard in self.channels.values_mut() {
+            heard.next.clear();
+            heard.open = true;
+        }
+        Ok(())
+    }
+
+    /// A message came: the `count`th of this publisher on this channel.
+    pub fn message(&mut self, (publisher, channel): Source, count: u64) -> Result<(), String> {
+        // What was on its way when the subscription ended may still come from another shard.
+        let Some(heard) = self.channels.get_mut(&channel) else { return Ok(()) };
+        let highest = heard.highest.get(&publisher).copied().unwrap_or(0);
+        if count <= highest {
+            return Err(format!("message {count} of publisher {publisher} on {channel} came after {highest}"));
+        }
+        let fresh = if heard.open { count } else { 1 };
+        let next = *heard.next.entry(publisher).or_insert(fresh);
+        // Older ones were on their way when the subscription was confirmed.
+        if count > next {
+            return Err(format!("message {next} of publisher {publisher} on {channel} is missing, {count} came"));
+        }
+        heard.next.insert(publisher, next.max(count + 1));
+        heard.highest.insert(publisher, count);
+        Ok(())
+    }
+
+    /// Everything has arrived: nothing that was promised may be missing.
+    pub fn complete(&self, counts: &BTreeMap<Source, u64>) -> Result<(), String> {
+        for (&channel, heard) in &self.channels {
+            for (&(publisher, _), &count) in counts.iter().filter(|((_, on), _)| *on == channel) {
+                let next = match heard.next.get(&publisher) {
+                    Some(next) => *next,
+                    None if heard.open => continue,
+                    None => 1,
+                };
+                if next <= count {
+                    let last = next - 1;
+                    return Err(format!("of publisher {publisher} on {channel} only {last} of {count} came"));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn promise() -> Promise {
+        let mut promise = Promise::default();
+        promise.subscribed(7, &BTreeMap::from([((1, 7), 4)]));
+        promise
+    }
+
+    #[test]
+    fn holes_repeats_and_disorder_are_seen() {
+        let mut ok = promise();
+        assert!(ok.message((1, 7), 5).is_ok());
+        assert!(ok.message((1, 7), 5).is_err(), "twice");
+        assert!(promise().message((1, 7), 6).is_err(), "5 is missing");
+        assert!(promise().message((2, 7), 2).is_err(), "a new publisher begins with 1");
+        assert!(promise().complete(&BTreeMap::from([((1, 7), 5)])).is_err(), "5 never came");
+        assert!(promise().numbered(2).is_err());
+    }
+
+    #[test]
+    fn a_gap_excuses_what_it_covers() {
+        let mut promise = promise();
+        promise.gap(1, 3).unwrap();
+        assert!(promise.message((1, 7), 9).is_ok());
+        assert!(promise.message((1, 7), 11).is_err(), "after the gap the order holds again");
+        assert!(promise.gap(3, 4).is_err(), "gaps follow the numbers");
+    }
+}

@@ -1,0 +1,214 @@
+"""Real clients as voices: each listens on one channel and says what it is told.
+
+A voice is a process that prints {"ready": true} once it listens and {"heard": …} for each message, and publishes
+each JSON line it reads. redis-cli and curl are driven here, as nobody could make them speak so. Must hold: `heard` is in the order of arrival.
+"""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import threading
+
+HERE = pathlib.Path(__file__).resolve().parent
+MODULES = HERE.parents[1] / "target" / "node"
+WAIT = 20.0
+
+
+class Voice:
+    """A client process with its lines."""
+
+    def __init__(self, name, command):
+        self.name = name
+        self.heard = []
+        self.faults = []
+        self.changed = threading.Condition()
+        self.ready = False
+        self.over = False
+        environment = os.environ | {"PYTHONUNBUFFERED": "1"}
+        self.process = subprocess.Popen(
+            [str(part) for part in command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            env=environment,
+        )
+        self.threads = [threading.Thread(target=t, daemon=True) for t in (self._listen, self._complain)]
+        for thread in self.threads:
+            thread.start()
+
+    def _listen(self):
+        for line in self.process.stdout:
+            with self.changed:
+                self.take(line)
+                self.changed.notify_all()
+        with self.changed:
+            self.over = True
+            self.changed.notify_all()
+
+    def _complain(self):
+        for line in self.process.stderr:
+            self.faults.append(line.rstrip())
+
+    def take(self, line):
+        word = json.loads(line)
+        self.ready |= word.get("ready", False)
+        if "heard" in word:
+            self.heard.append(word["heard"])
+        if "fault" in word:
+            self.faults.append(str(word["fault"]))
+
+    def until(self, fact, what):
+        with self.changed:
+            if not self.changed.wait_for(lambda: fact(self) or self.over, WAIT) or not fact(self):
+                raise AssertionError(f"{self.name}: {what}; heard {self.heard}; complained {self.faults[-10:]}")
+
+    def say(self, word):
+        self.process.stdin.write(json.dumps(word, separators=(",", ":")) + "\n")
+        self.process.stdin.flush()
+
+    def stop(self):
+        try:
+            self.process.stdin.close()
+        except BrokenPipeError:
+            pass
+        try:
+            self.process.wait(0.5 if self.name.startswith("Chromium") else 0)
+        except subprocess.TimeoutExpired:
+            self.process.terminate()
+        try:
+            self.process.wait(5)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        for thread in self.threads:
+            thread.join(5)
+
+
+class RedisCli(Voice):
+    """redis-cli prints three lines per message: the kind, the channel, the payload."""
+
+    def __init__(self, name, port, channel, *options):
+        self.port, self.channel, self.options, self.lines = port, channel, options, []
+        super().__init__(name, ["redis-cli", "-p", port, "--raw", *options, "SUBSCRIBE", channel])
+
+    def take(self, line):
+        self.lines.append(line.rstrip("\n"))
+        if self.lines[0] not in ("subscribe", "message"):
+            self.lines.clear()
+        elif len(self.lines) == 3:
+            kind, channel, last = self.lines
+            assert channel == self.channel
+            if kind == "subscribe":
+                self.ready = True
+            else:
+                self.heard.append(json.loads(last))
+            self.lines.clear()
+
+    def say(self, word):
+        text = json.dumps(word, separators=(",", ":"))
+        subprocess.run(
+            ["redis-cli", "-p", str(self.port), *self.options, "PUBLISH", self.channel, text], check=True, timeout=10,
+            stdout=subprocess.DEVNULL,
+        )
+
+
+def curl(url, body, seconds=30):
+    command = ["curl", "-sS", "--fail-with-body", "--max-time", str(seconds), "-H", "content-type: application/json"]
+    done = subprocess.run([*command, "--data", json.dumps(body), url], capture_output=True, text=True)
+    if done.returncode != 0:
+        raise RuntimeError(f"curl {url} ended with {done.returncode}: {done.stdout} {done.stderr}")
+    return json.loads(done.stdout)
+
+
+class CurlStream(Voice):
+    """`curl -N` on the event stream; commands by other curls that name the session."""
+
+    def __init__(self, name, url, channel):
+        self.url, self.channel, self.session = url, channel, None
+        super().__init__(name, ["curl", "-sSN", f"{url}/v1/stream?user=curl-stream"])
+
+    def take(self, line):
+        if not line.startswith("data:"):
+            return
+        frame = json.loads(line[5:])
+        if "ok" in frame and self.session is None:
+            self.session = frame["ok"]["session"]
+            self.command({"op": "subscribe", "channel": self.channel})
+            self.ready = True
+        elif frame.get("event") == "message":
+            self.heard.append(frame["data"])
+
+    def command(self, fields):
+        return curl(f"{self.url}/v1/command?user=curl-stream", {"session": self.session} | fields)
+
+    def say(self, word):
+        assert "ok" in self.command({"op": "publish", "channel": self.channel, "data": word})
+
+
+class CurlPoll:
+    """A loop of curls: each poll a new process, the cursor carried from one to the next."""
+
+    def __init__(self, name, url, channel):
+        self.name, self.url, self.channel = name, url, channel
+        self.heard, self.faults, self.ready, self.over = [], [], False, False
+        self.session = curl(f"{url}/v1/command?user=curl-poll", {"op": "hello"})["ok"]["session"]
+        self.command({"op": "subscribe", "channel": channel})
+        self.ready = True
+        self.changed = threading.Condition()
+        self.thread = threading.Thread(target=self._poll, daemon=True)
+        self.thread.start()
+
+    until = Voice.until
+
+    def command(self, fields):
+        return curl(f"{self.url}/v1/command?user=curl-poll", {"session": self.session} | fields)
+
+    def _poll(self):
+        cursor = 0
+        try:
+            while not self.over:
+                body = {"session": self.session, "cursor": cursor, "timeout_ms": 2000}
+                answer = curl(f"{self.url}/v1/poll?user=curl-poll", body)
+                cursor = answer["cursor"]
+                with self.changed:
+                    self.heard += [event["data"] for event in answer["events"] if event["event"] == "message"]
+                    self.changed.notify_all()
+        except (RuntimeError, KeyError, ValueError) as fault:
+            with self.changed:
+                self.faults.append(repr(fault))
+                self.over = True
+                self.changed.notify_all()
+
+    def say(self, word):
+        assert "ok" in self.command({"op": "publish", "channel": self.channel, "data": word})
+
+    def stop(self):
+        self.over = True
+        self.thread.join(WAIT)
+
+
+def python(script, *arguments):
+    return [sys.executable, HERE / "python" / script, *arguments]
+
+
+def node(script, *arguments):
+    return ["node", HERE / "node" / script, MODULES, *arguments]
+
+
+def voices(server, channel):
+    """Everybody, each made when called for."""
+    port = server.resp_port
+    return {
+        "redis-cli RESP2": lambda n: RedisCli(n, port, channel),
+        "redis-cli RESP3": lambda n: RedisCli(n, port, channel, "-3"),
+        "redis-py default": lambda n: Voice(n, python("redis_py_voice.py", port, channel, "default")),
+        "redis-py RESP2": lambda n: Voice(n, python("redis_py_voice.py", port, channel, 2)),
+        "redis-py RESP3": lambda n: Voice(n, python("redis_py_voice.py", port, channel, 3)),
+        "ioredis default": lambda n: Voice(n, node("ioredis_voice.mjs", port, channel, "default")),
+        "ioredis RESP2": lambda n: Voice(n, node("ioredis_voice.mjs", port, channel, 2)),
+        "ioredis RESP3": lambda n: Voice(n, node("ioredis_voice.mjs", port, channel, 3)),
+        "Node ws": lambda n: Voice(n, node("ws_voice.mjs", f"{server.ws_url}?user=node-ws", channel)),
+        "Python websockets": lambda n: Voice(n, python("websockets_voice.py", f"{server.ws_url}?user=py-ws", channel)),
+        "curl long-poll": lambda n: CurlPoll(n, server.url, channel),
+        "curl event stream": lambda n: CurlStream(n, server.url, channel),
+        "Chromium WebSocket": lambda n: Voice(n, node("browser_voice.mjs", server.url, channel, "websocket")),
+        "Chromium EventSource": lambda n: Voice(n, node("browser_voice.mjs", server.url, channel, "eventsource")),
+    }

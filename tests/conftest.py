@@ -1,0 +1,43 @@
+"""Servers for the suites, and their logs when a test fails."""
+import pytest
+
+from support.process import RUNNING
+from support.redis_server import RedisServer
+from support.tavern import Tavern
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--subject", choices=["tavern", "redis"], default="tavern",
+        help="what the Redis conversations are run on beside the oracle; `redis` checks the conversations themselves",
+    )
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item, call):
+    outcome = yield
+    report = outcome.get_result()
+    if report.failed:
+        for server in RUNNING:
+            if server.name != "redis-server":
+                report.sections.append((f"log of {server.name}", server.log(4_000)))
+
+
+@pytest.fixture(scope="session")
+def redis_oracle():
+    with RedisServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def dev():
+    """One dev-mode server for all tests that share it; each test uses channels of its own."""
+    with Tavern.dev() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def serve():
+    """One server as in production: deny by default, rights only by token and key."""
+    with Tavern.serve() as server:
+        yield server

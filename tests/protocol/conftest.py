@@ -1,0 +1,16 @@
+"""A channel of its own for each test, so that tests can share a server."""
+import itertools
+
+import pytest
+
+COUNT = itertools.count(1)
+
+
+@pytest.fixture
+def channel():
+    return f"room#{next(COUNT)}"
+
+
+@pytest.fixture
+def user():
+    return f"user-{next(COUNT)}"

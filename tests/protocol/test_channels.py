@@ -1,0 +1,159 @@
+"""Channels over all transports: one roster, one event per session, receivers counted."""
+import base64
+import json
+
+import pytest
+
+from support.json_client import Poller, Socket, Stream
+from support.resp import RespConnection, pack
+
+
+@pytest.fixture
+def redis(dev):
+    connection = RespConnection(dev.resp_port)
+    yield connection
+    connection.close()
+
+
+def test_receivers_count_matching_subscriptions_on_all_transports(dev, user, channel, redis):
+    with Socket(dev, user=user) as one, Socket(dev, user=user) as two, Poller(dev, user=user) as three:
+        assert one.ok("publish", channel=channel, data=1)["receivers"] == 0
+        one.ok("subscribe", channel=channel)
+        two.ok("subscribe", channel=channel)
+        three.ok("hello")
+        three.ok("subscribe", channel=channel)
+        redis.call("SUBSCRIBE", channel)
+        assert one.ok("publish", channel=channel, data=1)["receivers"] == 4
+
+
+def test_subscribing_twice_is_hearing_once(dev, user, channel):
+    with Socket(dev, user=user) as socket:
+        socket.ok("subscribe", channel=channel)
+        socket.ok("subscribe", channel=channel)
+        socket.ok("publish", channel=channel, data=1)
+        assert [event["data"] for event in socket.events_so_far()] == [1]
+        socket.ok("unsubscribe", channel=channel)
+        socket.ok("unsubscribe", channel=channel)
+        socket.ok("publish", channel=channel, data=2)
+        assert socket.events_so_far() == []
+
+
+def test_channel_and_pattern_give_one_event(dev, user, channel):
+    with Socket(dev, user=user) as socket:
+        socket.ok("subscribe", channel=channel)
+        socket.ok("subscribe", pattern=channel[:-1] + "*")
+        socket.ok("subscribe", pattern=f"{channel}*")
+        socket.ok("publish", channel=channel, data=1)
+        assert [(event["channel"], event["data"]) for event in socket.events_so_far()] == [(channel, 1)]
+
+
+def test_a_pattern_alone_hears(dev, user, channel):
+    with Socket(dev, user=user) as socket:
+        socket.ok("subscribe", pattern=f"{channel}?")
+        socket.ok("publish", channel=channel, data="no")
+        socket.ok("publish", channel=f"{channel}x", data="yes")
+        assert [event["data"] for event in socket.events_so_far()] == ["yes"]
+        socket.ok("unsubscribe", pattern=f"{channel}?")
+        socket.ok("publish", channel=f"{channel}x", data="no")
+        assert socket.events_so_far() == []
+
+
+def test_from_names_user_and_client(dev, user, channel):
+    with Socket(dev, user=user) as socket:
+        socket.ok("subscribe", channel=channel)
+        socket.ok("publish", channel=channel, data=1)
+        assert socket.events_so_far()[0]["from"] == {"user": user, "client": socket.hello["client"]}
+
+
+@pytest.mark.parametrize(
+    "payload, data, encoding",
+    [
+        (b'{"a": 1}', {"a": 1}, None),
+        (b"17", 17, None),
+        (b'"text"', "text", None),
+        (b"plain text", "plain text", None),
+        ("grüß".encode(), "grüß", None),
+        (b"", "", None),
+        (b'{"a":', '{"a":', None),
+        (b"[" * 65 + b"]" * 65, "[" * 65 + "]" * 65, None),
+        (b"line\nbreak \"quoted\" \x07", "line\nbreak \"quoted\" \x07", None),
+        (b"\xff\x00\x01", base64.b64encode(b"\xff\x00\x01").decode(), "base64"),
+    ],
+)
+def test_a_redis_payload_as_json_sees_it(dev, user, channel, redis, payload, data, encoding):
+    with Socket(dev, user=user) as socket:
+        socket.ok("subscribe", channel=channel)
+        assert redis.call("PUBLISH", channel, payload) == 1
+        event = socket.event()
+        assert event["data"] == data and event.get("encoding") == encoding
+
+
+@pytest.mark.parametrize("data", ['"text"', '{"a": [1,2 ]}', "null", "1.50", '"gr\\u00fc\\u00df"', '{\n"a":1}'])
+def test_json_data_as_redis_sees_it(dev, user, channel, redis, data):
+    redis.call("SUBSCRIBE", channel)
+    with Socket(dev, user=user) as socket:
+        socket.send('{"id":1,"op":"publish","channel":"%s","data":%s}' % (channel, data))
+        assert redis.read() == [b"message", channel.encode(), data.encode()]
+
+
+def test_names_outside_the_grammar_stay_among_redis_connections(dev, user, redis):
+    with Socket(dev, user=user) as socket:
+        socket.ok("subscribe", pattern="*")
+        redis.call("PUBLISH", "News.Sport", "x")
+        redis.call("PUBLISH", b"\xff", "x")
+        assert [e for e in socket.events_so_far() if not e["channel"].startswith("room#")] == []
+
+
+def test_a_redis_name_may_have_512_bytes_and_no_more(dev, redis):
+    assert redis.call("PUBLISH", "n" * 512, "x") == 0
+    assert redis.call("PUBLISH", "n" * 513, "x").startswith("ERR")
+    assert redis.call("SUBSCRIBE", "n" * 513).startswith("ERR")
+    assert redis.call("PING") == "PONG"
+
+
+@pytest.mark.parametrize("kind", ["user", "party", "tavern"])
+def test_reserved_kinds_are_nobodys_to_publish_to(dev, user, redis, kind):
+    with Socket(dev, user=user) as socket:
+        for name in (kind, f"{kind}#x"):
+            assert socket.call("publish", channel=name, data=1)["error"]["code"] == "not_allowed"
+            assert redis.call("PUBLISH", name, "x").startswith("NOPERM")
+
+
+def test_one_publisher_is_heard_in_order_everywhere(dev, user, channel, redis):
+    count = 500
+    redis.call("SUBSCRIBE", channel)
+    with Socket(dev, user=user) as listener, Socket(dev, user=user) as speaker, Stream(dev, user=user) as stream:
+        listener.ok("subscribe", channel=channel)
+        with Poller(dev, user=user, session=stream.greeting()["session"]) as commands:
+            assert "ok" in commands.command("subscribe", channel=channel)
+        speaker.send("\n".join(json.dumps({"op": "publish", "channel": channel, "data": n}) for n in range(count)))
+        assert [listener.event()["data"] for _ in range(count)] == list(range(count))
+        assert [int(redis.read()[2]) for _ in range(count)] == list(range(count))
+        assert [stream.event()[1]["data"] for _ in range(count)] == list(range(count))
+
+
+def test_poll_mode_for_redis_connections(dev, channel, redis):
+    listener = RespConnection(dev.resp_port)
+    assert listener.call("TAVERN.MODE", "poll") == "OK"
+    listener.call("SUBSCRIBE", channel)
+    assert listener.call("TAVERN.POLL") == []
+    for word in ("a", "b", "c"):
+        assert redis.call("PUBLISH", channel, word) == 1
+    shaped = [[b"message", channel.encode(), word] for word in (b"a", b"b", b"c")]
+    assert listener.call("TAVERN.POLL", "2") == shaped[:2]
+    assert listener.call("TAVERN.WAIT", "5000") == shaped[2:]
+    assert listener.call("TAVERN.WAIT", "50") == []
+    redis.call("PUBLISH", channel, "d")
+    assert listener.call("TAVERN.MODE", "push") == "OK"
+    assert listener.read() == [b"message", channel.encode(), b"d"]
+    listener.close()
+
+
+def test_wait_wakes_on_a_message(dev, channel, redis):
+    listener = RespConnection(dev.resp_port)
+    listener.call("TAVERN.MODE", "poll")
+    listener.call("SUBSCRIBE", channel)
+    listener.send(pack("TAVERN.WAIT", "0"))
+    redis.call("PUBLISH", channel, "now")
+    assert listener.read() == [[b"message", channel.encode(), b"now"]]
+    listener.close()

@@ -1,0 +1,162 @@
+"""Frames of every kind of wrong: an error on that connection only, and the connection goes on."""
+import json
+
+import pytest
+
+from support.json_client import Poller, Socket
+
+DEEP = "[" * 64 + "]" * 64
+
+# (frame, id that can be read)
+MALFORMED = {
+    "empty": ("", None),
+    "blank": ("   ", None),
+    "no JSON": ("nonsense", None),
+    "a list": ("[]", None),
+    "a number": ("7", None),
+    "null": ("null", None),
+    "a string": ('"hello"', None),
+    "cut off": ('{"id":1,"op":"pi', 1),
+    "no value": ('{"id":1,"op":}', 1),
+    "a comma too many": ('{"id":1,"op":"ping",}', 1),
+    "single quotes": ("{'id':1}", None),
+    "two objects on a line": ('{"id":1,"op":"ping"}{"id":2,"op":"ping"}', 1),
+    "no op": ('{"id":1}', 1),
+    "an unknown op": ('{"id":1,"op":"nosuch"}', 1),
+    "an op that is a number": ('{"id":1,"op":7}', 1),
+    "an op in capitals": ('{"id":1,"op":"PING"}', 1),
+    "a text id": ('{"id":"x","op":"nosuch"}', "x"),
+    "subscribe without a target": ('{"id":1,"op":"subscribe"}', 1),
+    "subscribe with two targets": ('{"id":1,"op":"subscribe","channel":"a","pattern":"a*"}', 1),
+    "a channel that is a number": ('{"id":1,"op":"subscribe","channel":7}', 1),
+    "an empty channel": ('{"id":1,"op":"subscribe","channel":""}', 1),
+    "a channel outside the grammar": ('{"id":1,"op":"subscribe","channel":"Game#1"}', 1),
+    "a channel with a control character": ('{"id":1,"op":"subscribe","channel":"game#a\\u0007"}', 1),
+    "a channel that is too long": (json.dumps({"id": 1, "op": "subscribe", "channel": "g#" + "x" * 254}), 1),
+    "half a surrogate pair": ('{"id":1,"op":"subscribe","channel":"game#\\ud800"}', 1),
+    "publish without data": ('{"id":1,"op":"publish","channel":"game#1"}', 1),
+    "publish without a channel": ('{"id":1,"op":"publish","data":1}', 1),
+    "publish outside the grammar": ('{"id":1,"op":"publish","channel":"9","data":1}', 1),
+    "ack without seq": ('{"id":1,"op":"ack"}', 1),
+    "a negative ack": ('{"id":1,"op":"ack","seq":-1}', 1),
+    "an ack of a half": ('{"id":1,"op":"ack","seq":1.5}', 1),
+    "presence that is a number": ('{"id":1,"op":"subscribe","channel":"game#1","presence":1}', 1),
+    "a member twice": ('{"id":1,"op":"ping","op":"bye"}', 1),
+    "nested 65 deep": ('{"id":1,"op":"publish","channel":"game#1","data":' + DEEP + "}", 1),
+    "nested 10,000 deep": ('{"id":1,"op":"publish","channel":"game#1","data":' + "[" * 10_000 + "]" * 10_000 + "}", 1),
+    "never closed, deep": ("[" * 10_000, None),
+}
+
+
+@pytest.fixture(scope="module")
+def victim(dev):
+    with Socket(dev, user="victim") as socket:
+        yield socket
+
+
+@pytest.mark.parametrize("name", MALFORMED)
+def test_a_malformed_frame_gets_an_error_and_the_connection_goes_on(dev, victim, name):
+    frame, number = MALFORMED[name]
+    with Socket(dev, user="clumsy") as socket:
+        socket.send(frame)
+        answer = socket.frame()
+        assert answer["error"]["code"] in ("bad_request", "too_large"), answer
+        assert answer["error"]["message"]
+        assert answer.get("id") == number
+        assert "ok" in socket.call("ping")
+    assert "ok" in victim.call("ping")
+
+
+@pytest.mark.parametrize("name", MALFORMED)
+def test_a_malformed_command_over_http_is_a_400(dev, name):
+    frame, number = MALFORMED[name]
+    with Poller(dev, user="clumsy") as poller:
+        session = poller.ok("hello")["session"]
+        if frame.startswith('{"id"') and frame.endswith("}"):
+            frame = frame[:-1] + f',"session":"{session}"' + "}"
+        response = poller.http.post("/v1/command?user=clumsy", content=frame.encode())
+        assert response.status_code in (400, 413), response.text
+        assert response.json()["error"]["code"] in ("bad_request", "too_large")
+
+
+def test_64_levels_pass(dev, user, channel):
+    with Socket(dev, user=user) as socket:
+        socket.ok("subscribe", channel=channel)
+        # The frame itself is the first level.
+        deep = "[" * 63 + "]" * 63
+        socket.send('{"id":1,"op":"publish","channel":"%s","data":%s}' % (channel, deep))
+        frames = [socket.frame(), socket.frame()]
+        assert any("ok" in frame for frame in frames)
+        assert any(frame.get("data") == json.loads(deep) for frame in frames)
+
+
+def test_several_commands_one_per_line(dev, user, channel):
+    with Socket(dev, user=user) as socket:
+        socket.send(
+            '{"id":1,"op":"subscribe","channel":"%s"}\n\n{"id":2,"op":"nosuch"}\nnonsense\n{"id":3,"op":"ping"}\n' % channel
+        )
+        answers = [socket.frame() for _ in range(4)]
+        assert [answer.get("id") for answer in answers] == [1, 2, None, 3]
+        assert ["ok" in answer for answer in answers] == [True, False, False, True]
+
+
+def test_one_printed_object_is_one_command(dev, user):
+    with Socket(dev, user=user) as socket:
+        socket.send('{\n  "id": 1,\n  "op": "ping"\n}\n')
+        assert socket.frame()["id"] == 1
+
+
+def test_unknown_members_are_ignored(dev, user):
+    with Socket(dev, user=user) as socket:
+        assert "ok" in socket.call("ping", colour="blue", nested={"a": [1]})
+
+
+@pytest.mark.parametrize("number", [0, 7, -1, 18446744073709551615, "a", "", "ü☃", "x" * 40])
+def test_the_id_comes_back_as_it_was(dev, user, number):
+    with Socket(dev, user=user) as socket:
+        socket.send(json.dumps({"id": number, "op": "ping"}))
+        assert socket.frame()["id"] == number
+
+
+def test_a_command_without_an_id_is_answered_without_one(dev, user):
+    with Socket(dev, user=user) as socket:
+        socket.send('{"op":"ping"}')
+        answer = socket.frame()
+        assert "ok" in answer and "id" not in answer
+
+
+def test_data_passes_byte_for_byte(dev, user, channel):
+    with Socket(dev, user=user) as socket:
+        socket.ok("subscribe", channel=channel)
+        data = '{ "a" : 1.0e3 , "b":"\\u00fc","c":[ ] , "a": 12345678901234567890 }'
+        socket.send('{"op":"publish","channel":"%s","data":%s}' % (channel, data))
+        texts = [socket.socket.recv(5), socket.socket.recv(5)]
+        assert any(f'"data":{data}' in text for text in texts), texts
+
+
+def test_seq_is_the_first_member(dev, user, channel):
+    with Socket(dev, user=user) as socket:
+        socket.ok("subscribe", channel=channel)
+        socket.send('{"op":"publish","channel":"%s","data":1}' % channel)
+        texts = [socket.socket.recv(5), socket.socket.recv(5)]
+        event = next(text for text in texts if '"event"' in text)
+        assert event.startswith('{"seq":1,"event":"message",')
+        assert json.loads(event)["from"]["user"] == user
+
+
+def test_binary_that_is_no_text_disturbs_nobody(dev, victim):
+    with Socket(dev, user="clumsy") as socket:
+        socket.socket.send(b"\xff\xfe\x00")
+        try:
+            assert "error" in socket.frame()
+        except Exception:
+            pass  # Closing this connection is a fair answer to bytes that are no text.
+    assert "ok" in victim.call("ping")
+
+
+def test_only_repeated_abuse_closes(dev, victim):
+    with Socket(dev, user="clumsy") as socket:
+        for _ in range(50):
+            socket.send("nonsense")
+        assert all("error" in socket.frame() for _ in range(50))
+        assert "ok" in socket.call("ping")

@@ -1,0 +1,183 @@
+"""Bounds: rates, sizes, counts, addresses. Who goes over one is told so, and nobody else notices."""
+import json
+import socket as sockets
+
+import httpx
+import pytest
+import websockets.exceptions
+
+from support import tokens
+from support.json_client import Poller, Socket
+from support.process import until
+from support.resp import CLOSED, Fault, RespConnection, pack
+from support.tavern import Tavern
+
+
+def test_too_many_commands_are_refused_with_a_time(serve, channel):
+    with Socket(serve, token=tokens.token("hasty")) as socket:
+        count = 400
+        socket.send("\n".join(json.dumps({"id": n, "op": "ping"}) for n in range(count)))
+        answers = [socket.frame() for _ in range(count)]
+        refused = [a["error"] for a in answers if "error" in a]
+        assert 100 <= len(refused) < count - 100, f"{len(refused)} of {count} refused"
+        assert all(error["code"] == "rate_limited" and error["retry_after_ms"] > 0 for error in refused)
+    with Socket(serve, token=tokens.token("calm")) as other:
+        assert "ok" in other.call("ping"), "somebody else is not slowed"
+
+
+def test_the_rate_holds_over_http_with_its_status(serve):
+    with Poller(serve, token=tokens.token("hasty")) as poller:
+        poller.ok("hello")
+        for _ in range(600):
+            response = poller.command_response("ping")
+            if response.status_code == 429:
+                error = response.json()["error"]
+                assert error["code"] == "rate_limited" and error["retry_after_ms"] > 0
+                return
+        pytest.fail("600 commands in a row were never refused")
+
+
+def test_the_rate_holds_on_redis(serve):
+    connection = RespConnection(serve.resp_port)
+    assert connection.call("AUTH", tokens.token("hasty")) == "OK"
+    connection.send(pack("PUBLISH", "game#1", "x") * 600)
+    answers = [connection.read() for _ in range(600)]
+    assert any(isinstance(answer, Fault) for answer in answers), "600 publishes in one write were all taken"
+    connection.close()
+
+
+def test_keys_have_no_rate(serve):
+    connection = RespConnection(serve.resp_port)
+    assert connection.call("AUTH", serve.key) == "OK"
+    connection.send(pack("PUBLISH", "game#1", "x") * 1000)
+    assert [connection.read() for _ in range(1000)] == [0] * 1000
+    connection.close()
+
+
+def test_a_message_has_a_largest_size(dev, user, channel):
+    with Socket(dev, user=user) as socket:
+        assert "ok" in socket.call("publish", channel=channel, data="x" * (65_536 - 2))
+        assert socket.call("publish", channel=channel, data="x" * 65_536)["error"]["code"] == "too_large"
+        assert "ok" in socket.call("ping")
+
+
+def test_a_redis_message_has_a_largest_size(dev, channel):
+    connection = RespConnection(dev.resp_port)
+    assert connection.call("PUBLISH", channel, "x" * 65_536) == 0
+    assert isinstance(connection.call("PUBLISH", channel, "x" * 65_537), Fault)
+    connection.close()
+
+
+def test_a_body_has_a_largest_size(dev, user):
+    response = httpx.post(
+        f"{dev.url}/v1/command?user={user}", content=b'{"op":"ping","x":"' + b"x" * 10_000_000 + b'"}', timeout=10,
+        trust_env=False,
+    )
+    assert response.status_code == 413
+    assert response.json()["error"]["code"] == "too_large"
+
+
+def test_a_frame_has_a_largest_size_and_only_its_sender_pays(dev, user):
+    with Socket(dev, user=user) as victim, Socket(dev, user=user) as socket:
+        try:
+            socket.send('{"op":"ping","x":"' + "x" * 20_000_000 + '"}')
+            frames, code = socket.closing()
+            assert code == 1009 or frames[0]["error"]["code"] == "too_large"
+        except (websockets.exceptions.ConnectionClosed, ConnectionError):
+            pass
+        assert "ok" in victim.call("ping")
+
+
+@pytest.fixture(scope="module")
+def narrow():
+    config = "[limits]\nconnections_per_address = 5\nchannels_per_session = 3\n"
+    with Tavern.serve(config) as server:
+        yield server
+
+
+def test_channels_per_session(narrow):
+    with Socket(narrow, token=tokens.token()) as socket:
+        for number in range(3):
+            socket.ok("subscribe", channel=f"game#{number}")
+        assert socket.call("subscribe", channel="game#3")["error"]["code"] in ("too_large", "rate_limited", "busy")
+        assert "ok" in socket.call("subscribe", channel="game#0"), "one it has already"
+        socket.ok("unsubscribe", channel="game#0")
+        assert "ok" in socket.call("subscribe", channel="game#3")
+
+
+def test_connections_per_address_for_websockets(narrow):
+    def opens():
+        try:
+            return Socket(narrow, token=tokens.token())
+        except (websockets.exceptions.WebSocketException, ConnectionError, EOFError):
+            return None  # By an answer to the handshake, or before it.
+
+    held = []
+    try:
+        # Seats of the tests before may still be on their way back.
+        until(lambda: len(held) == 5 or ((made := opens()) and held.append(made)), "five sockets")
+        assert opens() is None, "the sixth is refused"
+        held.pop().close()
+        until(lambda: (made := opens()) and (held.append(made) or True), "room for one more after one has gone")
+    finally:
+        for socket in held:
+            socket.close()
+
+
+def test_connections_per_address_for_redis(narrow):
+    def opens():
+        connection = RespConnection(narrow.resp_port)
+        connection.send(pack("AUTH", narrow.key))
+        first = connection.frame()
+        return connection if first == b"+OK\r\n" else None
+
+    held = []
+    until(lambda: len(held) == 5 or ((made := opens()) and held.append(made)), "five connections")
+    assert opens() is None, "the sixth is refused"
+    held.pop().close()
+    until(lambda: (made := opens()) and (held.append(made) or True), "room for one more after one has gone")
+    for connection in held:
+        connection.close()
+
+
+def test_half_open_connections_disturb_nobody(user, channel):
+    """2,000 peers that begin and never go on."""
+    with Tavern.dev("[limits]\nconnections_per_address = 10000\n") as server:
+        begun = [
+            b"", b"GET /v1/con", b"GET /v1/connect HTTP/1.1\r\nHost: x\r\n",
+            b"POST /v1/poll HTTP/1.1\r\nContent-Length: 9\r\n\r\n{",
+        ]
+        half = []
+        try:
+            for number in range(1000):
+                half.append(sockets.create_connection(("127.0.0.1", server.port)))
+                half[-1].sendall(begun[number % len(begun)])
+                half.append(sockets.create_connection(("127.0.0.1", server.resp_port)))
+                half[-1].sendall([b"", b"*3\r\n$7\r\nPUB", b"PUBLISH x", b"*1000000\r\n"][number % 4])
+            with Socket(server, user="ann") as ann, Socket(server, user="bob") as bob:
+                ann.ok("subscribe", channel=channel)
+                for number in range(100):
+                    bob.ok("publish", channel=channel, data=number)
+                    assert ann.event(timeout=2)["data"] == number
+        finally:
+            for connection in half:
+                connection.close()
+
+
+def test_a_redis_client_that_stops_reading_is_closed_and_others_go_on():
+    """It cannot be told of a gap, so it is closed; a reader beside it misses nothing."""
+    with Tavern.dev("threads = 1\n[limits]\nredis_pending_bytes = 1048576\n") as server:
+        stalled, reader, speaker = (RespConnection(server.resp_port) for _ in range(3))
+        stalled.socket.setsockopt(sockets.SOL_SOCKET, sockets.SO_RCVBUF, 4096)
+        for connection in (stalled, reader):
+            connection.call("SUBSCRIBE", "x")
+        payload = "p" * 60_000
+        for number in range(600):
+            assert speaker.call("PUBLISH", "x", f"{number} {payload}") in (1, 2)
+            assert reader.read()[2].startswith(b"%d " % number)
+        assert speaker.call("PUBLISH", "x", "end") == 1, "the stalled one is gone"
+        try:
+            while stalled.frame() != CLOSED:
+                pass
+        except ConnectionError:
+            pass  # Closed in the middle of a message.

@@ -1,0 +1,73 @@
+"""Graceful stop: clients are told, the program ends well and in time."""
+import signal
+import socket as sockets
+import threading
+import time
+
+import pytest
+
+from support.json_client import Poller, Socket, Stream
+from support.resp import CLOSED, RespConnection
+from support.tavern import Tavern
+
+CONFIG = "[sessions]\ndrain_ms = 5000\n"
+
+
+@pytest.fixture
+def server():
+    with Tavern.dev(CONFIG) as server:
+        yield server
+
+
+def test_everybody_is_told_and_the_program_ends_with_zero(server):
+    socket = Socket(server, user="ann")
+    stream = Stream(server, user="bob")
+    session = stream.greeting()["session"]
+    redis = RespConnection(server.resp_port)
+    redis.call("SUBSCRIBE", "x")
+    poller = Poller(server, user="cid")
+    poller.ok("hello")
+    answers = []
+    parked = threading.Thread(target=lambda: answers.append(poller.poll_response(timeout_ms=20_000)), daemon=True)
+    parked.start()
+    began = time.monotonic()
+    server.process.send_signal(signal.SIGTERM)
+
+    frames, code = socket.closing(timeout=6)
+    closing = frames[-1]
+    assert closing["event"] == "closing" and closing["reconnect_after_ms"] >= 0 and "seq" not in closing
+    assert code is not None, "closed with a code"
+    _, frame = stream.event()
+    assert frame["event"] == "closing" and frame["reconnect_after_ms"] >= 0
+    assert stream.event() is None
+    assert redis.frame(timeout=6) == CLOSED
+    parked.join(6)
+    assert answers and answers[0].status_code in (200, 503), "a parked poll is answered"
+
+    assert server.process.wait(6) == 0
+    assert time.monotonic() - began < 6
+    assert session
+    for client in (socket, stream, redis, poller):
+        client.close()
+
+
+def test_no_client_no_wait(server):
+    began = time.monotonic()
+    assert server.terminate() == 0
+    assert time.monotonic() - began < 3
+
+
+def test_a_client_that_does_not_read_does_not_hold_it_up(server):
+    stuck = sockets.create_connection(("127.0.0.1", server.port))
+    stuck.sendall(b"GET /v1/con")
+    silent = RespConnection(server.resp_port)
+    silent.call("SUBSCRIBE", "x")
+    with Socket(server, user="ann"):
+        assert server.terminate(timeout=8) == 0
+    stuck.close()
+    silent.close()
+
+
+def test_interrupt_is_a_stop_too(server):
+    server.process.send_signal(signal.SIGINT)
+    assert server.process.wait(8) == 0

@@ -1,0 +1,225 @@
+"""The JSON protocol as a test sees it: one small client per transport, hiding nothing that matters.
+
+`Socket` is a WebSocket, `Poller` a long-polling client, `Stream` an event stream. A reply is a dict; a refusal is one too.
+"""
+import itertools
+import json
+import queue
+import socket
+import threading
+import time
+import urllib.parse
+
+import httpx
+import websockets.exceptions
+import websockets.sync.client
+
+WAIT = 5.0
+
+
+def address(url, **query):
+    query = {name: value for name, value in query.items() if value is not None}
+    return f"{url}?{urllib.parse.urlencode(query)}" if query else url
+
+
+class Socket:
+    """A WebSocket. Its first frame answers the implicit hello when the address names a user or a token."""
+
+    def __init__(self, server, *, user=None, token=None, headers=None, greet=True, origin=None, receive_bytes=None):
+        self.ids = itertools.count(1)
+        self.waiting = []
+        raw = socket.socket()
+        if receive_bytes:
+            # Before connecting: the window is announced in the handshake of TCP.
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+        raw.settimeout(WAIT)
+        raw.connect(("127.0.0.1", server.port))
+        self.socket = websockets.sync.client.connect(
+            address(server.ws_url, user=user, token=token), additional_headers=headers, open_timeout=WAIT, sock=raw,
+            compression=None, max_size=None, max_queue=4, ping_interval=None, close_timeout=1, origin=origin, proxy=None,
+        ).__enter__()
+        self.hello = self.frame()["ok"] if greet and (user or token or headers) else None
+
+    def send(self, text):
+        self.socket.send(text)
+
+    def frame(self, timeout=WAIT):
+        """The next frame as it came, parsed."""
+        return json.loads(self.socket.recv(timeout))
+
+    def call(self, op, **fields):
+        """One command, its whole reply; events that come before it are kept for `event`."""
+        number = next(self.ids)
+        self.send(json.dumps({"id": number, "op": op} | fields))
+        end = time.monotonic() + WAIT
+        while True:
+            frame = self.frame(max(end - time.monotonic(), 0.01))
+            if frame.get("id") == number:
+                return frame
+            self.waiting.append(frame)
+
+    def ok(self, op, **fields):
+        reply = self.call(op, **fields)
+        assert "ok" in reply, f"{op} {fields} was refused: {reply}"
+        return reply["ok"]
+
+    def event(self, timeout=WAIT):
+        return self.waiting.pop(0) if self.waiting else self.frame(timeout)
+
+    def events_so_far(self):
+        """What has arrived: everything before the answer to a ping of the protocol."""
+        assert "ok" in self.call("ping")
+        events, self.waiting = self.waiting, []
+        return events
+
+    def drop(self):
+        """Goes away without a word, as a lost network does."""
+        self.socket.socket.close()
+
+    def close(self):
+        """Says bye and closes: a session that only lost its socket would go on listening and be counted."""
+        try:
+            self.send('{"op":"bye"}')
+        except Exception:
+            pass  # Dropped or closed before.
+        try:
+            self.socket.close()
+        except Exception:
+            self.drop()
+
+    def closing(self, timeout=WAIT):
+        """Reads to the end: the frames before it and the close code."""
+        frames = []
+        try:
+            while True:
+                frames.append(self.frame(timeout))
+        except websockets.exceptions.ConnectionClosed as closed:
+            return frames, closed.rcvd.code if closed.rcvd else None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *failure):
+        self.close()
+
+
+class Poller:
+    """A client that asks: `POST /v1/command` and `POST /v1/poll`."""
+
+    def __init__(self, server, *, user=None, token=None, headers=None, session=None, cursor=0):
+        self.query = address("", user=user) if token is None else ""
+        headers = {"authorization": f"Bearer {token}"} if token is not None else headers
+        self.http = httpx.Client(base_url=server.url, headers=headers, timeout=30, trust_env=False)
+        self.session = session
+        # Whoever was given a session does not end it.
+        self.borrowed = session is not None
+        self.cursor = cursor
+
+    def command_response(self, op, **fields):
+        body = {"op": op} | fields
+        if self.session is not None:
+            body.setdefault("session", self.session)
+        return self.http.post(f"/v1/command{self.query}", json=body)
+
+    def command(self, op, **fields):
+        return self.command_response(op, **fields).json()
+
+    def ok(self, op, **fields):
+        reply = self.command(op, **fields)
+        assert "ok" in reply, f"{op} {fields} was refused: {reply}"
+        if op == "hello":
+            self.session = reply["ok"]["session"]
+        return reply["ok"]
+
+    def poll_response(self, timeout_ms=5000, cursor=None, session=None, **more):
+        body = {"timeout_ms": timeout_ms} | more
+        session = session or self.session
+        if session is not None:
+            body |= {"session": session, "cursor": self.cursor if cursor is None else cursor}
+        return self.http.post(f"/v1/poll{self.query}", json=body)
+
+    def poll(self, timeout_ms=5000, cursor=None, session=None):
+        """One poll. The cursor is left to the caller: taking an answer and confirming it are two things."""
+        response = self.poll_response(timeout_ms, cursor, session)
+        answer = response.json()
+        assert response.status_code == 200, f"poll answered {response.status_code}: {answer}"
+        self.session = answer["session"]
+        return answer
+
+    def take(self, timeout_ms=5000):
+        """Polls once and confirms by the next cursor."""
+        answer = self.poll(timeout_ms)
+        self.cursor = answer["cursor"]
+        return answer["events"]
+
+    def close(self):
+        if self.session is not None and not self.borrowed:
+            try:
+                self.command("bye")
+            except (httpx.HTTPError, ValueError):
+                pass  # The server is gone, or the session was nonsense.
+        self.http.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *failure):
+        self.close()
+
+
+class Stream:
+    """An event stream. Each event is (id, parsed data); `None` stands for its end."""
+
+    def __init__(self, server, *, user=None, token=None, session=None, seq=None, headers=None):
+        self.url = address(f"{server.url}/v1/stream", user=user, token=token, session=session, seq=seq)
+        self.events = queue.Queue()
+        self.http = httpx.Client(timeout=httpx.Timeout(WAIT, read=None), trust_env=False)
+        self.opened = self.http.stream("GET", self.url, headers=headers)
+        self.response = self.opened.__enter__()
+        self.status = self.response.status_code
+        self.reader = threading.Thread(target=self._read, daemon=True)
+        self.reader.start()
+
+    def _read(self):
+        number, data = None, []
+        try:
+            for line in self.response.iter_lines():
+                if line.startswith("id:"):
+                    number = int(line[3:])
+                elif line.startswith("data:"):
+                    data.append(line[5:].removeprefix(" "))
+                elif line == "" and data:
+                    self.events.put((number, json.loads("\n".join(data))))
+                    number, data = None, []
+        except (httpx.HTTPError, httpx.StreamError, OSError):
+            pass
+        self.events.put(None)
+
+    def event(self, timeout=WAIT):
+        try:
+            return self.events.get(timeout=timeout)
+        except queue.Empty:
+            raise TimeoutError(f"no event on the stream within {timeout} s") from None
+
+    def greeting(self):
+        """The answer to the implicit hello."""
+        _, frame = self.event()
+        return frame["ok"]
+
+    def close(self):
+        # The reader thread sits in recv: shutting the socket down wakes it, closing alone would not.
+        stream = self.response.extensions.get("network_stream")
+        raw = stream.get_extra_info("socket") if stream else None
+        if raw is not None:
+            try:
+                raw.shutdown(2)
+            except OSError:
+                pass
+        self.reader.join(WAIT)
+        self.http.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *failure):
+        self.close()

@@ -1,0 +1,96 @@
+"""A server program started by a test: on free loopback ports, in a folder of its own, ended by its id.
+
+Must hold: no process outlives its `with` block, and a failing test can show what the server said.
+"""
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+
+RUNNING = []
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def until(fact, what, timeout=10.0):
+    """Waits for a fact that shows itself only by asking; the last answer is returned."""
+    end = time.monotonic() + timeout
+    while True:
+        answer = fact()
+        if answer:
+            return answer
+        if time.monotonic() > end:
+            raise TimeoutError(f"waited {timeout} s for {what}")
+        time.sleep(0.005)
+
+
+class Server:
+    """Subclasses give `name`, `command()` and `ready()`."""
+
+    name = "server"
+
+    def __init__(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix=f"tavern-test-{self.name}-"))
+        self.log_path = self.folder / "server.log.txt"
+        self.process = None
+
+    def start(self):
+        with open(self.log_path, "ab") as log:
+            self.process = subprocess.Popen(
+                self.command(), cwd=self.folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self.environment()
+            )
+        RUNNING.append(self)
+        try:
+            until(self.answers, f"{self.name} to be ready", timeout=15)
+        except BaseException:
+            self.kill()
+            print(self.log())
+            raise
+        return self
+
+    def environment(self):
+        return None
+
+    def answers(self):
+        if self.process.poll() is not None:
+            raise RuntimeError(f"{self.name} ended with {self.process.returncode} before it was ready:\n{self.log()}")
+        return self.ready()
+
+    def log(self, most=20_000):
+        text = self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
+        return text[-most:]
+
+    def terminate(self, timeout=20.0):
+        """SIGTERM, then the exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            return self.process.wait(timeout)
+        finally:
+            self.kill()
+
+    def kill(self):
+        if self.process is not None:
+            if self.process.poll() is None:
+                self.process.kill()
+            self.process.wait()
+        if self in RUNNING:
+            RUNNING.remove(self)
+
+    def __enter__(self):
+        return self.start()
+
+    def __exit__(self, *failure):
+        try:
+            if self.process.poll() is None:
+                self.terminate()
+            else:
+                self.kill()
+        finally:
+            shutil.rmtree(self.folder, ignore_errors=True)

@@ -1,0 +1,103 @@
+"""The real `tavern` program on free loopback ports, in dev mode or as `serve` with a configuration of the test's choice."""
+import http.client
+import os
+import pathlib
+import subprocess
+
+from . import tokens
+from .process import Server, free_port
+
+ADMIN_KEY = "test-admin-key-6b0f3a9c51d24e7f8a"
+
+
+def program():
+    """The program under test: TAVERN_BIN, else the newest build in target/."""
+    root = pathlib.Path(__file__).resolve().parents[2]
+    if named := os.environ.get("TAVERN_BIN"):
+        path = pathlib.Path(named)
+        path = path if path.is_absolute() else root / path
+        if not path.exists():
+            raise FileNotFoundError(f"TAVERN_BIN names {path}, which does not exist")
+        return path
+    built = [root / "target" / profile / "tavern" for profile in ("debug", "release")]
+    built = [path for path in built if path.exists()]
+    if not built:
+        raise FileNotFoundError("no tavern program; build it with: cargo build -p tavern")
+    return max(built, key=lambda path: path.stat().st_mtime)
+
+
+class Tavern(Server):
+    name = "tavern"
+
+    def __init__(self, mode, config="", options=()):
+        super().__init__()
+        self.mode = mode
+        self.port = free_port()
+        self.resp_port = free_port()
+        self.key = ADMIN_KEY
+        self.options = options
+        self.config = self.folder / "tavern.toml"
+        self.config.write_text(config)
+
+    @classmethod
+    def dev(cls, config="", options=()):
+        return cls("dev", config, options)
+
+    @classmethod
+    def serve(cls, config="", options=()):
+        return cls("serve", config, options)
+
+    @property
+    def url(self):
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def ws_url(self):
+        return f"ws://127.0.0.1:{self.port}/v1/connect"
+
+    @property
+    def token(self):
+        """A token for user `tester` with every right."""
+        return tokens.token("tester")
+
+    def command(self):
+        return [
+            program(), self.mode,
+            "--config", self.config,
+            "--listen", f"127.0.0.1:{self.port}",
+            "--resp", f"127.0.0.1:{self.resp_port}",
+            "--data", self.folder / "data",
+            "--secret", tokens.SECRET,
+            "--admin-key", self.key,
+            *self.options,
+        ]
+
+    def environment(self):
+        # A TAVERN_… variable of the caller's shell must not configure the server under test.
+        return {name: value for name, value in os.environ.items() if not name.startswith("TAVERN_")}
+
+    def run(self, *arguments, **options):
+        """Runs the program's command line in the server's folder; returns the finished process."""
+        return subprocess.run(
+            [program(), *arguments], cwd=self.folder, env=self.environment(), capture_output=True, text=True,
+            timeout=20, **options,
+        )
+
+    def api_key(self, *scopes):
+        """A new API key with these scopes, made beside the running server."""
+        made = self.run(
+            "key", "create", "--config", self.config, "--data", self.folder / "data",
+            "--name", "-".join(scopes) or "none", "--scopes", ",".join(scopes),
+        )
+        assert made.returncode == 0, f"tavern key create failed: {made.stderr}"
+        return made.stdout.strip()
+
+    def ready(self):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=2)
+        try:
+            connection.request("GET", "/readyz")
+            return connection.getresponse().status == 200
+        except OSError:
+            return False
+        finally:
+            connection.close()

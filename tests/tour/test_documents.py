@@ -1,0 +1,52 @@
+"""The examples of the documents run as they stand."""
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from support.blocks import blocks
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+MARKED = [path for path in DOCUMENTS if path.exists() and "<!-- run" in path.read_text()]
+
+
+def test_the_readme_has_a_tour():
+    assert ROOT / "README.md" in MARKED
+
+
+@pytest.mark.parametrize("document", MARKED, ids=lambda path: str(path.relative_to(ROOT)))
+def test_the_examples_run(document):
+    run = [sys.executable, ROOT / "scripts" / "run-docs", document]
+    done = subprocess.run(run, cwd=ROOT, text=True, capture_output=True, timeout=300)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+
+
+def test_blocks_are_found_with_their_options():
+    text = """
+<!-- run -->
+```sh
+one
+```
+```sh
+not marked
+```
+<!-- run: background; expect two words -->
+
+```bash
+two
+three
+```
+"""
+    found = blocks(text)
+    assert [block.text for block in found] == ["one\n", "two\nthree\n"]
+    assert (found[0].background, found[0].expect) == (False, None)
+    assert (found[1].background, found[1].expect) == (True, "two words")
+    assert [block.line for block in found] == [3, 11]
+
+
+@pytest.mark.parametrize("text", ["<!-- run -->\n", "<!-- run -->\ntext\n", "<!-- run -->\n```sh\nnever closed\n"])
+def test_a_marker_without_a_block_is_a_mistake(text):
+    with pytest.raises(ValueError):
+        blocks(text)
