@@ -8,8 +8,8 @@
     -- text                                       why
 
 Options: [resp2] or [resp3] (only that protocol), [redis72] (the expected bytes are written here), and the names of
-normalisations (`normal.py`). Must hold: nothing here waits by the clock. A step is over when the server has answered two pings
-on a connection of its own, sent after it, and every connection holds whole frames.
+normalisations (`normal.py`). Must hold: nothing here waits by the clock. A step is over when the server has answered pings on a
+connection of its own, sent after it, and every connection holds whole frames.
 """
 import dataclasses
 import pathlib
@@ -124,7 +124,7 @@ class Stage:
             self.settle()
             for number, step in enumerate(conversation.steps):
                 connections[step.who].send(step.data)
-                self.settle()
+                self.settle(len(step.data))
                 received = {name: c.frames_so_far() for name, c in connections.items()}
                 if at_least:
                     self.wait(connections, received, at_least[number])
@@ -135,9 +135,10 @@ class Stage:
             self.empty()
         return heard
 
-    def settle(self):
-        # The first answer may share a turn of the server's loop with the step; the second cannot.
-        for _ in range(2):
+    def settle(self, size=0):
+        # The first answer may share a turn of the server's loop with the step; the second cannot. A large command is
+        # read in several turns, 16 KiB each in Redis.
+        for _ in range(2 + size // 4096):
             assert self.control.call("PING") == "PONG"
 
     def wait(self, connections, received, wanted):

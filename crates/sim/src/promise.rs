@@ -17,7 +17,9 @@ pub struct Promise {
 
 #[derive(Clone, Debug, Default)]
 struct Heard {
-    /// The next count of each publisher that must come; absent: any, because a gap hid the last one.
+    /// What was published up to the confirmation of the subscription may come, but need not.
+    floor: BTreeMap<usize, u64>,
+    /// The next count of each publisher that must come; absent: the first after the floor, or any after a gap.
     next: BTreeMap<usize, u64>,
     /// The highest count heard of each publisher.
     highest: BTreeMap<usize, u64>,
@@ -36,12 +38,12 @@ impl Promise {
 
     /// A subscription was confirmed while the publishers stood at `counts`.
     pub fn subscribed(&mut self, channel: usize, counts: &BTreeMap<Source, u64>) {
-        let heard = self.channels.entry(channel).or_default();
-        for (&(publisher, on), &count) in counts {
-            if on == channel {
-                heard.next.entry(publisher).or_insert(count + 1);
-            }
+        if self.listens(channel) {
+            return;
         }
+        let heard = self.channels.entry(channel).or_default();
+        let here = counts.iter().filter(|((_, on), _)| *on == channel);
+        heard.floor = here.map(|(&(publisher, _), &count)| (publisher, count)).collect();
     }
 
     pub fn unsubscribed(&mut self, channel: usize) {
@@ -78,13 +80,15 @@ impl Promise {
         if count <= highest {
             return Err(format!("message {count} of publisher {publisher} on {channel} came after {highest}"));
         }
-        let fresh = if heard.open { count } else { 1 };
-        let next = *heard.next.entry(publisher).or_insert(fresh);
-        // Older ones were on their way when the subscription was confirmed.
-        if count > next {
-            return Err(format!("message {next} of publisher {publisher} on {channel} is missing, {count} came"));
+        let floor = heard.floor.get(&publisher).copied().unwrap_or(0);
+        if count > floor {
+            let fresh = if heard.open { count } else { floor + 1 };
+            let next = *heard.next.entry(publisher).or_insert(fresh);
+            if count != next {
+                return Err(format!("message {next} of publisher {publisher} on {channel} is missing, {count} came"));
+            }
+            heard.next.insert(publisher, count + 1);
         }
-        heard.next.insert(publisher, next.max(count + 1));
         heard.highest.insert(publisher, count);
         Ok(())
     }
@@ -96,7 +100,7 @@ impl Promise {
                 let next = match heard.next.get(&publisher) {
                     Some(next) => *next,
                     None if heard.open => continue,
-                    None => 1,
+                    None => heard.floor.get(&publisher).copied().unwrap_or(0) + 1,
                 };
                 if next <= count {
                     let last = next - 1;

@@ -161,6 +161,9 @@ impl World {
         let shard = socket.shard;
         let mut reply = Vec::new();
         let flow = self.shards[shard].command(self.now, &mut socket.caller, frame.as_bytes(), &mut reply);
+        if reply.windows(8).any(|window| window == b"\"error\":") {
+            return Err(format!("client {who}: {frame} was refused: {}", String::from_utf8_lossy(&reply)));
+        }
         if flow == Flow::Greeted {
             write_frame(&mut socket.out, &reply);
         } else if !reply.is_empty() {
