@@ -1,0 +1,138 @@
+//! A node with one or two shards and transports that are plain buffers, stepped by hand.
+
+use serde_json::Value;
+use std::sync::Arc;
+use tavern_domain::rights::Grant;
+use tavern_domain::{Identity, Rights, Scopes, Time, Verb};
+use tavern_hub::*;
+use tavern_wire::error::{Code, Refusal};
+use tavern_wire::ws;
+
+pub struct Counting(u128);
+
+impl Dice for Counting {
+    fn roll(&mut self) -> u128 {
+        self.0 = self.0.wrapping_mul(0x2360_ed05_1fc6_5da4_4385_df64_9fcc_f645).wrapping_add(99);
+        self.0
+    }
+}
+
+/// Tokens are `user`, or `user:pattern=verb,verb` for fewer rights, or `user@123` to end at 123 s.
+pub struct Names;
+
+impl Gate for Names {
+    fn verify(&self, token: &str, now: Time) -> Result<Identity, Refusal> {
+        let (token, expires) = match token.split_once('@') {
+            Some((token, end)) => (token, Time(end.parse::<u64>().unwrap() * 1000)),
+            None => (token, Time::NEVER),
+        };
+        if token == "bad" || now >= expires {
+            return Err(Refusal::new(Code::Unauthenticated, "not a token"));
+        }
+        let (user, rights) = match token.split_once(':') {
+            Some((user, grant)) => {
+                let (pattern, verbs) = grant.split_once('=').unwrap();
+                let verbs = verbs.split(',').filter_map(Verb::parse).collect();
+                (user, Rights { grants: vec![Grant { pattern: pattern.as_bytes().into(), verbs }] })
+            }
+            None => (token, Rights::all()),
+        };
+        Ok(Identity {
+            user: Some(user.into()),
+            name: None,
+            rights: Arc::new(rights),
+            expires,
+            unlimited: false,
+            scopes: Scopes::NONE,
+        })
+    }
+}
+
+pub struct House {
+    pub now: Time,
+    pub shards: Vec<Shard>,
+    links: u32,
+}
+
+impl House {
+    pub fn new(settings: Settings) -> House {
+        let now = Time(1_000_000);
+        let shards = settings.shards;
+        let node = Node::new(settings, Box::new(Names));
+        let shards = (0..shards).map(|i| Shard::new(node.clone(), i, Box::new(Counting(7 + i as u128)), now));
+        House { now, shards: shards.collect(), links: 0 }
+    }
+
+    pub fn socket(&mut self) -> Caller {
+        self.links += 1;
+        let link = Link { id: LinkId(self.links), format: Format::WebSocket };
+        Caller { link, passing: false, listener: None, identity: None }
+    }
+
+    /// A socket that has said hello.
+    pub fn guest(&mut self, token: &str) -> (Caller, Value) {
+        let mut caller = self.socket();
+        let hello = self.say(&mut caller, &format!(r#"{{"op":"hello","token":"{token}"}}"#));
+        assert!(hello["ok"].is_object(), "{hello}");
+        (caller, hello["ok"].clone())
+    }
+
+    pub fn flow(&mut self, caller: &mut Caller, frame: &str) -> (Flow, Value) {
+        let mut reply = Vec::new();
+        let flow = self.shards[0].command(self.now, caller, frame.as_bytes(), &mut reply);
+        (flow, serde_json::from_slice(&reply).unwrap_or(Value::Null))
+    }
+
+    pub fn say(&mut self, caller: &mut Caller, frame: &str) -> Value {
+        self.flow(caller, frame).1
+    }
+
+    /// What a socket is written, as JSON frames.
+    pub fn hear(&mut self, caller: &Caller) -> Vec<Value> {
+        let mut scratch = Scratch::default();
+        let Some(id) = caller.listener else { return Vec::new() };
+        self.shards[0].render(id, usize::MAX, &mut scratch);
+        self.shards[0].settle(id, &scratch, scratch.bytes.len());
+        frames(&scratch.bytes)
+    }
+
+    pub fn hear_numbers(&mut self, caller: &Caller) -> Vec<u64> {
+        self.hear(caller).iter().map(|event| event["seq"].as_u64().unwrap()).collect()
+    }
+
+    pub fn publish(&mut self, channel: &str, payload: &str) -> u32 {
+        self.shards[0].publish(self.now, Space::Channel, channel.as_bytes(), payload.as_bytes(), false, None)
+    }
+
+    pub fn detach(&mut self, caller: &Caller) {
+        self.shards[0].detach(self.now, caller.listener.unwrap(), caller.link.id);
+    }
+
+    pub fn pass(&mut self, ms: u64) {
+        let until = self.now + ms;
+        while self.now < until {
+            let next = self.shards[0].next_wake().unwrap_or(until);
+            self.now = next.max(self.now + 1).min(until);
+            self.shards[0].wake(self.now);
+        }
+    }
+
+    pub fn closes(&mut self) -> Vec<(LinkId, Goodbye)> {
+        std::mem::take(&mut self.shards[0].effects.closes)
+    }
+}
+
+pub fn frames(mut bytes: &[u8]) -> Vec<Value> {
+    let mut found = Vec::new();
+    while let Ok(Some(head)) = ws::read_head(bytes, ws::Role::Client, 1 << 24) {
+        let end = head.head_len + head.payload_len;
+        found.push(serde_json::from_slice(&bytes[head.head_len..end]).unwrap());
+        bytes = &bytes[end..];
+    }
+    assert!(bytes.is_empty());
+    found
+}
+
+pub fn code(reply: &Value) -> &str {
+    reply["error"]["code"].as_str().unwrap_or("ok")
+}
