@@ -32,7 +32,7 @@ fuzz: ## fuzz each target for FUZZ_SECONDS (60)
 	@scripts/fuzz
 
 sim: ## the deterministic simulator, a long run; ARGS go to it
-	cargo run --release -p tavern-sim -- $(ARGS)
+	cargo run --release -p tavern-sim -- --runs 20000 $(ARGS)
 
 clean: ## remove what was built, installed and measured here
 	cargo clean

@@ -25,18 +25,22 @@ def address(url, **query):
 class Socket:
     """A WebSocket. Its first frame answers the implicit hello when the address names a user or a token."""
 
-    def __init__(self, server, *, user=None, token=None, headers=None, greet=True, origin=None, receive_bytes=None):
+    def __init__(self, server, *, user=None, token=None, headers=None, greet=True, origin=None, receive_bytes=None,
+                 source=None):
         self.ids = itertools.count(1)
         self.waiting = []
         raw = socket.socket()
         if receive_bytes:
             # Before connecting: the window is announced in the handshake of TCP.
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+        if source:
+            raw.bind((source, 0))
         raw.settimeout(WAIT)
         raw.connect(("127.0.0.1", server.port))
         self.socket = websockets.sync.client.connect(
             address(server.ws_url, user=user, token=token), additional_headers=headers, open_timeout=WAIT, sock=raw,
             compression=None, max_size=None, max_queue=4, ping_interval=None, close_timeout=1, origin=origin, proxy=None,
+            ssl=server.trust,
         ).__enter__()
         self.hello = self.frame()["ok"] if greet and (user or token or headers) else None
 
@@ -109,7 +113,7 @@ class Poller:
     def __init__(self, server, *, user=None, token=None, headers=None, session=None, cursor=0):
         self.query = address("", user=user) if token is None else ""
         headers = {"authorization": f"Bearer {token}"} if token is not None else headers
-        self.http = httpx.Client(base_url=server.url, headers=headers, timeout=30, trust_env=False)
+        self.http = httpx.Client(base_url=server.url, headers=headers, timeout=30, trust_env=False, verify=server.trust or False)
         self.session = session
         # Whoever was given a session does not end it.
         self.borrowed = session is not None
@@ -173,7 +177,7 @@ class Stream:
     def __init__(self, server, *, user=None, token=None, session=None, seq=None, headers=None):
         self.url = address(f"{server.url}/v1/stream", user=user, token=token, session=session, seq=seq)
         self.events = queue.Queue()
-        self.http = httpx.Client(timeout=httpx.Timeout(WAIT, read=None), trust_env=False)
+        self.http = httpx.Client(timeout=httpx.Timeout(WAIT, read=None), trust_env=False, verify=server.trust or False)
         self.opened = self.http.stream("GET", self.url, headers=headers)
         self.response = self.opened.__enter__()
         self.status = self.response.status_code

@@ -28,6 +28,8 @@ def program():
 
 class Tavern(Server):
     name = "tavern"
+    # How a client recognises the server: an SSL context when it speaks TLS.
+    trust = None
 
     def __init__(self, mode, config="", options=()):
         super().__init__()
@@ -54,6 +56,19 @@ class Tavern(Server):
     @property
     def ws_url(self):
         return f"ws://127.0.0.1:{self.port}/v1/connect"
+
+    def resident_bytes(self):
+        """The memory the server holds now."""
+        status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(status.split("VmRSS:")[1].split()[0]) * 1024
+
+    def metrics(self):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
+        try:
+            connection.request("GET", "/metrics")
+            return connection.getresponse().read().decode()
+        finally:
+            connection.close()
 
     @property
     def token(self):

@@ -21,7 +21,7 @@ use crate::table;
 use crate::target::Protocol;
 use machine::{Date, Machine};
 use peer::{Programs, Running};
-use plan::{Case, Extent, Peer};
+use plan::{Case, Extent, Kind, Peer};
 use results::Run;
 use verdict::{Sample, Samples, checks, faults};
 
@@ -45,6 +45,7 @@ pub struct Args {
     /// Leave servers out: tavern, redis, nats
     #[arg(long, value_name = "SERVER", value_delimiter = ',')]
     without: Vec<String>,
+    /// How often each server is measured on each workload, memory excepted
     #[arg(long)]
     rounds: Option<usize>,
     /// Where the results go: out/*.json, RESULTS.md, plots/*.svg
@@ -65,18 +66,21 @@ const ROUNDS_MAX: usize = 100;
 
 pub fn main(args: Args) -> anyhow::Result<()> {
     let extent = if args.quick { Extent::Quick } else { Extent::Full };
-    let cases = chosen(plan::plan(extent), &args);
+    let mut cases = chosen(plan::plan(extent), &args);
+    if let Some(rounds) = args.rounds {
+        ensure!((1..=ROUNDS_MAX).contains(&rounds), "rounds: 1 to {ROUNDS_MAX}");
+        let repeated = |case: &&mut Case| !matches!(case.kind, Kind::Idle | Kind::Parked);
+        cases.iter_mut().filter(repeated).for_each(|case| case.rounds = rounds);
+    }
     if args.list {
         cases.iter().for_each(|case| println!("{:28} {}", case.name, case.label));
         return Ok(());
     }
     ensure!(!cases.is_empty(), "no workload is left");
-    let rounds = args.rounds.unwrap_or(extent.rounds());
-    ensure!((1..=ROUNDS_MAX).contains(&rounds), "rounds: 1 to {ROUNDS_MAX}");
     let programs = found(&args)?;
     let versions = versions(&cases, &programs)?;
     let date = Date::now();
-    let samples = measure(&cases, rounds, &programs);
+    let samples = measure(&cases, &programs);
     let checks = checks(&cases, Samples(&samples));
     let run = Run { date: date.day(), extent, machine: Machine::here(), versions, cases, samples, checks };
     show(&run);
@@ -134,15 +138,16 @@ fn versions(cases: &[Case], programs: &Programs) -> anyhow::Result<Vec<(String, 
     Ok(versions)
 }
 
-fn measure(cases: &[Case], rounds: usize, programs: &Programs) -> Vec<Sample> {
-    let total: usize = cases.iter().map(|case| case.peers.len() * if case.once { 1 } else { rounds }).sum();
+fn measure(cases: &[Case], programs: &Programs) -> Vec<Sample> {
+    let total: usize = cases.iter().map(|case| case.peers.len() * case.rounds).sum();
+    let rounds = cases.iter().map(|case| case.rounds).max().unwrap_or(0);
     let bar = ProgressBar::new(total as u64);
     if let Ok(style) = ProgressStyle::with_template("{msg:40} {wide_bar} {pos}/{len} {eta:>5} left") {
         bar.set_style(style);
     }
     let mut samples = Vec::with_capacity(total);
     for round in 0..rounds {
-        for case in cases.iter().filter(|case| round == 0 || !case.once) {
+        for case in cases.iter().filter(|case| round < case.rounds) {
             for turn in 0..case.peers.len() {
                 // Another server begins in each round: none is always the first after a pause.
                 let peer = case.peers[(turn + round) % case.peers.len()];

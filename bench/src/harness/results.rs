@@ -54,11 +54,11 @@ impl Run {
         let samples = Samples(&self.samples);
         let machine = &self.machine;
         let mut out = format!(
-            "# Results\n\nMeasured on {} by `make bench` ({} round{} of each, servers interleaved).\n\n\
+            "# Results\n\nMeasured on {} by `make bench`, {} to {} rounds of each, servers interleaved.\n\n\
              - Machine: {}, {} cores, {} MiB, Linux {}. The load shares the cores with the server.\n",
             self.date,
-            self.extent.rounds(),
-            if self.extent.rounds() == 1 { "" } else { "s" },
+            self.cases.iter().map(|case| case.rounds).min().unwrap_or(0),
+            self.cases.iter().map(|case| case.rounds).max().unwrap_or(0),
             machine.processor,
             machine.cores,
             machine.memory_mib,

@@ -81,7 +81,9 @@ impl Shard {
         let mut body = Vec::new();
         match self.perform(now, caller, request.op, &mut body) {
             Ok(()) => {
-                if let Some(session) = caller.listener.and_then(|id| self.listeners.get_mut(id)?.session_mut()) {
+                if let Some(session) =
+                    caller.listener.and_then(|id| self.listeners.get_mut(id)?.session_mut())
+                {
                     session.behave();
                 }
                 json::reply_ok(out, id, if body.is_empty() { b"{}" } else { &body });
@@ -186,7 +188,10 @@ impl Shard {
         if caller.passing {
             // A single command has no transport to attach; it may still ask whether the session lives.
             let same = |id: &ListenerId| {
-                self.listeners.get(*id).and_then(|l| l.session()).is_some_and(|s| s.identity.user == identity.user)
+                self.listeners
+                    .get(*id)
+                    .and_then(|l| l.session())
+                    .is_some_and(|s| s.identity.user == identity.user)
             };
             return Ok(known.filter(same).map(|id| (id, false)));
         }
@@ -199,7 +204,12 @@ impl Shard {
     }
 
     /// A hello that names the session this transport already has: only its cursor moves.
-    fn rewind_own(&mut self, key: SessionKey, identity: &Identity, seq: Option<u64>) -> Option<(ListenerId, bool)> {
+    fn rewind_own(
+        &mut self,
+        key: SessionKey,
+        identity: &Identity,
+        seq: Option<u64>,
+    ) -> Option<(ListenerId, bool)> {
         let id = self.find_session(key)?;
         let listener = self.listeners.get_mut(id)?;
         let session = listener.session_mut()?;
@@ -273,7 +283,9 @@ impl Shard {
                 }
                 let session = self.listeners.get(id).and_then(|listener| listener.session());
                 let settings = &self.node.settings;
-                if !session.is_some_and(|s| authorize::permit_pattern(settings, &s.identity, pattern.as_bytes())) {
+                if !session
+                    .is_some_and(|s| authorize::permit_pattern(settings, &s.identity, pattern.as_bytes()))
+                {
                     return not_allowed(Verb::Subscribe, pattern);
                 }
                 (Space::Pattern, pattern.as_ref().into())
@@ -285,7 +297,10 @@ impl Shard {
             self.listeners.get(id).is_some_and(|listener| listener.places.contains_key(&place))
         });
         if held >= most && !there {
-            return refuse(Code::TooLarge, format!("a session listens to at most {most} channels and patterns"));
+            return refuse(
+                Code::TooLarge,
+                format!("a session listens to at most {most} channels and patterns"),
+            );
         }
         self.subscribe(id, space, name.as_bytes());
         write_instead(&subscribe.target, &name, body);
@@ -310,14 +325,18 @@ impl Shard {
     ) -> Step<()> {
         let most = self.node.settings.message_bytes;
         if publish.data.len() > most {
-            return refuse(Code::TooLarge, format!("data has {} bytes, at most {most} are allowed", publish.data.len()));
+            return refuse(
+                Code::TooLarge,
+                format!("data has {} bytes, at most {most} are allowed", publish.data.len()),
+            );
         }
         let channel = parse_channel(&publish.channel)?;
         let name = self.permitted(now, caller, id, Verb::Publish, &channel)?;
-        let author = self.listeners.get(id).and_then(|listener| listener.session()).map(|session| Author {
-            user: session.identity.user.clone(),
-            client: session.client,
-        });
+        let author = self
+            .listeners
+            .get(id)
+            .and_then(|listener| listener.session())
+            .map(|session| Author { user: session.identity.user.clone(), client: session.client });
         let receivers =
             self.publish(now, Space::Channel, name.as_bytes(), publish.data.as_bytes(), true, author);
         body.extend_from_slice(b"{\"receivers\":");

@@ -67,8 +67,7 @@ impl Words {
 
     fn json_tail(&self) -> Box<[u8]> {
         let mut out = Vec::with_capacity(96 + self.channel().len() + self.payload().len());
-        let payload =
-            if self.json { Payload::Json(self.payload()) } else { Payload::Bytes(self.payload()) };
+        let payload = if self.json { Payload::Json(self.payload()) } else { Payload::Bytes(self.payload()) };
         let mut client = String::new();
         let sender = self.author.as_ref().map(|author| {
             author.client.write(&mut client);
@@ -111,7 +110,11 @@ impl Pool {
 enum Body {
     Message(Arc<Words>),
     /// The same words for a Redis connection that listens by pattern.
-    Pattern { pattern: Arc<[u8]>, words: Arc<Words>, frame: OnceCell<Box<[u8]>> },
+    Pattern {
+        pattern: Arc<[u8]>,
+        words: Arc<Words>,
+        frame: OnceCell<Box<[u8]>>,
+    },
     /// Everything after `{"seq":N` of an event that only JSON sessions get.
     Json,
 }

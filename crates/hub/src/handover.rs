@@ -30,7 +30,9 @@ impl Shard {
         let ids: Vec<ListenerId> = self.listeners.ids().collect();
         let mut packed = Vec::new();
         for id in ids {
-            let Some(listener) = self.listeners.get(id).filter(|listener| !listener.is_redis()) else { continue };
+            let Some(listener) = self.listeners.get(id).filter(|listener| !listener.is_redis()) else {
+                continue;
+            };
             if let Some(link) = listener.link {
                 self.effects.closes.push((link.id, Goodbye::Closing));
                 self.detach(now, id, link.id);
@@ -46,14 +48,13 @@ impl Shard {
         let listener = self.listeners.get(id)?;
         let session = listener.session()?;
         let names = |space| self.subscriptions(id, space).into_iter().map(move |name| (name, space));
-        let subscriptions = names(Space::Channel).chain(names(Space::Pattern)).map(|(name, space)| Subscription {
-            name: (*name).into(),
-            pattern: space == Space::Pattern,
-            presence: false,
+        let subscriptions = names(Space::Channel).chain(names(Space::Pattern)).map(|(name, space)| {
+            Subscription { name: (*name).into(), pattern: space == Space::Pattern, presence: false }
         });
         let first = listener.mailbox.first();
         let kept = (0..listener.mailbox.len()).filter_map(|index| listener.mailbox.front(index));
-        let events = kept.zip(first..).map(|(event, seq)| StoredEvent { seq, event: event.json_tail().into() });
+        let events =
+            kept.zip(first..).map(|(event, seq)| StoredEvent { seq, event: event.json_tail().into() });
         let body = SessionBody {
             token_expires: session.identity.expires,
             unlimited: session.identity.unlimited,

@@ -97,7 +97,10 @@ impl Mailbox {
     pub fn unread_events(&self) -> impl Iterator<Item = (u64, &Rc<Event>)> {
         let skip = (self.sent + 1).saturating_sub(self.first) as usize;
         let from = self.first + skip as u64;
-        self.ring.range(skip.min(self.ring.len())..).enumerate().map(move |(i, event)| (from + i as u64, event))
+        self.ring
+            .range(skip.min(self.ring.len())..)
+            .enumerate()
+            .map(move |(i, event)| (from + i as u64, event))
     }
 
     /// The reader has been handed everything up to `seq`.

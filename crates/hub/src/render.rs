@@ -125,7 +125,9 @@ impl Shard {
         for (seq, event) in listener.mailbox.unread_events() {
             let tail = event.json_tail();
             // One event larger than the bound travels alone.
-            if count >= limits::POLL_EVENTS || (count > 0 && out.len() - begin + tail.len() > limits::POLL_BYTES) {
+            if count >= limits::POLL_EVENTS
+                || (count > 0 && out.len() - begin + tail.len() > limits::POLL_BYTES)
+            {
                 more = true;
                 break;
             }

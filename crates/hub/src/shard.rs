@@ -16,8 +16,8 @@ use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
-use tavern_wire::error::Code;
 use tavern_domain::{Channel, Identity, Reach, Time, Verb};
+use tavern_wire::error::Code;
 
 /// What the server must carry out after calling a shard. Buffers are reused: drain them, keep them.
 #[derive(Debug, Default)]

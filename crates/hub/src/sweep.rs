@@ -137,7 +137,8 @@ impl Shard {
                 listener.mailbox.forget_sent(Time::NEVER);
             }
         }
-        let holders = ids.iter().filter(|&&id| self.listener(id).is_some_and(|l| !l.mailbox.is_empty())).count();
+        let holders =
+            ids.iter().filter(|&&id| self.listener(id).is_some_and(|l| !l.mailbox.is_empty())).count();
         let mut share = budget / holders.max(1);
         // Events are shared, so a fair share of references may still hold too many bytes: halve until it fits.
         while self.pool.bytes() > budget && share > 0 {

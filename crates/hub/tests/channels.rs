@@ -47,12 +47,15 @@ fn data_passes_through_byte_for_byte() {
     let (mut ann, hello) = house.guest("ann");
     house.say(&mut ann, r#"{"op":"subscribe","channel":"game#A"}"#);
     let data = r#"{ "n" : 1.50e3, "t":"\u00fc" }"#;
-    let reply = house.say(&mut ann, &format!(r#"{{"id":"x","op":"publish","channel":"game#A","data":{data}}}"#));
+    let reply =
+        house.say(&mut ann, &format!(r#"{{"id":"x","op":"publish","channel":"game#A","data":{data}}}"#));
     assert_eq!(reply, serde_json::json!({"id": "x", "ok": {"receivers": 1}}));
     let mut scratch = Scratch::default();
     house.shards[0].render(ann.listener.unwrap(), usize::MAX, &mut scratch);
     let text = String::from_utf8_lossy(&scratch.bytes).into_owned();
-    assert!(text.contains(&format!(r#"{{"seq":1,"event":"message","channel":"game#A","data":{data},"from":{{"#)));
+    assert!(
+        text.contains(&format!(r#"{{"seq":1,"event":"message","channel":"game#A","data":{data},"from":{{"#))
+    );
     let event = &frames(&scratch.bytes)[0];
     assert_eq!(event["from"], serde_json::json!({"user": "ann", "client": hello["client"]}));
 }
@@ -109,7 +112,10 @@ fn a_message_that_is_too_large_is_refused() {
     let mut house = House::new(Settings { message_bytes: 10, ..Settings::default() });
     let (mut ann, _) = house.guest("ann");
     assert_eq!(code(&house.say(&mut ann, r#"{"op":"publish","channel":"a","data":"12345678"}"#)), "ok");
-    assert_eq!(code(&house.say(&mut ann, r#"{"op":"publish","channel":"a","data":"123456789"}"#)), "too_large");
+    assert_eq!(
+        code(&house.say(&mut ann, r#"{"op":"publish","channel":"a","data":"123456789"}"#)),
+        "too_large"
+    );
 }
 
 #[test]

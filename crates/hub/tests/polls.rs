@@ -48,7 +48,10 @@ fn a_lost_answer_is_repeated_with_the_same_numbers_until_a_cursor_covers_it() {
     for _ in 0..3 {
         assert_eq!(ann.poll(&mut house, 7, 0), Poll::Ready { reset: false });
         let answer = ann.answer(&mut house);
-        assert_eq!((numbers(&answer), &answer["cursor"], &answer["more"]), (vec![1, 2], &2.into(), &false.into()));
+        assert_eq!(
+            (numbers(&answer), &answer["cursor"], &answer["more"]),
+            (vec![1, 2], &2.into(), &false.into())
+        );
     }
     ann.cursor = 1;
     ann.poll(&mut house, 7, 0);

@@ -29,6 +29,7 @@ use tokio::sync::oneshot;
 pub fn run(config: Config) -> anyhow::Result<()> {
     start_log(&config);
     raise_descriptor_limit();
+    keep_pages_small();
     let cores = std::thread::available_parallelism().map_or(2, usize::from);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(cores.saturating_sub(config.threads).max(1))
@@ -40,6 +41,7 @@ pub fn run(config: Config) -> anyhow::Result<()> {
 }
 
 async fn serve(mut config: Config) -> anyhow::Result<()> {
+    let mut told = Told::listen()?;
     // Both ports first: a second server on them should fail before it touches the store.
     let web = door::bind(config.listen).with_context(|| busy_port(config.listen))?;
     let redis = match config.resp {
@@ -70,7 +72,7 @@ async fn serve(mut config: Config) -> anyhow::Result<()> {
         doors.push(tokio::spawn(accept_redis(services.clone(), tls, redis)));
     }
     announce(&config);
-    told_to_stop().await?;
+    told.wait().await;
     tracing::info!("stopping");
     services.stopping.store(true, Ordering::Relaxed);
     let patience = Duration::from_millis(config.sessions.drain_ms);
@@ -192,11 +194,30 @@ fn settings(config: &Config, epoch: Epoch) -> Settings {
     }
 }
 
-struct SystemDice;
+/// The system's randomness, taken in larger pieces: each question to it costs a microsecond.
+struct SystemDice {
+    pool: [u8; 1024],
+    used: usize,
+}
+
+impl SystemDice {
+    fn new() -> SystemDice {
+        SystemDice { pool: [0; 1024], used: 1024 }
+    }
+}
 
 impl Dice for SystemDice {
     fn roll(&mut self) -> u128 {
-        auth::random_bits()
+        if self.used == self.pool.len() {
+            auth::fill_random(&mut self.pool);
+            self.used = 0;
+        }
+        let mut bytes = [0; 16];
+        bytes.copy_from_slice(&self.pool[self.used..self.used + 16]);
+        // Used once: nothing of a secret stays behind.
+        self.pool[self.used..self.used + 16].fill(0);
+        self.used += 16;
+        u128::from_le_bytes(bytes)
     }
 }
 
@@ -205,7 +226,7 @@ fn start_shards(workers: Vec<Seed>) -> anyhow::Result<Vec<std::thread::JoinHandl
         let name = format!("shard-{}", worker.index());
         let run = move || {
             let node = worker.node();
-            let hub = Shard::new(node, worker.index(), Box::new(SystemDice), wall());
+            let hub = Shard::new(node, worker.index(), Box::new(SystemDice::new()), wall());
             worker.run(hub);
         };
         std::thread::Builder::new().name(name).spawn(run).context("a shard could not be started")
@@ -245,8 +266,7 @@ async fn adopt(
         inbox.force(Mail::Adopt(part));
     }
     for deletes in keys.chunks(1000) {
-        let commit =
-            Commit { writer: Some(writer.clone()), deletes: deletes.to_vec(), ..Commit::default() };
+        let commit = Commit { writer: Some(writer.clone()), deletes: deletes.to_vec(), ..Commit::default() };
         desk.commit(commit).await?;
     }
     Ok(())
@@ -314,6 +334,7 @@ fn welcome_redis(
     let socket = mio::net::TcpStream::from_std(socket);
     let shard = services.next_shard();
     let info = services.clients.register(shard, LinkId(0), peer, local);
+    let client = info.id;
     let identity = (services.config.mode == Mode::Dev).then(|| Identity {
         user: None,
         name: None,
@@ -326,6 +347,7 @@ fn welcome_redis(
     let conn = Conn::new(socket, tls, speaks, seat);
     let arrival = Arrival { conn, input: Vec::new(), commands: Vec::new(), hello: None };
     if services.inboxes[shard].put(Mail::Arrival(Box::new(arrival))).is_err() {
+        services.clients.leave(client);
         tracing::warn!(shard, "a connection was refused: the shard has too much to do");
     }
 }
@@ -340,16 +362,24 @@ fn announce(config: &Config) {
     tracing::info!(node = %config.node, http = %config.listen, redis = ?config.resp, shards = config.threads, "ready");
 }
 
-/// Waits for SIGTERM or SIGINT.
-async fn told_to_stop() -> anyhow::Result<()> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
+/// SIGTERM and SIGINT, heard from before the first door opens.
+struct Told {
+    terminate: tokio::signal::unix::Signal,
+    interrupt: tokio::signal::unix::Signal,
+}
+
+impl Told {
+    fn listen() -> anyhow::Result<Told> {
+        use tokio::signal::unix::{SignalKind, signal};
+        Ok(Told { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
     }
-    Ok(())
+
+    async fn wait(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
 }
 
 /// Clients are told, sessions go to the store, the node says goodbye.
@@ -394,6 +424,13 @@ fn start_log(config: &Config) {
         LogFormat::Json => builder.json().try_init(),
         LogFormat::Text => builder.with_target(false).try_init(),
     };
+}
+
+/// A waiting connection touches little of its buffers; in huge pages it would own all of them.
+fn keep_pages_small() {
+    if let Err(error) = rustix::thread::disable_transparent_huge_pages(true) {
+        tracing::debug!(%error, "huge pages stay on");
+    }
 }
 
 /// As many descriptors as the system allows: each connection is one.

@@ -7,6 +7,8 @@ pub mod cli;
 pub mod config;
 mod desk;
 mod door;
+#[doc(hidden)]
+pub mod fuzz;
 mod hook;
 mod http;
 mod resp;

@@ -27,7 +27,10 @@ pub enum Transport {
     None,
     Socket(Socket),
     /// A parked poll.
-    Poll { link: LinkId, shard: usize },
+    Poll {
+        link: LinkId,
+        shard: usize,
+    },
 }
 
 #[derive(Debug)]

@@ -78,14 +78,18 @@ impl Promise {
         let Some(heard) = self.channels.get_mut(&channel) else { return Ok(()) };
         let highest = heard.highest.get(&publisher).copied().unwrap_or(0);
         if count <= highest {
-            return Err(format!("message {count} of publisher {publisher} on {channel} came after {highest}"));
+            return Err(format!(
+                "message {count} of publisher {publisher} on {channel} came after {highest}"
+            ));
         }
         let floor = heard.floor.get(&publisher).copied().unwrap_or(0);
         if count > floor {
             let fresh = if heard.open { count } else { floor + 1 };
             let next = *heard.next.entry(publisher).or_insert(fresh);
             if count != next {
-                return Err(format!("message {next} of publisher {publisher} on {channel} is missing, {count} came"));
+                return Err(format!(
+                    "message {next} of publisher {publisher} on {channel} is missing, {count} came"
+                ));
             }
             heard.next.insert(publisher, count + 1);
         }

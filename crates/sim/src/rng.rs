@@ -11,7 +11,7 @@ impl Rng {
         Rng(seed)
     }
 
-    pub fn next(&mut self) -> u64 {
+    pub fn number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -21,7 +21,7 @@ impl Rng {
 
     pub fn below(&mut self, n: usize) -> usize {
         assert!(n > 0);
-        (self.next() % n as u64) as usize
+        (self.number() % n as u64) as usize
     }
 
     /// True in `percent` of a hundred cases.
@@ -30,12 +30,12 @@ impl Rng {
     }
 
     pub fn fork(&mut self) -> Rng {
-        Rng(self.next())
+        Rng(self.number())
     }
 }
 
 impl Dice for Rng {
     fn roll(&mut self) -> u128 {
-        u128::from(self.next()) << 64 | u128::from(self.next())
+        u128::from(self.number()) << 64 | u128::from(self.number())
     }
 }

@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use tavern_domain::{Identity, Rights, Scopes, Time};
 use tavern_hub::{
-    Caller, Effects, Flow, Format, Gate, Goodbye, Link, LinkId, Node, Parcel, Poll, PollFlags, Scratch, Settings,
-    Shard, read_session,
+    Caller, Effects, Flow, Format, Gate, Goodbye, Link, LinkId, Node, Parcel, Poll, PollFlags, Scratch,
+    Settings, Shard, read_session,
 };
 use tavern_wire::error::{Code, Refusal};
 use tavern_wire::ws;
@@ -276,7 +276,10 @@ impl World {
             self.hear(who, event)?;
         }
         if body["cursor"].as_u64() != Some(self.clients[who].promise.seq) {
-            return Err(format!("client {who}: cursor {} after {}", body["cursor"], self.clients[who].promise.seq));
+            return Err(format!(
+                "client {who}: cursor {} after {}",
+                body["cursor"], self.clients[who].promise.seq
+            ));
         }
         Ok(())
     }
@@ -301,7 +304,9 @@ impl World {
             self.parcels[to].extend(words.drain(..));
         }
         for id in dirty {
-            let Some(link) = self.shards[shard].listener(id).and_then(|listener| listener.link) else { continue };
+            let Some(link) = self.shards[shard].listener(id).and_then(|listener| listener.link) else {
+                continue;
+            };
             let Some(&who) = self.links_of.get(&(shard, link.id.0)) else { continue };
             match link.format {
                 Format::Poll => self.answer_poll(who, shard)?,
@@ -380,7 +385,8 @@ impl World {
                 break;
             }
             at = end;
-            let frame: Value = serde_json::from_slice(&inbox[begin..end]).map_err(|error| error.to_string())?;
+            let frame: Value =
+                serde_json::from_slice(&inbox[begin..end]).map_err(|error| error.to_string())?;
             if self.may_sabotage(Sabotage::LoseFrame) && frame["seq"].is_u64() {
                 continue;
             }

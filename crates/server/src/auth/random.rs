@@ -6,18 +6,18 @@ const DIGITS: &[u8; 32] = b"0123456789bcdfghjkmnpqrstvwxyzae";
 /// Text of five random bits a character.
 pub fn random_text(chars: usize) -> String {
     let mut bytes = vec![0u8; chars];
-    fill(&mut bytes);
+    fill_random(&mut bytes);
     bytes.iter().map(|byte| char::from(DIGITS[usize::from(byte & 31)])).collect()
 }
 
 /// Bits for the ids of the domain.
 pub fn random_bits() -> u128 {
     let mut bytes = [0u8; 16];
-    fill(&mut bytes);
+    fill_random(&mut bytes);
     u128::from_le_bytes(bytes)
 }
 
-fn fill(bytes: &mut [u8]) {
+pub fn fill_random(bytes: &mut [u8]) {
     // A machine without randomness cannot make secrets; going on with guessable ones would be worse than ending.
     aws_lc_rs::rand::fill(bytes).expect("the operating system gives random bytes");
 }

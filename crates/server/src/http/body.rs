@@ -25,7 +25,9 @@ impl HttpBody for Body {
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         match &mut *self {
             Body::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
-            Body::Events(events) => events.poll(context).map(|bytes| bytes.map(|bytes| Ok(Frame::data(bytes)))),
+            Body::Events(events) => {
+                events.poll(context).map(|bytes| bytes.map(|bytes| Ok(Frame::data(bytes))))
+            }
         }
     }
 

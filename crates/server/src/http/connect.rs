@@ -64,14 +64,16 @@ async fn prepare(
     let hello = identity.is_some().then_some(ImplicitHello { session, seq });
     let seat = guest.take_seat(request::client_address(services, guest.peer, parts));
     let Some(seat) = seat else {
-        return Err(Refusal::new(Code::RateLimited, "too many connections from this address").retry_after(5000));
+        return Err(
+            Refusal::new(Code::RateLimited, "too many connections from this address").retry_after(5000)
+        );
     };
     let protocol = parts.headers.get(SEC_WEBSOCKET_PROTOCOL).and_then(first_protocol);
     Ok((accept, protocol, Welcome { identity, hello, shard, seat }))
 }
 
 /// The answer to the client's key, if this is a proper handshake.
-fn accept_key(parts: &Parts) -> Result<HeaderValue, Refusal> {
+pub(crate) fn accept_key(parts: &Parts) -> Result<HeaderValue, Refusal> {
     let has = |name: http::HeaderName, word: &str| {
         let values = parts.headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
         values.flat_map(|value| value.split(',')).any(|item| item.trim().eq_ignore_ascii_case(word))
@@ -97,7 +99,7 @@ fn accept_key(parts: &Parts) -> Result<HeaderValue, Refusal> {
 }
 
 /// Clients that offer subprotocols expect one of them back.
-fn first_protocol(offered: &HeaderValue) -> Option<HeaderValue> {
+pub(crate) fn first_protocol(offered: &HeaderValue) -> Option<HeaderValue> {
     let first = offered.to_str().ok()?.split(',').next()?.trim().to_owned();
     HeaderValue::from_str(&first).ok()
 }

@@ -56,8 +56,10 @@ pub async fn serve(edge: Edge, socket: TcpStream, peer: SocketAddr, seat: Seat) 
     match &edge.tls {
         None => talk(TokioIo::new(socket), guest).await,
         Some(tls) => {
-            if let Ok(Ok(socket)) = tokio::time::timeout(HANDSHAKE, tls.acceptor().accept(socket)).await {
-                talk(TokioIo::new(socket), guest).await;
+            // Boxed: a plain connection does not carry the size of TLS.
+            let handshake = Box::pin(tokio::time::timeout(HANDSHAKE, tls.acceptor().accept(socket)));
+            if let Ok(Ok(socket)) = handshake.await {
+                Box::pin(talk(TokioIo::new(socket), guest)).await;
             }
         }
     }
@@ -89,6 +91,10 @@ where
 /// Checks the page it comes from, then hands the request to its route. The parked poll is the hot one: the others are
 /// boxed, so that a waiting connection does not carry their state.
 async fn handle(guest: &Arc<Guest>, request: Request<Incoming>) -> Answer {
+    if !origin::host_allowed(&guest.services.config, request.headers()) {
+        let message = "in dev mode the Host must be a loopback name or address";
+        return refusal(&Refusal::new(Code::NotAllowed, message));
+    }
     let page = match origin::allowed(&guest.services.config, request.headers()) {
         None => None,
         Some(Ok(page)) => Some(page.clone()),
@@ -98,8 +104,10 @@ async fn handle(guest: &Arc<Guest>, request: Request<Incoming>) -> Answer {
         }
     };
     let mut answer = if request.method() == Method::POST && request.uri().path() == "/v1/poll" {
-        let (parts, body) = request.into_parts();
-        session::poll(guest, &parts, body).await
+        match Box::pin(session::begin_poll(guest, request)).await {
+            Ok(waiting) => session::answered(waiting.await),
+            Err(refused) => refusal(&refused),
+        }
     } else {
         Box::pin(route(guest, request)).await
     };

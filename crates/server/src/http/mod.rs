@@ -2,14 +2,14 @@
 //! Turns requests into mail for a shard and answers into responses. Knows no rules.
 
 mod body;
-mod connect;
+pub(crate) mod connect;
 mod edge;
 pub mod idempotency;
 mod metrics;
 mod openapi;
-mod origin;
+pub(crate) mod origin;
 mod page;
-mod request;
+pub(crate) mod request;
 mod rest;
 mod session;
 mod stream;

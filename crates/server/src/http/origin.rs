@@ -9,14 +9,25 @@ pub fn allowed<'a>(config: &Config, headers: &'a HeaderMap) -> Option<Result<&'a
     let origin = headers.get(ORIGIN)?;
     let text = origin.to_str().unwrap_or_default();
     let host = headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
-    let same = text.split_once("://").is_some_and(|(_, rest)| !host.is_empty() && rest == host);
+    let dev = config.mode == Mode::Dev;
+    // In dev mode a name is enough to come in, so a page that pretends to be this host by DNS must not.
+    let same = !dev && text.split_once("://").is_some_and(|(_, rest)| !host.is_empty() && rest == host);
     let listed = config.origins.iter().any(|allowed| allowed == "*" || allowed == text);
-    let dev = config.mode == Mode::Dev && is_loopback(text);
-    Some(if same || listed || dev { Ok(origin) } else { Err(()) })
+    Some(if same || listed || (dev && is_loopback(text)) { Ok(origin) } else { Err(()) })
+}
+
+/// Whether the request was meant for this server. In dev mode anybody on this machine may come in by name, so a
+/// foreign host name that points here is refused: it is a web page's trick.
+pub fn host_allowed(config: &Config, headers: &HeaderMap) -> bool {
+    let Some(host) = headers.get(HOST) else { return true };
+    config.mode != Mode::Dev || host.to_str().is_ok_and(is_loopback_host)
 }
 
 fn is_loopback(origin: &str) -> bool {
-    let Some((_, rest)) = origin.split_once("://") else { return false };
+    origin.split_once("://").is_some_and(|(_, rest)| is_loopback_host(rest))
+}
+
+fn is_loopback_host(rest: &str) -> bool {
     let host = match rest.strip_prefix('[') {
         Some(v6) => v6.split(']').next().unwrap_or_default(),
         None => rest.split(':').next().unwrap_or_default(),
@@ -44,10 +55,14 @@ mod tests {
 
     #[test]
     fn loopback_in_every_spelling_and_nothing_else() {
-        for origin in ["http://localhost:3000", "http://127.0.0.1", "https://[::1]:8080", "http://127.1.2.3:1"] {
+        for origin in
+            ["http://localhost:3000", "http://127.0.0.1", "https://[::1]:8080", "http://127.1.2.3:1"]
+        {
             assert!(is_loopback(origin), "{origin}");
         }
-        for origin in ["http://localhost.evil.example", "http://10.0.0.1", "null", "http://127.0.0.1.evil", ""] {
+        for origin in
+            ["http://localhost.evil.example", "http://10.0.0.1", "null", "http://127.0.0.1.evil", ""]
+        {
             assert!(!is_loopback(origin), "{origin}");
         }
     }

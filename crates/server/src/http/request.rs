@@ -1,9 +1,10 @@
 //! Reading requests: who sends them, what is in the query, the bounded body.
 
 use crate::auth::{AuthError, Credential};
-use crate::config::Mode;
+use crate::config::{Cidr, Mode};
 use crate::services::{Services, wall};
 use bytes::Bytes;
+use http::HeaderMap;
 use http::header::AUTHORIZATION;
 use http::request::Parts;
 use http_body_util::{BodyExt, Limited};
@@ -87,7 +88,11 @@ pub fn credential(parts: &Parts, query: &Query) -> Result<Option<Credential>, Re
 }
 
 /// Who sends the request; None when it shows nothing.
-pub async fn identity(services: &Services, parts: &Parts, query: &Query) -> Result<Option<Identity>, Refusal> {
+pub async fn identity(
+    services: &Services,
+    parts: &Parts,
+    query: &Query,
+) -> Result<Option<Identity>, Refusal> {
     match credential(parts, query)? {
         Some(Credential::User(_)) if services.config.mode != Mode::Dev => {
             Err(Refusal::new(Code::Unauthenticated, "?user= works in dev mode only; send a token"))
@@ -116,14 +121,18 @@ pub async fn body(incoming: Incoming, most: usize) -> Result<Bytes, Refusal> {
 
 /// The address a request came from: the peer's, or what a trusted proxy says of it. The last untrusted hop counts.
 pub fn client_address(services: &Services, peer: SocketAddr, parts: &Parts) -> IpAddr {
-    let trusted = |address: IpAddr| services.config.trusted_proxies.iter().any(|proxy| proxy.contains(address));
-    if !trusted(peer.ip()) {
-        return peer.ip();
+    forwarded_address(&services.config.trusted_proxies, peer.ip(), &parts.headers)
+}
+
+pub(crate) fn forwarded_address(proxies: &[Cidr], peer: IpAddr, headers: &HeaderMap) -> IpAddr {
+    let trusted = |address: IpAddr| proxies.iter().any(|proxy| proxy.contains(address));
+    if !trusted(peer) {
+        return peer;
     }
-    let forwarded = parts.headers.get_all("x-forwarded-for").iter().filter_map(|value| value.to_str().ok());
+    let forwarded = headers.get_all("x-forwarded-for").iter().filter_map(|value| value.to_str().ok());
     let hops: Vec<IpAddr> =
         forwarded.flat_map(|value| value.split(',')).filter_map(|hop| hop.trim().parse().ok()).collect();
-    hops.into_iter().rev().find(|&hop| !trusted(hop)).unwrap_or(peer.ip())
+    hops.into_iter().rev().find(|&hop| !trusted(hop)).unwrap_or(peer)
 }
 
 #[cfg(test)]

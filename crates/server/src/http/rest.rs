@@ -34,8 +34,8 @@ async fn answer(guest: &Guest, parts: &Parts, body: Incoming) -> Result<Answer, 
     let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
     match (parts.method.as_str(), segments.as_slice()) {
         ("POST", ["channels", channel, "messages"]) => {
-            let key = holder(services, parts, Scope::Publish).await?;
-            publish(services, parts, &key, channel, body).await
+            holder(services, parts, Scope::Publish).await?;
+            publish(services, parts, channel, body).await
         }
         ("GET", ["channels"]) => {
             holder(services, parts, Scope::Presence).await?;
@@ -66,13 +66,7 @@ async fn holder(services: &Services, parts: &Parts, scope: Scope) -> Result<Iden
     Ok(identity)
 }
 
-async fn publish(
-    services: &Services,
-    parts: &Parts,
-    key: &Identity,
-    name: &str,
-    body: Incoming,
-) -> Result<Answer, Refusal> {
+async fn publish(services: &Services, parts: &Parts, name: &str, body: Incoming) -> Result<Answer, Refusal> {
     let bad = |message: String| Refusal::new(Code::BadRequest, message);
     let channel = Channel::parse(name).map_err(|error| bad(error.to_string()))?;
     if channel.is_reserved() {
@@ -86,7 +80,7 @@ async fn publish(
         let message = format!("data has {} bytes, at most {} are allowed", data.len(), limits.message_bytes);
         return Err(Refusal::new(Code::TooLarge, message));
     }
-    let once = idempotency_key(parts, key, name)?;
+    let once = idempotency_key(parts, name)?;
     if let Some(once) = &once {
         match services.remembered.begin(once, Instant::now()) {
             Known::New => {}
@@ -116,15 +110,17 @@ async fn send(services: &Services, name: &str, data: &str) -> Result<Vec<u8>, Re
     Ok(format!("{{\"receivers\":{receivers}}}").into_bytes())
 }
 
-/// The key under which a repeated request is known: the sender's key, the channel and what the sender chose.
-fn idempotency_key(parts: &Parts, key: &Identity, name: &str) -> Result<Option<String>, Refusal> {
+/// The key under which a repeated request is known: a hash of the sender's credential, the channel, what it chose.
+fn idempotency_key(parts: &Parts, name: &str) -> Result<Option<String>, Refusal> {
     let Some(given) = parts.headers.get("idempotency-key") else { return Ok(None) };
     let given = given.to_str().unwrap_or_default();
     if given.is_empty() || given.len() > KEY_BYTES {
         return Err(Refusal::new(Code::BadRequest, "an Idempotency-Key has 1 to 255 visible characters"));
     }
-    let holder = key.name.as_deref().or(key.user.as_deref()).unwrap_or_default();
-    Ok(Some(format!("{holder}\n{name}\n{given}")))
+    let credential =
+        parts.headers.get(http::header::AUTHORIZATION).map_or(&b""[..], |value| value.as_bytes());
+    let holder = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, credential);
+    Ok(Some(format!("{:?}\n{name}\n{given}", holder.as_ref())))
 }
 
 /// `after` and `limit` of a list.

@@ -6,13 +6,17 @@ use super::request::{self, Query};
 use crate::services::Services;
 use crate::shard::mail::{HttpAnswer, HttpCommand, HttpPoll, Mail};
 use http::request::Parts;
+use hyper::Request;
 use hyper::body::Incoming;
+use std::time::Duration;
 use tavern_domain::{Identity, SessionKey, limits};
 use tavern_hub::read_session;
 use tavern_wire::error::{Code, Refusal};
 use tavern_wire::json;
 use tokio::sync::oneshot;
 
+/// How long a poll may lie in the inbox of a sleeping shard.
+const CROWD: Duration = Duration::from_millis(1);
 /// A poll's body names a session and three numbers.
 const POLL_BODY_BYTES: usize = 16 * 1024;
 
@@ -25,19 +29,14 @@ pub fn put(services: &Services, shard: usize, mail: Mail) -> Result<(), Refusal>
     services.inboxes[shard].put(mail).map_err(|_| busy())
 }
 
-pub async fn poll(guest: &Guest, parts: &Parts, incoming: Incoming) -> Answer {
-    let waiting = match begin_poll(guest, parts, incoming).await {
-        Ok(waiting) => waiting,
-        Err(refused) => return refusal(&refused),
-    };
-    answered(waiting.await)
-}
-
-async fn begin_poll(
+/// Takes a poll in. The request is gone afterwards: what parks is the receiver of its answer, and nothing that would
+/// keep the connection's buffers alive.
+pub async fn begin_poll(
     guest: &Guest,
-    parts: &Parts,
-    incoming: Incoming,
+    request: Request<Incoming>,
 ) -> Result<oneshot::Receiver<HttpAnswer>, Refusal> {
+    let (parts, incoming) = request.into_parts();
+    let parts = &parts;
     let services = &guest.services;
     let body = request::body(incoming, POLL_BODY_BYTES).await?;
     let poll = json::parse_poll(&body)?;
@@ -49,9 +48,30 @@ async fn begin_poll(
     let shard = shard_of(services, session);
     let (answer, waiting) = oneshot::channel();
     let timeout_ms = poll.timeout_ms.unwrap_or(limits::POLL_PARK_MS);
-    let mail = HttpPoll { session, identity, cursor: poll.cursor, timeout_ms, answer };
-    put(services, shard, Mail::Poll(Box::new(mail)))?;
+    let mail = HttpPoll {
+        session,
+        named: poll.session.is_some(),
+        identity,
+        cursor: poll.cursor,
+        timeout_ms,
+        answer,
+    };
+    put_lazily(services, shard, Mail::Poll(Box::new(mail)))?;
     Ok(waiting)
+}
+
+/// Puts mail that may wait a moment, so that a crowd of polls wakes its shard once.
+fn put_lazily(services: &Services, shard: usize, mail: Mail) -> Result<(), Refusal> {
+    let inbox = &services.inboxes[shard];
+    let busy = || Refusal::new(Code::Unavailable, "the server has too much to do").retry_after(500);
+    if inbox.put_quietly(mail).map_err(|_| busy())? {
+        let inbox = inbox.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(CROWD).await;
+            inbox.ring();
+        });
+    }
+    Ok(())
 }
 
 pub async fn command(guest: &Guest, parts: &Parts, incoming: Incoming) -> Answer {
@@ -93,7 +113,7 @@ fn shard_of(services: &Services, session: Option<SessionKey>) -> usize {
     session.map_or_else(|| services.next_shard(), |key| key.shard(services.inboxes.len()))
 }
 
-fn answered(answer: Result<HttpAnswer, oneshot::error::RecvError>) -> Answer {
+pub fn answered(answer: Result<HttpAnswer, oneshot::error::RecvError>) -> Answer {
     match answer {
         Ok(Ok((code, body))) => json_with(code, body),
         Ok(Err(refused)) => refusal(&refused),

@@ -23,7 +23,7 @@ pub struct Conn {
     pub heard_ms: u32,
     pub state: State,
     /// Its place in the counts of connections; given back when it is dropped.
-    pub seat: Seat,
+    _seat: Seat,
 }
 
 pub enum Speaks {
@@ -56,7 +56,12 @@ pub struct State {
 }
 
 impl Conn {
-    pub fn new(socket: TcpStream, tls: Option<Box<rustls::ServerConnection>>, speaks: Speaks, seat: Seat) -> Conn {
+    pub fn new(
+        socket: TcpStream,
+        tls: Option<Box<rustls::ServerConnection>>,
+        speaks: Speaks,
+        seat: Seat,
+    ) -> Conn {
         Conn {
             socket,
             tls,
@@ -66,7 +71,7 @@ impl Conn {
             stalled: None,
             heard_ms: 0,
             state: State::default(),
-            seat,
+            _seat: seat,
         }
     }
 

@@ -10,6 +10,8 @@ pub struct Inbox {
     weight: AtomicUsize,
     bound: usize,
     asleep: AtomicBool,
+    /// Somebody will ring soon for mail that was put in quietly.
+    promised: AtomicBool,
     bell: mio::Waker,
 }
 
@@ -24,6 +26,7 @@ impl Inbox {
             weight: AtomicUsize::new(0),
             bound,
             asleep: AtomicBool::new(false),
+            promised: AtomicBool::new(false),
             bell,
         }
     }
@@ -43,6 +46,24 @@ impl Inbox {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner).push(mail);
         if self.asleep.swap(false, Ordering::SeqCst) {
             // A bell that cannot ring means that the poller is gone, and with it the shard.
+            let _ = self.bell.wake();
+        }
+    }
+
+    /// Puts mail in without waking the shard. True: the caller must `ring` in a moment; nobody else will.
+    pub fn put_quietly(&self, mail: Mail) -> Result<bool, Full> {
+        if self.is_full() {
+            return Err(Full);
+        }
+        self.weight.fetch_add(mail.weight(), Ordering::Relaxed);
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner).push(mail);
+        Ok(!self.promised.swap(true, Ordering::SeqCst))
+    }
+
+    /// Wakes the shard for what was put in quietly.
+    pub fn ring(&self) {
+        self.promised.store(false, Ordering::SeqCst);
+        if self.asleep.swap(false, Ordering::SeqCst) {
             let _ = self.bell.wake();
         }
     }

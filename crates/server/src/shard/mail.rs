@@ -72,6 +72,8 @@ pub struct HttpCommand {
 
 pub struct HttpPoll {
     pub session: Option<SessionKey>,
+    /// It named a session, readable or not.
+    pub named: bool,
     pub identity: Option<Identity>,
     pub cursor: Option<u64>,
     pub timeout_ms: u64,

@@ -237,7 +237,8 @@ impl Worker {
         let Speaks::WebSocket(socket) = &mut conn.speaks else { return };
         let Some(identity) = socket.caller.identity.clone() else { return };
         let link = socket.caller.link;
-        let attached = hello.session.and_then(|key| self.hub.attach(self.now, key, &identity, link, hello.seq));
+        let attached =
+            hello.session.and_then(|key| self.hub.attach(self.now, key, &identity, link, hello.seq));
         let (id, resumed, reset) = match attached {
             Some(attached) => (attached.listener, true, attached.reset),
             None => (self.hub.open_session(self.now, identity, Some(link)), false, false),

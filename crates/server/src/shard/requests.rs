@@ -7,13 +7,11 @@ use crate::shard::mail::{
 use crate::shard::worker::Worker;
 use std::sync::atomic::Ordering;
 use tavern_domain::{ClientId, Identity, SessionKey, Time};
-use tavern_hub::{
-    Caller, Flow, Format, Goodbye, Link, LinkId, ListenerId, Poll, PollFlags, Space,
-};
+use tavern_hub::{Caller, Flow, Format, Goodbye, Link, LinkId, ListenerId, Poll, PollFlags, Space};
 use tavern_wire::error::{Code, Refusal};
 use tavern_wire::{json, sse};
-use tokio::sync::oneshot;
 use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::oneshot;
 
 /// Bytes put together for one piece of an event stream.
 const PIECE_BYTES: usize = 32 * 1024;
@@ -32,6 +30,13 @@ impl Worker {
         };
         if session.is_some() && listener.is_none() && identity.is_none() {
             let _ = answer.send(Err(gone()));
+            return;
+        }
+        let own = listener.and_then(|id| self.hub.listener(id)?.session());
+        if own.zip(identity.as_ref()).is_some_and(|(own, given)| own.identity.user != given.user) {
+            let refusal =
+                Refusal::new(Code::NotAllowed, "the session belongs to another user than the token");
+            let _ = answer.send(Err(refusal));
             return;
         }
         let link = self.links.reserve();
@@ -73,9 +78,8 @@ impl Worker {
     }
 
     pub fn http_poll(&mut self, poll: HttpPoll) {
-        let HttpPoll { session, identity, cursor, timeout_ms, answer } = poll;
+        let HttpPoll { session, named, identity, cursor, timeout_ms, answer } = poll;
         let link = self.links.reserve();
-        let mut fresh = false;
         let mut outcome = match session {
             Some(key) => self.hub.poll(self.now, key, identity.as_ref(), link, cursor, timeout_ms),
             None => Poll::Unknown,
@@ -88,16 +92,15 @@ impl Worker {
                 return;
             };
             // The first poll, or the first after the session was lost: a new one, whose numbers begin anew.
-            fresh = true;
             listener = Some(self.hub.open_session(self.now, identity, None));
-            outcome = Poll::Ready { reset: session.is_some() };
+            outcome = Poll::Ready { reset: named };
         }
         match outcome {
             Poll::Parked => self.links.put(link, Target::Poll(PollLink { listener, answer: Some(answer) })),
             Poll::Ready { reset } => {
                 self.links.retire(link);
                 let id = listener.expect("a session that answered exists");
-                let flags = PollFlags { reset: reset && (session.is_some() || !fresh), superseded: false };
+                let flags = PollFlags { reset, superseded: false };
                 self.send_poll(id, flags, answer);
             }
             Poll::Unknown => unreachable!("a new session was made"),
@@ -120,7 +123,9 @@ impl Worker {
     }
 
     pub fn end_poll(&mut self, link: LinkId, goodbye: Goodbye) {
-        let Some(Target::Poll(PollLink { listener, answer: Some(answer) })) = self.links.take(link) else { return };
+        let Some(Target::Poll(PollLink { listener, answer: Some(answer) })) = self.links.take(link) else {
+            return;
+        };
         self.links.retire(link);
         match (goodbye, listener) {
             (Goodbye::Superseded, Some(id)) => {
@@ -191,7 +196,13 @@ impl Worker {
     }
 
     /// Subscribes for a client that can only open a URL; the replies stand at the front of the stream.
-    fn subscribe_stream(&mut self, link: Link, listener: ListenerId, channels: &[String], piece: &mut Vec<u8>) {
+    fn subscribe_stream(
+        &mut self,
+        link: Link,
+        listener: ListenerId,
+        channels: &[String],
+        piece: &mut Vec<u8>,
+    ) {
         let mut caller = Caller { link, passing: false, listener: Some(listener), identity: None };
         for channel in channels {
             let mut frame = b"{\"id\":".to_vec();
@@ -294,8 +305,15 @@ impl Worker {
         let expires_at = self.hub.session_expires_at(id);
         let why = match transport {
             Some(transport) => format!("a {transport} transport is attached"),
-            None if online => format!("it polls; the last poll or command ended {} ms ago", self.now.since(session.heard_at)),
-            None => format!("its transport was lost {} ms ago; it can be resumed until {}", self.now.since(lost_at), expires_at.ms()),
+            None if online => format!(
+                "it polls; the last poll or command ended {} ms ago",
+                self.now.since(session.heard_at)
+            ),
+            None => format!(
+                "its transport was lost {} ms ago; it can be resumed until {}",
+                self.now.since(lost_at),
+                expires_at.ms()
+            ),
         };
         let names = |space| -> Vec<String> {
             let mut names: Vec<String> = self
@@ -320,7 +338,8 @@ impl Worker {
             why,
             heard_at: session.heard_at.ms(),
             expires_at: transport.is_none().then_some(expires_at.ms()),
-            token_expires_at: (session.identity.expires != Time::NEVER).then_some(session.identity.expires.ms()),
+            token_expires_at: (session.identity.expires != Time::NEVER)
+                .then_some(session.identity.expires.ms()),
             channels: names(Space::Channel),
             patterns: names(Space::Pattern),
             mailbox: MailboxReport {

@@ -2,8 +2,8 @@
 //! Must hold: a frame that is no JSON gets an error and the connection lives; a broken frame ends it with a reason.
 
 use crate::shard::conn::Conn;
-use tavern_hub::{Caller, Flow, Goodbye, Scratch, Shard};
 use tavern_domain::Time;
+use tavern_hub::{Caller, Flow, Goodbye, Scratch, Shard};
 use tavern_wire::{json, ws};
 
 /// The state of one WebSocket beside its socket.
@@ -30,11 +30,6 @@ impl WebSocket {
     pub fn new(caller: Caller) -> WebSocket {
         WebSocket { caller, fragments: Vec::new(), fragmented: false }
     }
-
-    /// Memory held for an unfinished message.
-    pub fn held(&self) -> usize {
-        self.fragments.len()
-    }
 }
 
 /// What the transport needs of its shard.
@@ -49,7 +44,12 @@ pub struct Room<'a> {
 
 /// Reads as many frames as are complete; returns how many bytes they took and what comes next. Frames that could not
 /// run yet are left in `stalled`.
-pub fn consume(conn: &mut Conn, socket: &mut WebSocket, room: &mut Room<'_>, input: &mut [u8]) -> (usize, Next) {
+pub fn consume(
+    conn: &mut Conn,
+    socket: &mut WebSocket,
+    room: &mut Room<'_>,
+    input: &mut [u8],
+) -> (usize, Next) {
     let mut at = 0;
     loop {
         let head = match ws::read_head(&input[at..], ws::Role::Server, room.frame_bytes) {
@@ -92,7 +92,9 @@ fn take_frame(
             Ok(_) => Next::End(1000, ""),
             Err(error) => Next::End(error.close_code(), "broken close frame"),
         },
-        ws::Opcode::Text | ws::Opcode::Binary if socket.fragmented => Next::End(1002, "a message inside a message"),
+        ws::Opcode::Text | ws::Opcode::Binary if socket.fragmented => {
+            Next::End(1002, "a message inside a message")
+        }
         ws::Opcode::Text | ws::Opcode::Binary if head.fin => run_message(conn, socket, room, payload),
         ws::Opcode::Continuation if !socket.fragmented => Next::End(1002, "nothing to continue"),
         ws::Opcode::Text | ws::Opcode::Binary | ws::Opcode::Continuation => {

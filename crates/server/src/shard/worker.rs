@@ -11,7 +11,7 @@ use crate::shard::mail::{Arrival, Mail};
 use mio::{Events, Interest, Token};
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tavern_domain::Time;
 use tavern_hub::wheel::Wheel;
 use tavern_hub::{LinkId, Scratch, Shard};
@@ -64,7 +64,7 @@ pub struct Worker {
     pub services: Arc<Services>,
     pub inbox: Arc<Inbox>,
     pub poll: mio::Poll,
-    pub started: Instant,
+    started_at: Time,
     pub now: Time,
     pub buffer: Box<[u8]>,
     pub scratch: Scratch,
@@ -100,7 +100,7 @@ impl Worker {
             services,
             inbox,
             poll,
-            started: Instant::now(),
+            started_at: now,
             now,
             buffer: vec![0; READ_BYTES].into_boxed_slice(),
             scratch: Scratch::default(),
@@ -241,7 +241,8 @@ impl Worker {
         let Arrival { mut conn, input, commands, hello } = arrival;
         let link = self.links.reserve();
         let interest = Interest::READABLE | Interest::WRITABLE;
-        if let Err(error) = self.poll.registry().register(&mut conn.socket, Token(link.0 as usize), interest) {
+        if let Err(error) = self.poll.registry().register(&mut conn.socket, Token(link.0 as usize), interest)
+        {
             tracing::warn!(%error, "a connection could not be watched");
             self.links.retire(link);
             return;
@@ -314,6 +315,6 @@ impl Worker {
     }
 
     pub fn since_start(&self) -> u32 {
-        self.started.elapsed().as_millis() as u32
+        self.now.since(self.started_at) as u32
     }
 }

@@ -147,7 +147,11 @@ impl Worker {
                 Err(_) => return Written::Dead,
             }
         }
-        let listener = conn.listener().filter(|_| !conn.state.closing && !is_waiting(conn));
+        let listener = conn.listener().filter(|&id| {
+            !conn.state.closing
+                && !is_waiting(conn)
+                && self.hub.listener(id).is_some_and(|l| l.wants_writing())
+        });
         for _ in 0..WRITES_PER_TURN {
             self.scratch.begin(&conn.out);
             let more = listener.is_some_and(|id| self.hub.render(id, WRITE_BYTES, &mut self.scratch));
@@ -229,10 +233,15 @@ impl Worker {
 
     /// Ends a connection after what it has to say was written.
     pub fn close(&mut self, link: LinkId) {
-        if let Some(conn) = self.links.conn_mut(link) {
-            conn.state.closing = true;
-            self.write(link);
+        let Some(conn) = self.links.conn_mut(link) else { return };
+        conn.state.closing = true;
+        // It hears nothing any more, so it counts nowhere while its socket lingers.
+        if let Speaks::Redis(peer) = &mut conn.speaks
+            && let Some(listener) = peer.listener.take()
+        {
+            self.hub.end(listener);
         }
+        self.write(link);
     }
 
     /// The socket is gone: its session is detached, a Redis listener ends.
@@ -276,4 +285,3 @@ impl Worker {
 fn is_waiting(conn: &Conn) -> bool {
     matches!(&conn.speaks, Speaks::Redis(peer) if peer.waiting_until.is_some())
 }
-

@@ -1,0 +1,215 @@
+//! What must hold at the edge of HTTP for any request whatsoever: the parts that read a request and touch nothing else.
+//! Run by the fuzzer with bytes it makes up, and by the tests with the corpus. Panics when something does not hold; not
+//! for use by servers.
+
+use crate::auth::Credential;
+use crate::config::{Config, Flag, Mode, Sources};
+use crate::http::request::{self, Query};
+use crate::http::{connect, origin};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use http::header::{AUTHORIZATION, HOST, HeaderName, HeaderValue, ORIGIN, SEC_WEBSOCKET_PROTOCOL};
+use http::request::Parts;
+use std::net::IpAddr;
+use std::sync::OnceLock;
+use tavern_hub::read_session;
+
+/// The first line is a method and an address, each other line a header. What no HTTP parser would let through is left out.
+pub fn http(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    decoding(&text);
+    sessions(&text);
+    authorization(&text);
+    let Some(parts) = read(&text) else { return };
+    let query = Query::of(&parts);
+    queries(&query, parts.uri.query().unwrap_or_default());
+    credentials(&parts, &query);
+    origins(&parts);
+    addresses(&parts);
+    handshakes(&parts);
+}
+
+fn read(text: &str) -> Option<Parts> {
+    let mut lines = text.lines();
+    let (method, address) = lines.next()?.split_once(' ')?;
+    let mut request = http::Request::builder().method(method).uri(address).body(()).ok()?;
+    for line in lines.take(64) {
+        let Some((name, value)) = line.split_once(':') else { continue };
+        let (Ok(name), Ok(value)) =
+            (HeaderName::try_from(name.trim()), HeaderValue::try_from(value.trim_matches(' ')))
+        else {
+            continue;
+        };
+        request.headers_mut().append(name, value);
+    }
+    Some(request.into_parts().0)
+}
+
+/// Two hexadecimal digits after a percent sign are a byte; everything else stands for itself.
+fn decoded(text: &str, plus: bool) -> Vec<u8> {
+    let bytes = text.as_bytes();
+    let digit = |at: usize| bytes.get(at).and_then(|&byte| (byte as char).to_digit(16));
+    let (mut out, mut at) = (Vec::new(), 0);
+    while at < bytes.len() {
+        match (bytes[at], digit(at + 1), digit(at + 2)) {
+            (b'%', Some(high), Some(low)) => {
+                out.push((high * 16 + low) as u8);
+                at += 2;
+            }
+            (b'+', ..) if plus => out.push(b' '),
+            (byte, ..) => out.push(byte),
+        }
+        at += 1;
+    }
+    out
+}
+
+fn decoding(text: &str) {
+    for plus in [false, true] {
+        let got = request::decode(text, plus);
+        assert_eq!(got, String::from_utf8_lossy(&decoded(text, plus)), "decoding {text:?}");
+    }
+    let escaped: String = text.bytes().map(|byte| format!("%{byte:02X}")).collect();
+    assert_eq!(request::decode(&escaped, true), text, "what is escaped is read back");
+}
+
+fn queries(query: &Query, text: &str) {
+    let most = text.split('&').count();
+    for name in ["token", "user", "session", "seq", "channel", "", "a"] {
+        let all: Vec<&str> = query.all(name).collect();
+        assert_eq!(query.get(name), all.first().copied(), "the first of a name counts");
+        assert!(all.len() <= most);
+        match (query.number(name), query.get(name)) {
+            (Ok(None), None) | (Err(_), Some(_)) => {}
+            (Ok(Some(number)), Some(text)) => assert_eq!(text.parse(), Ok(number)),
+            (answer, text) => panic!("{name} is {text:?} and was read as {answer:?}"),
+        }
+    }
+    query.get("session").into_iter().for_each(sessions);
+}
+
+/// A session's text has one reading: what is read is written the same.
+fn sessions(text: &str) {
+    let Some((key, node)) = read_session(text) else { return };
+    let mut again = String::new();
+    key.write(&mut again);
+    assert_eq!(format!("{again}~{node}"), text);
+    for shards in [1, 2, 7] {
+        assert!(key.shard(shards) < shards);
+    }
+}
+
+fn authorization(text: &str) {
+    match Credential::from_authorization(text) {
+        Ok(Credential::User(_)) => panic!("a header cannot name a user"),
+        Ok(Credential::Token(token)) => {
+            assert!(text.contains(&token) && token.matches('.').count() == 2);
+            let again = Credential::from_authorization(&format!("Bearer {token}"));
+            assert!(matches!(again, Ok(Credential::Token(same)) if same == token));
+        }
+        Ok(Credential::Key(key)) => {
+            assert!(!key.is_empty() && key.len() <= text.len());
+            if !key.contains(':') {
+                let basic = format!("Basic {}", STANDARD.encode(format!("{key}:")));
+                let again = Credential::from_authorization(&basic);
+                // What was just short enough may be too long in base64.
+                assert!(
+                    key.len() > 4096 || matches!(again, Ok(Credential::Key(same)) if same == key),
+                    "{key:?}"
+                );
+            }
+        }
+        Err(_) => {}
+    }
+}
+
+/// The header speaks before the token of the address, and that before the name; a header never falls through to them.
+fn credentials(parts: &Parts, query: &Query) {
+    let shown = request::credential(parts, query);
+    let header = parts.headers.get(AUTHORIZATION).is_some();
+    match (&shown, header, query.get("token"), query.get("user")) {
+        (Ok(Some(Credential::User(name))), false, None, Some(user)) => assert_eq!(name, user),
+        (Ok(Some(Credential::User(_))), ..) => panic!("a name counts only where nothing else is shown"),
+        (Ok(Some(Credential::Token(text) | Credential::Key(text))), false, Some(token), _) => {
+            assert_eq!(text, token);
+        }
+        (Ok(Some(_)) | Err(_), true, ..) | (Ok(None), false, None, None) => {}
+        _ => panic!("shown: {}, header: {header}", shown.is_ok()),
+    }
+}
+
+fn configs() -> &'static [Config; 2] {
+    static CONFIGS: OnceLock<[Config; 2]> = OnceLock::new();
+    CONFIGS.get_or_init(|| {
+        [Mode::Dev, Mode::Serve].map(|mode| {
+            let flag = |key: &str, text: &str| Flag { flag: key.into(), key: key.into(), text: text.into() };
+            let flags = vec![
+                flag("secret", "a secret for this alone, long enough for a server"),
+                flag("origins", "https://play.example"),
+                flag("trusted_proxies", "127.0.0.1,10.0.0.0/8,fd00::/8"),
+            ];
+            let sources = Sources { mode, file: None, environment: Vec::new(), flags, for_server: true };
+            Config::load(sources).config
+        })
+    })
+}
+
+/// In dev mode only pages and hosts of this machine come in, else only listed pages and our own.
+fn origins(parts: &Parts) {
+    let text = |name| parts.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let (page, host) = (text(&ORIGIN), text(&HOST));
+    let place = page.split_once("://").map(|(_, place)| place);
+    for config in configs() {
+        let allowed = origin::allowed(config, &parts.headers);
+        assert_eq!(allowed.is_none(), !parts.headers.contains_key(ORIGIN));
+        if let Some(Ok(echoed)) = allowed {
+            assert_eq!(echoed.to_str().ok(), Some(page), "only what was sent is told to be allowed");
+            let own = config.mode == Mode::Serve && !host.is_empty() && place == Some(host);
+            let near = config.mode == Mode::Dev && place.is_some_and(is_near);
+            assert!(own || near || page == "https://play.example", "{page:?} at {host:?}");
+        }
+        let meant = origin::host_allowed(config, &parts.headers);
+        assert!(meant || config.mode == Mode::Dev);
+        assert!(!meant || config.mode == Mode::Serve || !parts.headers.contains_key(HOST) || is_near(host));
+    }
+}
+
+/// This machine, as another reader of authorities sees it. No browser sends a user name in one.
+fn is_near(place: &str) -> bool {
+    let Ok(authority) = place.parse::<http::uri::Authority>() else {
+        // No name that could be looked up.
+        return true;
+    };
+    let host = authority.host();
+    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    place.contains('@')
+        || host == "localhost"
+        || bare.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+/// The address is the peer's own unless a trusted proxy named another, and never a proxy's that somebody named.
+fn addresses(parts: &Parts) {
+    let proxies = &configs()[0].trusted_proxies;
+    let trusted = |address: IpAddr| proxies.iter().any(|proxy| proxy.contains(address));
+    let written: String =
+        parts.headers.get_all("x-forwarded-for").iter().filter_map(|value| value.to_str().ok()).collect();
+    for peer in ["127.0.0.1", "::ffff:10.0.0.1", "fd00::1", "192.0.2.1", "2001:db8::1"] {
+        let peer: IpAddr = peer.parse().expect("an address");
+        let found = request::forwarded_address(proxies, peer, &parts.headers);
+        assert!(found == peer || (trusted(peer) && !trusted(found)), "{peer} became {found}");
+        assert!(found == peer || !written.is_empty());
+    }
+}
+
+fn handshakes(parts: &Parts) {
+    if let Ok(accept) = connect::accept_key(parts) {
+        assert_eq!(parts.method, http::Method::GET);
+        assert_eq!(STANDARD.decode(accept.as_bytes()).map(|digest| digest.len()), Ok(20));
+    }
+    let Some(offered) = parts.headers.get(SEC_WEBSOCKET_PROTOCOL) else { return };
+    if let Some(chosen) = connect::first_protocol(offered) {
+        let offered = offered.to_str().unwrap_or_default();
+        let chosen = chosen.to_str().unwrap_or_default();
+        assert!(offered.split(',').any(|name| name.trim() == chosen), "{chosen:?} of {offered:?}");
+    }
+}

@@ -1,0 +1,55 @@
+"""The server with TLS on both ports, and certificates for it made by the `openssl` program."""
+import http.client
+import os
+import ssl
+import subprocess
+
+from .tavern import Tavern
+
+
+class Sealed(Tavern):
+    """A `tavern dev` whose certificate can be replaced while it runs."""
+
+    def __init__(self, config=""):
+        super().__init__("dev", config)
+        self.cert, self.key_file = self.folder / "cert.pem", self.folder / "key.pem"
+        self.renew("first")
+        self.options = ("--tls-cert", self.cert, "--tls-key", self.key_file)
+
+    def renew(self, name):
+        """A new self-signed certificate, put in place as careful tools do: each file whole. Clients of this process
+        trust it and the earlier ones."""
+        new_cert, new_key = self.folder / f"{name}-cert.pem", self.folder / f"{name}-key.pem"
+        subprocess.run(
+            ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
+             "-keyout", new_key, "-out", new_cert, "-subj", f"/CN={name}", "-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost"],
+            check=True, capture_output=True, timeout=20,
+        )
+        self.trust = self.trust or ssl.create_default_context(cafile=new_cert)
+        self.trust.load_verify_locations(new_cert)
+        text = new_cert.read_text()
+        os.replace(new_key, self.key_file)
+        os.replace(new_cert, self.cert)
+        return text
+
+    @property
+    def url(self):
+        return f"https://127.0.0.1:{self.port}"
+
+    @property
+    def ws_url(self):
+        return f"wss://127.0.0.1:{self.port}/v1/connect"
+
+    def shown(self, port=None):
+        """The certificate a new connection is shown."""
+        return ssl.get_server_certificate(("127.0.0.1", port or self.port), timeout=5)
+
+    def ready(self):
+        connection = http.client.HTTPSConnection("127.0.0.1", self.port, timeout=2, context=self.trust)
+        try:
+            connection.request("GET", "/readyz")
+            return connection.getresponse().status == 200
+        except OSError:
+            return False
+        finally:
+            connection.close()
