@@ -97,8 +97,12 @@ pub fn ask(services: &Arc<Services>, shard: usize, question: Question) {
     services.runtime.spawn(async move {
         let verdict = match &asker.hook {
             Some(hook) => {
-                let _turn = hook.at_once.acquire().await;
-                let decided = tokio::time::timeout(PATIENCE, hook.decide(&question)).await;
+                // Waiting for a turn counts too: whoever asked waits no longer than he was told.
+                let decided = tokio::time::timeout(PATIENCE, async {
+                    let _turn = hook.at_once.acquire().await;
+                    hook.decide(&question).await
+                });
+                let decided = decided.await;
                 decided.unwrap_or(Err(HookError::Late)).unwrap_or_else(|error| {
                     tracing::warn!(%error, channel = %question.channel, "the authorize hook gave no answer");
                     Verdict::Deny

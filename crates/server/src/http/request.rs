@@ -130,9 +130,19 @@ pub(crate) fn forwarded_address(proxies: &[Cidr], peer: IpAddr, headers: &Header
         return peer;
     }
     let forwarded = headers.get_all("x-forwarded-for").iter().filter_map(|value| value.to_str().ok());
-    let hops: Vec<IpAddr> =
-        forwarded.flat_map(|value| value.split(',')).filter_map(|hop| hop.trim().parse().ok()).collect();
-    hops.into_iter().rev().find(|&hop| !trusted(hop)).unwrap_or(peer)
+    let hops: Vec<Option<IpAddr>> = forwarded.flat_map(|value| value.split(',')).map(hop_address).collect();
+    // A hop that cannot be read ends the walk: what stands before it is the client's own claim.
+    let untrusted = hops.into_iter().rev().map_while(|hop| hop).find(|&hop| !trusted(hop));
+    untrusted.unwrap_or(peer)
+}
+
+/// An address with or without a port, as proxies write it.
+fn hop_address(hop: &str) -> Option<IpAddr> {
+    let hop = hop.trim();
+    if let Some(v6) = hop.strip_prefix('[') {
+        return v6.split(']').next()?.parse().ok();
+    }
+    hop.parse().ok().or_else(|| hop.parse::<SocketAddr>().ok().map(|address| address.ip()))
 }
 
 #[cfg(test)]

@@ -98,21 +98,24 @@ impl Conn {
         }
     }
 
-    /// Writes as much as the socket takes. Under TLS, what was encrypted counts as taken.
+    /// Writes as much as the socket takes. Under TLS, what was encrypted counts as taken; `has_encrypted` tells whether
+    /// some of it still waits for the socket.
     pub fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let Some(tls) = &mut self.tls else { return self.socket.write(bytes) };
-        while tls.wants_write() {
-            tls.write_tls(&mut self.socket)?;
+        if self.tls.is_none() {
+            return self.socket.write(bytes);
         }
-        let taken = tls.writer().write(bytes)?;
-        while tls.wants_write() {
-            match tls.write_tls(&mut self.socket) {
-                Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+        let mut taken = 0;
+        loop {
+            match self.write_encrypted() {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock && taken > 0 => return Ok(taken),
                 Err(error) => return Err(error),
             }
+            match &mut self.tls {
+                Some(tls) if taken < bytes.len() => taken += tls.writer().write(&bytes[taken..])?,
+                _ => return Ok(taken),
+            }
         }
-        Ok(taken)
     }
 
     /// Encrypted bytes that the socket has not taken yet.

@@ -163,6 +163,10 @@ impl Worker {
                 Ok(taken) if taken == all => {
                     conn.out.clear();
                     self.settle(listener, all);
+                    if conn.has_encrypted() {
+                        conn.state.blocked = true;
+                        return Written::Blocked;
+                    }
                     if !more {
                         return Written::All;
                     }
