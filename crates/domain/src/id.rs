@@ -78,6 +78,11 @@ impl SessionKey {
         self.0
     }
 
+    /// Half of it, for tables of many.
+    pub fn half(self) -> u64 {
+        (self.0 >> 32) as u64
+    }
+
     pub fn from_bits(bits: u128) -> SessionKey {
         SessionKey(bits)
     }

@@ -34,13 +34,13 @@ impl Shard {
         let mut session = Session::new(key, client, identity, now);
         session.polling = link.is_none();
         let id = self.listeners.insert(Who::Session(Box::new(session)), link);
-        self.sessions.insert(key.bits(), id);
+        self.sessions.insert(key.half(), id);
         self.stats.sessions_opened.add(1);
         id
     }
 
     pub fn find_session(&self, key: SessionKey) -> Option<ListenerId> {
-        let id = *self.sessions.get(&key.bits())?;
+        let id = *self.sessions.get(&key.half())?;
         let session = self.listeners.get(id)?.session()?;
         session.key.matches(key).then_some(id)
     }

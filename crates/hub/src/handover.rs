@@ -91,7 +91,7 @@ impl Shard {
         };
         let session = Session::new(packed.key, packed.client, identity, packed.detached_at);
         let id = self.listeners.insert(Who::Session(Box::new(session)), None);
-        self.sessions.insert(packed.key.bits(), id);
+        self.sessions.insert(packed.key.half(), id);
         let mailbox = self.unpack_mailbox(now, body);
         if let Some(listener) = self.listeners.get_mut(id) {
             listener.mailbox = mailbox;

@@ -45,7 +45,8 @@ pub struct Shard {
     pub(crate) node: Arc<Node>,
     pub(crate) index: usize,
     pub(crate) listeners: Listeners,
-    pub(crate) sessions: HashMap<u128, ListenerId, RandomState>,
+    /// By half of the key, which is enough to find one; the whole key is compared afterwards.
+    pub(crate) sessions: HashMap<u64, ListenerId, RandomState>,
     pub(crate) roster: Roster,
     pub(crate) wheel: Wheel<ListenerId>,
     pub(crate) pool: Rc<Pool>,
@@ -183,7 +184,7 @@ impl Shard {
         if let Some(listener) = self.listeners.remove(id)
             && let Some(session) = listener.session()
         {
-            self.sessions.remove(&session.key.bits());
+            self.sessions.remove(&session.key.half());
             self.stats.sessions_ended.add(1);
         }
     }

@@ -18,7 +18,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use tavern_domain::{Epoch, Identity, Rights, Scopes, Time};
+use tavern_domain::{Epoch, Identity, Scopes, Time};
 use tavern_engine::{Commit, Found, NodeChange, Read, Row, RowKey, StoredSession, SystemClock, Writer};
 use tavern_hub::handover::Packed;
 use tavern_hub::{AuthorizeRules, Dice, KindRules, LinkId, Node, Settings, Shard, SlowReader};
@@ -338,7 +338,7 @@ fn welcome_redis(
     let identity = (services.config.mode == Mode::Dev).then(|| Identity {
         user: None,
         name: None,
-        rights: Arc::new(Rights::all()),
+        rights: auth::all_rights(),
         expires: Time::NEVER,
         unlimited: true,
         scopes: Scopes::ALL,
@@ -384,6 +384,11 @@ impl Told {
 
 /// Clients are told, sessions go to the store, the node says goodbye.
 async fn stop(services: &Services, desk: &Desk, writer: &Writer) -> anyhow::Result<()> {
+    for inbox in &services.inboxes {
+        let (reply, frozen) = oneshot::channel();
+        inbox.force(Mail::Freeze(reply));
+        frozen.await.context("a shard ended before it was told")?;
+    }
     let mut packed = Vec::new();
     for inbox in &services.inboxes {
         let (reply, sessions) = oneshot::channel();

@@ -11,20 +11,23 @@ use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 use tavern_hub::{Question, Verdict};
 use tokio::sync::Semaphore;
 
 /// Questions under way at once; the others wait their turn.
 const AT_ONCE: usize = 64;
 const PATIENCE: Duration = Duration::from_secs(3);
+/// The time between two words in the log about an app that does not answer.
+const COMPLAINTS: Duration = Duration::from_secs(5);
 const ANSWER_BYTES: usize = 16 * 1024;
 
 pub struct Hook {
     url: http::Uri,
     client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
     at_once: Semaphore,
+    complained: Mutex<Option<Instant>>,
 }
 
 #[derive(serde::Serialize)]
@@ -60,7 +63,16 @@ impl Hook {
             .enable_http1()
             .build();
         let client = Client::builder(TokioExecutor::new()).pool_max_idle_per_host(AT_ONCE).build(connector);
-        Hook { url, client, at_once: Semaphore::new(AT_ONCE) }
+        Hook { url, client, at_once: Semaphore::new(AT_ONCE), complained: Mutex::default() }
+    }
+
+    /// Says once in a while that the app is in trouble; a dead one must not fill the log.
+    fn complain(&self, error: &HookError, question: &Question) {
+        let mut complained = self.complained.lock().unwrap_or_else(PoisonError::into_inner);
+        if complained.is_none_or(|at| at.elapsed() >= COMPLAINTS) {
+            *complained = Some(Instant::now());
+            tracing::warn!(%error, channel = %question.channel, "the authorize hook gave no answer; that is a no");
+        }
     }
 
     async fn decide(&self, question: &Question) -> Result<Verdict, HookError> {
@@ -104,7 +116,7 @@ pub fn ask(services: &Arc<Services>, shard: usize, question: Question) {
                 });
                 let decided = decided.await;
                 decided.unwrap_or(Err(HookError::Late)).unwrap_or_else(|error| {
-                    tracing::warn!(%error, channel = %question.channel, "the authorize hook gave no answer");
+                    hook.complain(&error, &question);
                     Verdict::Deny
                 })
             }

@@ -5,7 +5,7 @@ use super::{AuthError, Keyring, Verifier, token};
 use crate::config::Mode;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use tavern_domain::{Identity, Rights, Scopes, Time};
 
 // No Debug: it holds secrets.
@@ -95,6 +95,12 @@ impl Gate {
     }
 }
 
+/// Everything, shared by all who have it.
+pub fn all_rights() -> Arc<Rights> {
+    static ALL: LazyLock<Arc<Rights>> = LazyLock::new(|| Arc::new(Rights::all()));
+    ALL.clone()
+}
+
 fn dev_identity(name: Option<&str>) -> Result<Identity, AuthError> {
     if name.is_some_and(|name| !token::is_user(name)) {
         return Err(AuthError::UserName);
@@ -102,7 +108,7 @@ fn dev_identity(name: Option<&str>) -> Result<Identity, AuthError> {
     Ok(Identity {
         user: name.map(Arc::from),
         name: None,
-        rights: Arc::new(Rights::all()),
+        rights: all_rights(),
         expires: Time::NEVER,
         unlimited: true,
         scopes: Scopes::NONE,

@@ -6,7 +6,7 @@ mod key;
 mod random;
 mod token;
 
-pub use credential::{Credential, Gate};
+pub use credential::{Credential, Gate, all_rights};
 pub use key::{FRESH_MS, FreshKey, KeyError, KeySource, Keyring, mint, parse_scopes};
 pub use random::{fill_random, random_bits, random_text};
 pub use token::{Claims, TOKEN_BYTES, TokenKeyError, Verifier, sign};

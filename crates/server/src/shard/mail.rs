@@ -27,6 +27,9 @@ pub enum Mail {
     Login(LinkId, u64, Result<Identity, crate::auth::AuthError>),
     /// Close a Redis connection (`CLIENT KILL`); the number guards against a reused link.
     Kill(LinkId, u64),
+    /// Take no more commands, and hand over what is under way. Before any shard packs, all have done this: a message
+    /// that was counted reaches the sessions it was counted for.
+    Freeze(oneshot::Sender<()>),
     /// Tell clients to come back later and elsewhere, pack the sessions up, end.
     Stop(oneshot::Sender<Vec<tavern_hub::handover::Packed>>),
     /// Sessions that an earlier process left behind.
@@ -34,6 +37,14 @@ pub enum Mail {
 }
 
 impl Mail {
+    /// A request from outside; the others are the server's own.
+    pub fn is_request(&self) -> bool {
+        matches!(
+            self,
+            Mail::Command(_) | Mail::Poll(_) | Mail::Stream(_) | Mail::Publish(_) | Mail::Arrival(_)
+        )
+    }
+
     /// How much of the inbox's bound it takes.
     pub fn weight(&self) -> usize {
         match self {

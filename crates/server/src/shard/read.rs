@@ -15,7 +15,8 @@ const UNWRITTEN_BYTES: usize = 8 << 20;
 impl Worker {
     pub fn read(&mut self, link: LinkId) {
         let Some(mut conn) = self.links.take_conn(link) else { return };
-        let waits = conn.stalled.is_some() || self.congested || conn.out.len() > UNWRITTEN_BYTES;
+        let waits =
+            conn.stalled.is_some() || self.congested || self.frozen || conn.out.len() > UNWRITTEN_BYTES;
         if waits && !conn.state.closing {
             // Edge-triggered: remember that there is something, nobody will say it again.
             conn.state.unread = true;

@@ -12,7 +12,7 @@ const PIECES: u32 = 8;
 const PIECE_MS: u64 = 125;
 /// A connection that we closed and that does not close itself is dropped after this long.
 const LINGER_MS: u32 = 2_000;
-/// A WebSocket that says no hello.
+/// A WebSocket that says no hello, a Redis connection that does not log in.
 const HELLO_MS: u32 = 15_000;
 
 pub struct Tending {
@@ -74,7 +74,11 @@ impl Worker {
             return;
         }
         conn.release();
-        let Speaks::WebSocket(socket) = &conn.speaks else { return };
+        let socket = match &conn.speaks {
+            Speaks::WebSocket(socket) => socket,
+            Speaks::Redis(peer) if peer.identity.is_none() && silent > HELLO_MS => return self.close(link),
+            Speaks::Redis(_) | Speaks::Nothing => return,
+        };
         let greeted = socket.caller.listener.is_some();
         if !greeted && silent > HELLO_MS && conn.stalled.is_none() {
             self.hub.effects.closes.push((link, Goodbye::Unauthenticated));

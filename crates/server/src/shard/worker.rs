@@ -85,6 +85,8 @@ pub struct Worker {
     pub congested: bool,
     published_at_flush: u64,
     mail: Vec<Mail>,
+    /// No more commands are taken: the server is about to stop.
+    pub frozen: bool,
     /// Told to stop: the time until which last words may still be read.
     stop_at: Option<Time>,
 }
@@ -115,6 +117,7 @@ impl Worker {
             congested: false,
             published_at_flush: 0,
             mail: Vec::new(),
+            frozen: false,
             stop_at: None,
         }
     }
@@ -199,7 +202,16 @@ impl Worker {
     }
 
     fn open(&mut self, mail: Mail) {
+        if self.frozen && mail.is_request() {
+            // Whoever waits for the answer hears that the server is stopping.
+            return;
+        }
         match mail {
+            Mail::Freeze(reply) => {
+                self.frozen = true;
+                self.flush();
+                let _ = reply.send(());
+            }
             Mail::Parcels(parcels) => {
                 for (count, parcel) in parcels.into_iter().enumerate() {
                     self.hub.receive(self.now, parcel);
