@@ -5,7 +5,8 @@ use super::body::{Answer, Body, refusal, text};
 use super::{connect, metrics, openapi, origin, page, rest, session, stream};
 use crate::door::Seat;
 use crate::services::Services;
-use http::{Method, Response, StatusCode};
+use crate::shard::mail::HttpAnswer;
+use http::{HeaderValue, Method, Response, StatusCode};
 use hyper::Request;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -17,12 +18,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tavern_wire::error::{Code, Refusal};
 use tokio::net::TcpStream;
+use tokio::sync::oneshot;
 
 pub type Tls = tokio_rustls::server::TlsStream<TcpStream>;
 
-/// Request heads larger than this are refused.
+/// Request heads larger than this are refused; hyper refuses more than 100 headers by itself.
 const HEAD_BYTES: usize = 16 * 1024;
-const HEADERS: usize = 64;
 /// How long a TLS handshake may take.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 
@@ -71,14 +72,24 @@ where
 {
     let header_ms = guest.services.config.limits.http_header_ms;
     let service = service_fn(move |request| {
-        let guest = guest.clone();
-        async move { Ok::<_, Infallible>(handle(&guest, request).await) }
+        // Boxed and gone when the request has been looked at: a parked poll holds none of it.
+        let begun = Box::pin(begin(guest.clone(), request));
+        async move {
+            let (step, page) = begun.await;
+            let mut answer = match step {
+                Step::Answer(answer) => answer,
+                Step::Wait(waiting) => session::answered(waiting.await),
+            };
+            if let Some(page) = page {
+                origin::add_cors(answer.headers_mut(), &page);
+            }
+            Ok::<_, Infallible>(answer)
+        }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(Duration::from_millis(header_ms))
         .max_buf_size(HEAD_BYTES)
-        .max_headers(HEADERS)
         .half_close(false)
         .serve_connection(io, service)
         .with_upgrades();
@@ -88,33 +99,39 @@ where
     }
 }
 
-/// Checks the page it comes from, then hands the request to its route. The parked poll is the hot one: the others are
-/// boxed, so that a waiting connection does not carry their state.
-async fn handle(guest: &Arc<Guest>, request: Request<Incoming>) -> Answer {
-    if !origin::host_allowed(&guest.services.config, request.headers()) {
-        let message = "in dev mode the Host must be a loopback name or address";
-        return refusal(&Refusal::new(Code::NotAllowed, message));
+/// How far a request got.
+enum Step {
+    Answer(Answer),
+    /// A poll that waits.
+    Wait(oneshot::Receiver<HttpAnswer>),
+}
+
+/// Checks the page a request comes from, then hands it to its route. Tells for which page the answer is.
+async fn begin(guest: Arc<Guest>, request: Request<Incoming>) -> (Step, Option<HeaderValue>) {
+    let config = &guest.services.config;
+    let refused = |message: &'static str| Step::Answer(refusal(&Refusal::new(Code::NotAllowed, message)));
+    if !origin::host_allowed(config, request.headers()) {
+        return (refused("in dev mode the Host must be a loopback name or address"), None);
     }
-    let page = match origin::allowed(&guest.services.config, request.headers()) {
+    let page = match origin::allowed(config, request.headers()) {
         None => None,
         Some(Ok(page)) => Some(page.clone()),
         Some(Err(())) => {
-            let message = "this web origin is not allowed; add it to `origins` in the configuration";
-            return refusal(&Refusal::new(Code::NotAllowed, message));
+            return (
+                refused("this web origin is not allowed; add it to `origins` in the configuration"),
+                None,
+            );
         }
     };
-    let mut answer = if request.method() == Method::POST && request.uri().path() == "/v1/poll" {
-        match Box::pin(session::begin_poll(guest, request)).await {
-            Ok(waiting) => session::answered(waiting.await),
-            Err(refused) => refusal(&refused),
+    let step = if request.method() == Method::POST && request.uri().path() == "/v1/poll" {
+        match session::begin_poll(&guest, request).await {
+            Ok(waiting) => Step::Wait(waiting),
+            Err(refused) => Step::Answer(refusal(&refused)),
         }
     } else {
-        Box::pin(route(guest, request)).await
+        Step::Answer(Box::pin(route(&guest, request)).await)
     };
-    if let Some(page) = page {
-        origin::add_cors(answer.headers_mut(), &page);
-    }
-    answer
+    (step, page)
 }
 
 async fn route(guest: &Arc<Guest>, request: Request<Incoming>) -> Answer {
