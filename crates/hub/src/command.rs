@@ -6,6 +6,7 @@ use crate::event::{Author, Space};
 use crate::goodbye::Goodbye;
 use crate::listener::{Link, ListenerId};
 use crate::render::{read_session, write_session};
+use crate::session::STRIKES_MAX;
 use crate::shard::Shard;
 use std::sync::Arc;
 use tavern_domain::{Channel, Identity, SessionKey, Time, Verb, limits};
@@ -21,6 +22,19 @@ pub struct Caller {
     pub listener: Option<ListenerId>,
     /// From the URL or a header, before any hello.
     pub identity: Option<Identity>,
+    /// Refused commands before any hello.
+    strikes: u16,
+}
+
+impl Caller {
+    pub fn new(link: Link, identity: Option<Identity>) -> Caller {
+        Caller { link, passing: false, listener: None, identity, strikes: 0 }
+    }
+
+    /// One HTTP request on behalf of a session, or of nobody yet.
+    pub fn passing(link: Link, listener: Option<ListenerId>, identity: Option<Identity>) -> Caller {
+        Caller { passing: true, listener, ..Caller::new(link, identity) }
+    }
 }
 
 /// What happens to the caller next. The reply, if there is one, is in the buffer.
@@ -104,11 +118,18 @@ impl Shard {
         session.map_or(Ok(()), |session| session.take_command(now, per_second))
     }
 
-    fn refused(&mut self, caller: &Caller, code: Code) -> Flow {
+    fn refused(&mut self, caller: &mut Caller, code: Code) -> Flow {
         self.stats.refused.add(1);
         self.refused_with = Some(code);
         let session = caller.listener.and_then(|id| self.listeners.get_mut(id)?.session_mut());
-        if session.is_some_and(|session| session.strike()) { Flow::Close(Goodbye::Abuse) } else { Flow::Done }
+        let abuse = match session {
+            Some(session) => session.strike(),
+            None => {
+                caller.strikes = caller.strikes.saturating_add(1);
+                caller.strikes >= STRIKES_MAX
+            }
+        };
+        if abuse { Flow::Close(Goodbye::Abuse) } else { Flow::Done }
     }
 
     fn perform(&mut self, now: Time, caller: &mut Caller, op: Op<'_>, body: &mut Vec<u8>) -> Step<()> {

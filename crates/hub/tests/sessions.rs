@@ -234,6 +234,14 @@ fn too_many_commands_are_refused_with_a_time_and_abuse_ends_it() {
 }
 
 #[test]
+fn a_stranger_who_only_breaks_things_is_shown_out() {
+    let mut house = house();
+    let mut stranger = house.socket();
+    let refusals = (0..2000).take_while(|_| house.flow(&mut stranger, "{broken").0 == Flow::Done).count();
+    assert_eq!(refusals, 999);
+}
+
+#[test]
 fn an_expired_token_ends_its_session_unless_a_fresh_one_comes() {
     let mut house = house();
     let (mut ann, _) = house.guest("ann@1010");

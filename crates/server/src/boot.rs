@@ -2,13 +2,14 @@
 //! by address. Must hold: when `ready` is said, everything listens; a clean stop leaves every session in the store.
 
 use crate::auth::{self, Keyring, Verifier};
-use crate::config::{self, Config, LogFormat, Mode};
+use crate::config::{Config, LogFormat, Mode};
 use crate::desk::Desk;
 use crate::door::{self, Counts, Seat};
 use crate::hook::Hook;
 use crate::http::{self, Edge};
 use crate::resp::Peer;
 use crate::services::{Parts, Services, TokenGate, wall};
+use crate::settings;
 use crate::shard::conn::{Conn, Speaks};
 use crate::shard::inbox::Inbox;
 use crate::shard::mail::{Arrival, Mail};
@@ -21,7 +22,7 @@ use std::time::Duration;
 use tavern_domain::{Epoch, Identity, Scopes, Time};
 use tavern_engine::{Commit, Found, NodeChange, Read, Row, RowKey, StoredSession, SystemClock, Writer};
 use tavern_hub::handover::Packed;
-use tavern_hub::{AuthorizeRules, Dice, KindRules, LinkId, Node, Settings, Shard, SlowReader};
+use tavern_hub::{LinkId, Node, Shard};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 
@@ -63,6 +64,7 @@ async fn serve(mut config: Config) -> anyhow::Result<()> {
     let (services, workers) = assemble(config.clone(), desk.clone(), writer.epoch)?;
     let threads = start_shards(workers)?;
     adopt(&services, &desk, &writer, left).await?;
+    forget_earlier(&desk, &writer).await?;
     if let Some(tls) = &tls {
         tokio::spawn(tls.clone().watch());
     }
@@ -83,6 +85,7 @@ async fn serve(mut config: Config) -> anyhow::Result<()> {
         Ok(outcome) => outcome?,
         Err(_) => tracing::error!("the stop took longer than sessions.drain_ms; some sessions are lost"),
     }
+    last_words(&services).await;
     tokio::task::spawn_blocking(move || threads.into_iter().for_each(|thread| drop(thread.join()))).await?;
     if let Some(store) = desk.store().cloned() {
         tokio::task::spawn_blocking(move || store.stop()).await?;
@@ -135,7 +138,7 @@ fn assemble(
     let verifier = Verifier::new(&config)?;
     let keyring = Keyring::new(config.admin_key.clone(), desk);
     let gate = Arc::new(auth::Gate::new(config.mode, verifier, keyring));
-    let node = Node::new(settings(&config, epoch), Box::new(TokenGate(gate.clone())));
+    let node = Node::new(settings::of(&config, epoch), Box::new(TokenGate(gate.clone())));
     let mut polls = Vec::new();
     let mut inboxes = Vec::new();
     for _ in 0..config.threads {
@@ -163,61 +166,15 @@ fn assemble(
     Ok((services.clone(), workers.collect()))
 }
 
-fn settings(config: &Config, epoch: Epoch) -> Settings {
-    let rules = |kind: &config::Kind| KindRules {
-        grace_ms: kind.grace_ms,
-        slow_reader: match kind.slow_reader {
-            config::SlowReader::Gap => SlowReader::Gap,
-            config::SlowReader::Close => SlowReader::Close,
-        },
-        allow: kind.allow,
-    };
-    let limits = &config.limits;
-    let asks = config.authorize.url.is_some();
-    Settings {
-        node: config.node.clone(),
-        epoch,
-        shards: config.threads,
-        heartbeat_ms: config.sessions.heartbeat_ms,
-        poll_idle_ms: config.sessions.poll_idle_ms,
-        message_bytes: limits.message_bytes,
-        mailbox_events: limits.mailbox_events,
-        mailbox_bytes: limits.mailbox_bytes,
-        mailbox_sent_ms: limits.mailbox_sent_ms,
-        mailbox_total_bytes: limits.mailbox_total_bytes,
-        redis_pending_bytes: limits.redis_pending_bytes,
-        channels_per_session: limits.channels_per_session,
-        commands_per_second: limits.commands_per_second,
-        kinds: config.kinds.iter().map(|(name, kind)| (name.clone(), rules(kind))).collect(),
-        other_kinds: rules(config.kind("default")),
-        authorize: asks.then_some(AuthorizeRules { cache_ms: config.authorize.cache_ms }),
-    }
-}
+/// A shard that fails takes the server down: half a server would keep its sessions waiting for ever.
+struct WholeOrNothing;
 
-/// The system's randomness, taken in larger pieces: each question to it costs a microsecond.
-struct SystemDice {
-    pool: [u8; 1024],
-    used: usize,
-}
-
-impl SystemDice {
-    fn new() -> SystemDice {
-        SystemDice { pool: [0; 1024], used: 1024 }
-    }
-}
-
-impl Dice for SystemDice {
-    fn roll(&mut self) -> u128 {
-        if self.used == self.pool.len() {
-            auth::fill_random(&mut self.pool);
-            self.used = 0;
+impl Drop for WholeOrNothing {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            tracing::error!("a shard failed; the server ends so that it can be started again");
+            std::process::abort();
         }
-        let mut bytes = [0; 16];
-        bytes.copy_from_slice(&self.pool[self.used..self.used + 16]);
-        // Used once: nothing of a secret stays behind.
-        self.pool[self.used..self.used + 16].fill(0);
-        self.used += 16;
-        u128::from_le_bytes(bytes)
     }
 }
 
@@ -225,8 +182,9 @@ fn start_shards(workers: Vec<Seed>) -> anyhow::Result<Vec<std::thread::JoinHandl
     let start = |worker: Seed| {
         let name = format!("shard-{}", worker.index());
         let run = move || {
+            let _whole = WholeOrNothing;
             let node = worker.node();
-            let hub = Shard::new(node, worker.index(), Box::new(SystemDice::new()), wall());
+            let hub = Shard::new(node, worker.index(), Box::new(auth::SystemDice::default()), wall());
             worker.run(hub);
         };
         std::thread::Builder::new().name(name).spawn(run).context("a shard could not be started")
@@ -272,15 +230,35 @@ async fn adopt(
     Ok(())
 }
 
-/// Keeps the node's lease alive.
+/// Earlier lives of this node have nothing left: their rows go.
+async fn forget_earlier(desk: &Desk, writer: &Writer) -> anyhow::Result<()> {
+    let read = Read::Nodes { after: None, limit: tavern_engine::limits::PAGE_ROWS };
+    let Found::Nodes(page) = desk.read(read).await? else { return Ok(()) };
+    let earlier = |node: &tavern_engine::Node| {
+        node.writer.node == writer.node && node.writer.epoch != writer.epoch && node.closed_at.is_some()
+    };
+    for node in page.rows.into_iter().filter(earlier) {
+        let forget = NodeChange::Forget { node: node.writer };
+        desk.commit(Commit { writer: Some(writer.clone()), node: Some(forget), ..Commit::default() }).await?;
+    }
+    Ok(())
+}
+
+/// Keeps the node's lease alive. While the store does not answer, the server is not ready.
 async fn renew(desk: Arc<Desk>, writer: Writer, services: Arc<Services>) {
     let nodes = &services.config.nodes;
     loop {
         tokio::time::sleep(Duration::from_millis(nodes.heartbeat_ms)).await;
         let renew = NodeChange::Renew { node: writer.clone(), lease_ms: nodes.lease_ms };
         let commit = Commit { writer: Some(writer.clone()), node: Some(renew), ..Commit::default() };
-        if let Err(error) = desk.commit(commit).await {
-            tracing::warn!(%error, "the node's lease could not be renewed");
+        let outcome = desk.commit(commit).await;
+        let trouble = services.store_trouble.swap(outcome.is_err(), Ordering::Relaxed);
+        match outcome {
+            Err(error) if !trouble => {
+                tracing::error!(%error, "the node's lease could not be renewed; does another server use this node's name?");
+            }
+            Ok(_) if trouble => tracing::info!("the store answers again"),
+            _ => {}
         }
     }
 }
@@ -379,6 +357,16 @@ impl Told {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}
         }
+    }
+}
+
+/// Answers that the shards gave to HTTP are still on their way to the sockets.
+async fn last_words(services: &Services) {
+    for _ in 0..30 {
+        if services.doors.open() == 0 {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
 

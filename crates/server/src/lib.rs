@@ -13,5 +13,6 @@ mod hook;
 mod http;
 mod resp;
 mod services;
+mod settings;
 mod shard;
 mod tls;

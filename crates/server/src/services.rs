@@ -25,6 +25,8 @@ pub struct Services {
     pub started: Instant,
     /// Readiness fails from here on: the server is stopping.
     pub stopping: AtomicBool,
+    /// The store did not take the last heartbeat.
+    pub store_trouble: AtomicBool,
     pub doors: Arc<crate::door::Counts>,
     next_shard: AtomicUsize,
 }
@@ -55,6 +57,7 @@ impl Services {
             hook,
             started: Instant::now(),
             stopping: AtomicBool::new(false),
+            store_trouble: AtomicBool::new(false),
             doors,
             next_shard: AtomicUsize::new(0),
         })

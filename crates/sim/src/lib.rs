@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod client;
+mod hear;
 pub mod promise;
 pub mod rng;
 pub mod run;

@@ -66,7 +66,7 @@ impl House {
     pub fn socket(&mut self) -> Caller {
         self.links += 1;
         let link = Link { id: LinkId(self.links), format: Format::WebSocket };
-        Caller { link, passing: false, listener: None, identity: None }
+        Caller::new(link, None)
     }
 
     /// A socket that has said hello.

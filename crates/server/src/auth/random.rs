@@ -1,5 +1,7 @@
 //! Randomness for secrets, from the operating system by way of the crypto library.
 
+use tavern_hub::Dice;
+
 /// Lower case, safe in URLs, headers and shells, without the look-alikes i, l, o and u.
 const DIGITS: &[u8; 32] = b"0123456789bcdfghjkmnpqrstvwxyzae";
 
@@ -17,9 +19,36 @@ pub fn random_bits() -> u128 {
     u128::from_le_bytes(bytes)
 }
 
-pub fn fill_random(bytes: &mut [u8]) {
+fn fill_random(bytes: &mut [u8]) {
     // A machine without randomness cannot make secrets; going on with guessable ones would be worse than ending.
     aws_lc_rs::rand::fill(bytes).expect("the operating system gives random bytes");
+}
+
+/// The system's randomness, taken in larger pieces: each question to it costs a microsecond.
+pub struct SystemDice {
+    pool: [u8; 1024],
+    used: usize,
+}
+
+impl Default for SystemDice {
+    fn default() -> SystemDice {
+        SystemDice { pool: [0; 1024], used: 1024 }
+    }
+}
+
+impl Dice for SystemDice {
+    fn roll(&mut self) -> u128 {
+        if self.used == self.pool.len() {
+            fill_random(&mut self.pool);
+            self.used = 0;
+        }
+        let mut bytes = [0; 16];
+        bytes.copy_from_slice(&self.pool[self.used..self.used + 16]);
+        // Used once: nothing of a secret stays behind.
+        self.pool[self.used..self.used + 16].fill(0);
+        self.used += 16;
+        u128::from_le_bytes(bytes)
+    }
 }
 
 #[cfg(test)]
@@ -31,5 +60,8 @@ mod tests {
         assert_eq!(random_text(40).len(), 40);
         assert_ne!(random_text(40), random_text(40));
         assert_ne!(random_bits(), random_bits());
+        let mut dice = SystemDice::default();
+        let rolls: std::collections::BTreeSet<u128> = (0..200).map(|_| dice.roll()).collect();
+        assert_eq!(rolls.len(), 200, "no piece is used twice");
     }
 }

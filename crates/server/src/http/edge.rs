@@ -14,6 +14,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tavern_wire::error::{Code, Refusal};
@@ -153,6 +154,9 @@ async fn route(guest: &Arc<Guest>, request: Request<Incoming>) -> Answer {
         ("GET", "/livez") => text(StatusCode::OK, "ok\n"),
         ("GET", "/readyz") if services.is_stopping() => {
             text(StatusCode::SERVICE_UNAVAILABLE, "the server is stopping\n")
+        }
+        ("GET", "/readyz") if services.store_trouble.load(Ordering::Relaxed) => {
+            text(StatusCode::SERVICE_UNAVAILABLE, "the store does not answer\n")
         }
         ("GET", "/readyz") => text(StatusCode::OK, "ready\n"),
         ("GET", "/metrics") => metrics::page(services),

@@ -41,7 +41,7 @@ impl Worker {
         }
         let link = self.links.reserve();
         let link = Link { id: link, format: Format::Poll };
-        let caller = Caller { link, passing: true, listener, identity };
+        let caller = Caller::passing(link, listener, identity);
         self.run_request(RequestLink { caller, frame, answer });
     }
 
@@ -203,7 +203,7 @@ impl Worker {
         channels: &[String],
         piece: &mut Vec<u8>,
     ) {
-        let mut caller = Caller { link, passing: false, listener: Some(listener), identity: None };
+        let mut caller = Caller { listener: Some(listener), ..Caller::new(link, None) };
         for channel in channels {
             let mut frame = b"{\"id\":".to_vec();
             json::string(&mut frame, &channel.chars().take(48).collect::<String>());

@@ -1,0 +1,36 @@
+//! What the hub is told of the configuration.
+
+use crate::config::{self, Config};
+use tavern_domain::Epoch;
+use tavern_hub::{AuthorizeRules, KindRules, Settings, SlowReader};
+
+pub fn of(config: &Config, epoch: Epoch) -> Settings {
+    let rules = |kind: &config::Kind| KindRules {
+        grace_ms: kind.grace_ms,
+        slow_reader: match kind.slow_reader {
+            config::SlowReader::Gap => SlowReader::Gap,
+            config::SlowReader::Close => SlowReader::Close,
+        },
+        allow: kind.allow,
+    };
+    let limits = &config.limits;
+    let asks = config.authorize.url.is_some();
+    Settings {
+        node: config.node.clone(),
+        epoch,
+        shards: config.threads,
+        heartbeat_ms: config.sessions.heartbeat_ms,
+        poll_idle_ms: config.sessions.poll_idle_ms,
+        message_bytes: limits.message_bytes,
+        mailbox_events: limits.mailbox_events,
+        mailbox_bytes: limits.mailbox_bytes,
+        mailbox_sent_ms: limits.mailbox_sent_ms,
+        mailbox_total_bytes: limits.mailbox_total_bytes,
+        redis_pending_bytes: limits.redis_pending_bytes,
+        channels_per_session: limits.channels_per_session,
+        commands_per_second: limits.commands_per_second,
+        kinds: config.kinds.iter().map(|(name, kind)| (name.clone(), rules(kind))).collect(),
+        other_kinds: rules(config.kind("default")),
+        authorize: asks.then_some(AuthorizeRules { cache_ms: config.authorize.cache_ms }),
+    }
+}
