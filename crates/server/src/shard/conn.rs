@@ -42,8 +42,10 @@ pub struct Stalled {
 pub struct State {
     /// The socket refused bytes; it will say when it has room.
     pub blocked: bool,
-    /// It stands in the list of connections to be written to.
+    /// It stands in the list of connections with events.
     pub touched: bool,
+    /// It stands in the list of connections with replies.
+    pub replies: bool,
     /// There may be more to read than was read.
     pub unread: bool,
     /// A ping was sent and not answered.

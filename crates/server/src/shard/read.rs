@@ -57,7 +57,7 @@ impl Worker {
         if !keep {
             self.drop_conn(link);
         } else if touched {
-            self.touch(link);
+            self.touch_reply(link);
         }
     }
 

@@ -203,7 +203,8 @@ impl Worker {
         channels: &[String],
         piece: &mut Vec<u8>,
     ) {
-        let mut caller = Caller { listener: Some(listener), ..Caller::new(link, None) };
+        let mut caller = Caller::new(link, None);
+        caller.listener = Some(listener);
         for channel in channels {
             let mut frame = b"{\"id\":".to_vec();
             json::string(&mut frame, &channel.chars().take(48).collect::<String>());

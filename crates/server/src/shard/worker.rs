@@ -1,5 +1,5 @@
 //! The loop of one shard: wait, read the ready sockets and run their commands, take the mail, settle what is due,
-//! then write every touched connection once. Owns the sockets; the hub owns what they mean.
+//! then write: replies at once, connections with events in turn, each once. Owns the sockets; the hub owns what they mean.
 //! Must hold: a turn is bounded in bytes; nothing here waits for anything but the poll.
 
 use crate::resp;
@@ -9,6 +9,7 @@ use crate::shard::inbox::Inbox;
 use crate::shard::links::{Links, Target};
 use crate::shard::mail::{Arrival, Mail};
 use mio::{Events, Interest, Token};
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -70,8 +71,10 @@ pub struct Worker {
     pub scratch: Scratch,
     pub reply: Vec<u8>,
     pub ranges: Vec<Range<usize>>,
-    /// Connections to be written to at the end of the turn.
-    pub touched: Vec<LinkId>,
+    /// Connections with replies: written to at the end of the turn.
+    pub replies: Vec<LinkId>,
+    /// Connections with events: written to in turn.
+    pub touched: VecDeque<LinkId>,
     /// Connections that have more to read than one turn takes.
     pub unread: Vec<LinkId>,
     /// Connections that go to another shard at the end of the turn.
@@ -83,7 +86,10 @@ pub struct Worker {
     pub partial_bytes: usize,
     /// Another shard's inbox is full: publishers are not read.
     pub congested: bool,
-    published_at_flush: u64,
+    /// Messages that came from other shards.
+    received: u64,
+    /// Messages published when everybody had last been written to.
+    pub published_at_flush: u64,
     mail: Vec<Mail>,
     /// No more commands are taken: the server is about to stop.
     pub frozen: bool,
@@ -108,13 +114,15 @@ impl Worker {
             scratch: Scratch::default(),
             reply: Vec::new(),
             ranges: Vec::new(),
-            touched: Vec::new(),
+            replies: Vec::new(),
+            touched: VecDeque::new(),
             unread: Vec::new(),
             moves: Vec::new(),
             wheel: Wheel::new(now),
             tending: crate::shard::tend::Tending::new(now),
             partial_bytes: 0,
             congested: false,
+            received: 0,
             published_at_flush: 0,
             mail: Vec::new(),
             frozen: false,
@@ -146,7 +154,8 @@ impl Worker {
         if self.congested {
             return Some(Duration::from_millis(CONGESTED_MS));
         }
-        if !self.unread.is_empty() || !self.inbox.doze() {
+        let busy = !self.unread.is_empty() || !self.touched.is_empty() || !self.replies.is_empty();
+        if busy || !self.inbox.doze() {
             return Some(Duration::ZERO);
         }
         let dues = [self.hub.next_wake(), self.wheel.next_wake(), self.tending.next_wake(&self.links)];
@@ -185,11 +194,14 @@ impl Worker {
 
     /// Publishes pile up in mailboxes until they are written: do that before a mailbox could overflow.
     fn flush_if_many(&mut self) {
-        let published = self.services.node.stats[self.index].published.get();
-        if published - self.published_at_flush >= PUBLISHES_PER_FLUSH {
-            self.published_at_flush = published;
-            self.flush();
+        if self.published() - self.published_at_flush >= PUBLISHES_PER_FLUSH {
+            self.flush_all();
         }
+    }
+
+    /// Messages that this shard has put into mailboxes.
+    pub fn published(&self) -> u64 {
+        self.services.node.stats[self.index].published.get() + self.received
     }
 
     fn take_mail(&mut self) {
@@ -197,6 +209,7 @@ impl Worker {
         self.inbox.take(&mut mail);
         for letter in mail.drain(..) {
             self.open(letter);
+            self.flush_if_many();
         }
         self.mail = mail;
     }
@@ -209,15 +222,14 @@ impl Worker {
         match mail {
             Mail::Freeze(reply) => {
                 self.frozen = true;
-                self.flush();
+                self.flush_all();
                 let _ = reply.send(());
             }
             Mail::Parcels(parcels) => {
-                for (count, parcel) in parcels.into_iter().enumerate() {
+                for parcel in parcels {
                     self.hub.receive(self.now, parcel);
-                    if count as u64 % PUBLISHES_PER_FLUSH == PUBLISHES_PER_FLUSH - 1 {
-                        self.flush();
-                    }
+                    self.received += 1;
+                    self.flush_if_many();
                 }
             }
             Mail::Arrival(arrival) => self.arrive(*arrival),
@@ -240,7 +252,7 @@ impl Worker {
             }
             Mail::Stop(reply) => {
                 let packed = self.hub.pack(self.now);
-                self.flush();
+                self.flush_all();
                 self.say_closing();
                 let _ = reply.send(packed);
                 self.stop_at = Some(self.now + STOP_LINGER_MS);
@@ -316,13 +328,23 @@ impl Worker {
         }
     }
 
-    /// Puts a connection on the list of those that are written to at the end of the turn.
+    /// Puts a connection on the list of those with replies, which are written to first.
+    pub fn touch_reply(&mut self, link: LinkId) {
+        if let Some(conn) = self.links.conn_mut(link)
+            && !conn.state.replies
+        {
+            conn.state.replies = true;
+            self.replies.push(link);
+        }
+    }
+
+    /// Puts a connection on the list of those with events.
     pub fn touch(&mut self, link: LinkId) {
         if let Some(conn) = self.links.conn_mut(link)
             && !conn.state.touched
         {
             conn.state.touched = true;
-            self.touched.push(link);
+            self.touched.push_back(link);
         }
     }
 

@@ -1,5 +1,8 @@
-//! Writing: at the end of a turn every touched connection is written to once, its own replies first, then its events.
-//! What a socket refuses stays in the mailbox as references.
+//! Writing: at the end of a turn replies are written, then some of the connections with events, each once. The others
+//! wait for the next turn, and what is published meanwhile travels in the same write: messages per write is the one
+//! large lever. What a socket refuses stays in the mailbox as references.
+//! Must hold: nobody waits longer than one round over all touched connections; a backlog made by waiting stays far
+//! below what a mailbox holds.
 
 use crate::shard::conn::{Conn, Speaks};
 use crate::shard::links::Target;
@@ -15,6 +18,9 @@ const WRITE_BYTES: usize = 256 * 1024;
 /// Writes to one connection in one turn; a reader that is faster than this waits for the next.
 const WRITES_PER_TURN: usize = 4;
 
+/// Connections with events that are written to in one turn before new input is looked at.
+const EVENTS_PER_TURN: usize = 64;
+
 enum Written {
     All,
     /// More is there than one turn should write.
@@ -26,17 +32,36 @@ enum Written {
 impl Worker {
     /// Carries out the effects of this turn.
     pub fn flush(&mut self) {
+        self.flush_some(EVENTS_PER_TURN);
+    }
+
+    /// Writes to everybody: before a mailbox could overflow, and at the end.
+    pub fn flush_all(&mut self) {
+        self.flush_some(usize::MAX);
+    }
+
+    fn flush_some(&mut self, most: usize) {
         self.hand_over();
         self.ask();
         self.rerun();
         self.touch_dirty();
-        let mut touched = std::mem::take(&mut self.touched);
-        for link in touched.drain(..) {
+        let mut replies = std::mem::take(&mut self.replies);
+        for link in replies.drain(..) {
             self.write(link);
         }
-        // What was touched while writing waits for the next flush.
-        touched.append(&mut self.touched);
-        self.touched = touched;
+        replies.append(&mut self.replies);
+        self.replies = replies;
+        // What is touched while writing waits for the next flush.
+        for _ in 0..self.touched.len().min(most) {
+            let Some(link) = self.touched.pop_front() else { break };
+            // A reply may have taken its events along.
+            if self.links.conn_mut(link).is_some_and(|conn| conn.state.touched) {
+                self.write(link);
+            }
+        }
+        if self.touched.is_empty() {
+            self.published_at_flush = self.published();
+        }
         self.carry_closes();
     }
 
@@ -111,6 +136,7 @@ impl Worker {
     fn write(&mut self, link: LinkId) {
         let Some(mut conn) = self.links.take_conn(link) else { return };
         conn.state.touched = false;
+        conn.state.replies = false;
         let written = if conn.state.blocked { Written::Blocked } else { self.write_conn(&mut conn) };
         let alive = match written {
             Written::All => {
@@ -123,8 +149,7 @@ impl Worker {
             }
             Written::Some => {
                 conn.state.touched = true;
-                self.touched.push(link);
-                self.unread.push(link);
+                self.touched.push_back(link);
                 true
             }
             Written::Blocked => true,
