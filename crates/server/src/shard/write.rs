@@ -19,7 +19,7 @@ const WRITE_BYTES: usize = 256 * 1024;
 const WRITES_PER_TURN: usize = 4;
 
 /// Connections with events that are written to in one turn before new input is looked at.
-const EVENTS_PER_TURN: usize = 64;
+const EVENTS_PER_TURN: usize = 16;
 
 enum Written {
     All,
