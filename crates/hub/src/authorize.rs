@@ -7,7 +7,7 @@ use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use std::sync::Arc;
 use tavern_domain::channel::{Channel, Reach};
-use tavern_domain::{Identity, Rights, Time, Verb, pattern};
+use tavern_domain::{Identity, Time, Verb, pattern};
 
 /// What the app's hook is asked.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -113,17 +113,12 @@ fn kind_allows(settings: &Settings, asked: &[u8]) -> bool {
     settings.kind(kind).allow.has(Verb::Subscribe)
 }
 
-/// Rights that answer for nobody: what a fresh Redis connection has in serve mode.
-pub fn no_rights() -> Arc<Rights> {
-    Arc::new(Rights::default())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::settings::{AuthorizeRules, KindRules};
     use tavern_domain::rights::Grant;
-    use tavern_domain::{Scopes, Verbs};
+    use tavern_domain::{Rights, Scopes, Verbs};
 
     fn identity(pattern: &str, verbs: &[Verb]) -> Identity {
         let grant = Grant { pattern: pattern.as_bytes().into(), verbs: verbs.iter().copied().collect() };

@@ -13,8 +13,6 @@ pub enum Goodbye {
     Unauthenticated,
     /// Too many refused commands in a row.
     Abuse,
-    /// An operator closed it.
-    Killed,
     /// It did not read fast enough; the session may be resumed.
     SlowReader,
     /// It did not answer a ping; the session may be resumed.
@@ -31,7 +29,6 @@ impl Goodbye {
             Goodbye::TokenExpired => 4001,
             Goodbye::Unauthenticated => 4002,
             Goodbye::Abuse => 4003,
-            Goodbye::Killed => 4004,
             Goodbye::SlowReader => 4500,
             Goodbye::Silent => 4501,
             Goodbye::Closing => 4502,
@@ -45,14 +42,9 @@ impl Goodbye {
             Goodbye::TokenExpired => "token expired",
             Goodbye::Unauthenticated => "unauthenticated",
             Goodbye::Abuse => "too many refused commands",
-            Goodbye::Killed => "closed by an operator",
             Goodbye::SlowReader => "slow reader",
             Goodbye::Silent => "silent",
             Goodbye::Closing => "closing",
         }
-    }
-
-    pub fn may_retry(self) -> bool {
-        self.code() >= 4500
     }
 }

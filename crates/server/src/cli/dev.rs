@@ -51,7 +51,7 @@ fn coloured_banner(config: &Config, token: &str, key: &str, colour: bool) -> Str
     let dim = |text: &str| paint(text, Colour::Dim, colour);
     let line = |name: &str, value: String, note: &str| vec![format!("  {name}"), value, dim(note)];
     let mut places = vec![
-        line("HTTP", web.clone(), "dashboard, REST, SSE, long-poll"),
+        line("HTTP", web.clone(), "a page to try it, REST, SSE, long-poll"),
         line("WebSocket", format!("{socket}?user={USER}"), "any name will do in dev mode"),
     ];
     if let Some(resp) = config.resp {

@@ -83,7 +83,11 @@ impl Worker {
         if !greeted && silent > HELLO_MS && conn.stalled.is_none() {
             self.hub.effects.closes.push((link, Goodbye::Unauthenticated));
         } else if silent >= heartbeat.saturating_mul(2) && conn.state.pinged {
-            self.drop_conn(link);
+            let listener = socket.caller.listener;
+            if let Some(id) = listener {
+                self.hub.detach(self.now, id, link);
+            }
+            self.hub.effects.closes.push((link, Goodbye::Silent));
         } else if silent >= heartbeat && !conn.state.pinged {
             conn.state.pinged = true;
             ws::write_head(&mut conn.out, ws::Opcode::Ping, 0);

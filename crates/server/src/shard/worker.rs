@@ -174,6 +174,11 @@ impl Worker {
             if event.is_writable() {
                 self.writable(link);
             }
+            if event.is_read_closed() && self.is_waiting(link) {
+                // A command that waits is not read past, so the end would not be seen.
+                self.drop_conn(link);
+                continue;
+            }
             if event.is_readable() || event.is_read_closed() || event.is_error() {
                 self.read(link);
                 self.flush_if_many();
@@ -318,6 +323,12 @@ impl Worker {
             Speaks::Redis(peer) if peer.info.id == client => Some(peer),
             _ => None,
         }
+    }
+
+    /// A Redis connection in `TAVERN.WAIT`.
+    fn is_waiting(&mut self, link: LinkId) -> bool {
+        let conn = self.links.conn_mut(link);
+        conn.is_some_and(|conn| matches!(&conn.speaks, Speaks::Redis(peer) if peer.waiting_until.is_some()))
     }
 
     fn wake_waiters(&mut self) {
