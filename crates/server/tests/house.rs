@@ -11,7 +11,8 @@ const LINES_MAX: usize = 500;
 const MAY_USE: &[(&str, &[&str])] = &[
     ("crates/domain", &[]),
     ("crates/wire", &["tavern-domain", "serde", "serde_json"]),
-    ("crates/engine", &["tavern-domain", "rusqlite", "tokio", "tracing"]),
+    ("crates/local", &["tavern-domain", "rusqlite"]),
+    ("crates/engine", &["tavern-domain", "tavern-local", "rusqlite", "tokio", "tracing"]),
     ("crates/hub", &["tavern-domain", "tavern-wire", "tavern-engine", "serde_json"]),
     ("crates/sim", &["tavern-domain", "tavern-wire", "tavern-engine", "tavern-hub", "serde_json"]),
     ("bench", &["mio", "serde", "serde_json", "socket2"]),
@@ -21,6 +22,7 @@ const WATCHED: &[&str] = &[
     "tavern-domain",
     "tavern-wire",
     "tavern-engine",
+    "tavern-local",
     "tavern-hub",
     "tavern-bench",
     "tavern",

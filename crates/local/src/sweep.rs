@@ -1,0 +1,139 @@
+//! Cleaning up: behind processes that died, behind messages that everybody has read, and behind those who do not read.
+//! Must hold: only the dead lose their subscriptions; the log never grows beyond its bounds; a loss is written down.
+
+use crate::error::Error;
+use crate::handle::Options;
+use crate::limits;
+use crate::process::Process;
+use crate::table::{Head, now_ms};
+use crate::wake::name_of;
+use rusqlite::{Connection, OptionalExtension, params};
+use std::time::Duration;
+
+impl Process {
+    /// Removes everything of those among `suspects` that are dead. Each goes in a transaction of its own.
+    pub fn bury(&self, suspects: &[i64], patience: Duration) -> Result<usize, Error> {
+        let mut buried = 0;
+        for &process in suspects {
+            if self.is_alive(process) {
+                continue;
+            }
+            // Numbers are never given again, so it cannot come back to life.
+            self.folder.remove(&name_of(process));
+            let was_there = self.write(patience, |database, head| {
+                let known = "SELECT 1 FROM process WHERE id = ?1";
+                let known = database.prepare_cached(known)?.exists([process])?;
+                if known {
+                    forget(database, head, process)?;
+                }
+                Ok((known, head.roster))
+            })?;
+            self.page.raise(was_there.1);
+            buried += usize::from(was_there.0);
+        }
+        Ok(buried)
+    }
+
+    /// Looks at every process of the folder.
+    pub fn sweep(&self, patience: Duration) -> Result<usize, Error> {
+        let suspects = self.write(patience, |database, head| {
+            head.swept_at = now_ms();
+            processes(database)
+        })?;
+        let suspects: Vec<i64> = suspects.into_iter().filter(|&process| !self.is_alive(process)).collect();
+        self.bury(&suspects, patience)
+    }
+}
+
+pub fn processes(database: &Connection) -> rusqlite::Result<Vec<i64>> {
+    let mut statement = database.prepare_cached("SELECT id FROM process ORDER BY id")?;
+    statement.query_map([], |row| row.get(0))?.collect()
+}
+
+/// Removes everything of one process.
+pub fn forget(database: &Connection, head: &mut Head, process: i64) -> rusqlite::Result<()> {
+    let run = |sql: &str| database.prepare_cached(sql)?.execute([process]);
+    let ended = run("DELETE FROM subscription WHERE process = ?1")?;
+    run("DELETE FROM queue WHERE process = ?1")?;
+    run("DELETE FROM process WHERE id = ?1")?;
+    if ended > 0 {
+        head.subscriptions -= ended as i64;
+        head.roster += 1;
+        head.patterns += 1;
+    }
+    trim(database, head)
+}
+
+/// Removes messages that stand in nobody's queue any more, the oldest first, a part of them at a time.
+pub fn trim(database: &Connection, head: &mut Head) -> rusqlite::Result<()> {
+    let floor = "SELECT min(first) FROM \
+                 (SELECT (SELECT min(id) FROM queue WHERE process = process.id) AS first FROM process)";
+    let floor: Option<i64> = database.prepare_cached(floor)?.query_row([], |row| row.get(0))?;
+    cut_to(database, head, floor.unwrap_or(head.last_id + 1))
+}
+
+fn oldest(database: &Connection) -> rusqlite::Result<Option<(i64, i64)>> {
+    let sql = "SELECT id, at FROM log ORDER BY id LIMIT 1";
+    database.prepare_cached(sql)?.query_row([], |row| Ok((row.get(0)?, row.get(1)?))).optional()
+}
+
+/// Removes messages below `floor` from the log.
+fn cut_to(database: &Connection, head: &mut Head, floor: i64) -> rusqlite::Result<()> {
+    let Some((first, _)) = oldest(database)? else { return Ok(()) };
+    let floor = floor.min(first + limits::TRIM as i64);
+    let mut statement = database.prepare_cached("DELETE FROM log WHERE id < ?1 RETURNING size")?;
+    let mut rows = statement.query([floor])?;
+    while let Some(row) = rows.next()? {
+        head.log_messages -= 1;
+        head.log_bytes -= row.get::<_, i64>(0)?;
+    }
+    Ok(())
+}
+
+/// Keeps the log within its bounds. Whoever had not read what goes is told how much it lost.
+pub fn bound(database: &Connection, head: &mut Head, options: &Options) -> rusqlite::Result<()> {
+    let (most_messages, most_bytes) = (options.log_messages as i64, options.log_bytes as i64);
+    let old = now_ms() - options.log_age.as_millis().min(i64::MAX as u128 / 2) as i64;
+    for _ in 0..1_000 {
+        let full = head.log_messages > most_messages || head.log_bytes > most_bytes;
+        let aged = !full && oldest(database)?.is_some_and(|(_, at)| at < old);
+        if !full && !aged {
+            return Ok(());
+        }
+        let before = head.log_messages;
+        trim(database, head)?;
+        if head.log_messages == before {
+            drop_oldest(database, head, options, old)?;
+        }
+    }
+    Ok(())
+}
+
+/// Drops the oldest messages although somebody has not read them: a tenth more than needed, so that it is rare.
+fn drop_oldest(database: &Connection, head: &mut Head, options: &Options, old: i64) -> rusqlite::Result<()> {
+    let messages = options.log_messages as i64 - options.log_messages as i64 / 10;
+    let bytes = options.log_bytes as i64 - options.log_bytes as i64 / 10;
+    let (mut left_messages, mut left_bytes) = (head.log_messages, head.log_bytes);
+    let mut to = 0;
+    {
+        let mut statement = database.prepare_cached("SELECT id, at, size FROM log ORDER BY id LIMIT ?1")?;
+        let mut rows = statement.query([limits::TRIM as i64])?;
+        while let Some(row) = rows.next()? {
+            let (id, at, size): (i64, i64, i64) = (row.get(0)?, row.get(1)?, row.get(2)?);
+            let fits = left_messages <= messages && left_bytes <= bytes;
+            if fits && at >= old || id >= head.last_id {
+                break;
+            }
+            (to, left_messages, left_bytes) = (id, left_messages - 1, left_bytes - size);
+        }
+    }
+    for process in processes(database)? {
+        let sql = "DELETE FROM queue WHERE process = ?1 AND id <= ?2";
+        let lost = database.prepare_cached(sql)?.execute(params![process, to])?;
+        if lost > 0 {
+            let sql = "UPDATE process SET lost = lost + ?2, lost_to = ?3 WHERE id = ?1";
+            database.prepare_cached(sql)?.execute(params![process, lost as i64, to])?;
+        }
+    }
+    cut_to(database, head, to + 1)
+}
