@@ -5,6 +5,7 @@
 //! subscriptions match; a node never hears itself: the engine drops words whose `from` names the node that
 //! opened it, so no hub ever sees its own echo.
 
+use crate::interest::Interest;
 use crate::row::Writer;
 use crate::store::{Cause, Ticket};
 use crate::subject::Subject;
@@ -14,13 +15,34 @@ pub trait Bus: Send + Sync {
     /// Never blocks. Nothing is answered: what was lost shows as a hole in `n`.
     fn publish(&self, batch: Vec<Parcel>);
 
-    /// Confirmed through the inbox once everything published from then on will be heard.
-    fn subscribe(&self, subjects: Vec<Subject>, ticket: Ticket);
+    /// True: everything published from now on will be heard. Else the inbox hears `confirmed` when that is so.
+    fn subscribe(&self, interests: Vec<Interest>, ticket: Ticket) -> bool;
 
     /// Words already under way may still arrive.
-    fn unsubscribe(&self, subjects: Vec<Subject>);
+    fn unsubscribe(&self, interests: Vec<Interest>);
+
+    /// Nobody else listens to anything, for sure: publishing would reach nobody. Asked for every message.
+    fn is_alone(&self) -> bool {
+        false
+    }
+
+    /// It hears everything as it is: nothing needs to be subscribed to. When that ends, `BusInbox::needs` is asked, after
+    /// this has become false.
+    fn hears_everything(&self) -> bool {
+        false
+    }
+
+    /// So much waits to be carried that publishers should not be read for a while.
+    fn is_full(&self) -> bool {
+        false
+    }
 
     fn name(&self) -> &'static str;
+
+    /// What has been carried so far, for the metrics page.
+    fn counts(&self) -> Counts {
+        Counts::default()
+    }
 
     /// After this nothing is delivered. Not to be called from inside the inbox.
     fn stop(&self);
@@ -29,16 +51,25 @@ pub trait Bus: Send + Sync {
 /// Given to a bus when it is opened. Only takes: it must be quick.
 pub trait BusInbox: Send + Sync {
     fn confirmed(&self, ticket: Ticket, outcome: Result<(), BusError>);
+    /// May wait while the node has more to do than it can: the bus then keeps what follows, as far as it can.
     fn words(&self, parcels: Vec<Parcel>);
     fn lost(&self, lost: Lost);
+
+    /// Everything that the node listens to at this moment.
+    fn needs(&self) -> Vec<Interest> {
+        Vec::new()
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parcel {
     pub subject: Subject,
+    /// `Writer::outsider` for somebody who is no node.
     pub from: Writer,
     /// Counts per (node, epoch, channel), so that listening to a part makes no false holes.
     pub n: u64,
+    /// What the node put beside the payload; the engine does not look into it.
+    pub note: Arc<[u8]>,
     pub payload: Arc<[u8]>,
 }
 
@@ -50,10 +81,23 @@ pub enum Lost {
     On(Subject),
 }
 
+/// What a bus has done since it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Parcels handed to the engine: somebody else may hear them.
+    pub sent: u64,
+    /// Parcels that came from others.
+    pub received: u64,
+    /// Parcels that could not be carried.
+    pub failed: u64,
+    /// Times at which others' words were lost on the way here.
+    pub losses: u64,
+}
+
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum BusError {
     #[error("the bus is not available")]
     Unavailable { retry_after_ms: u64, source: Cause },
-    #[error("no bus of kind {kind:?}: use memory:")]
+    #[error("no bus of kind {kind:?}: use local or memory:")]
     Address { kind: String },
 }

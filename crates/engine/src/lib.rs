@@ -9,8 +9,8 @@
 //! | `row` | the kinds of rows, their keys and versions |
 //! | `body` | how a stored session carries its subscriptions, rights and mailbox |
 //! | `commit` | the one algorithm of a commit, over the tables of an engine |
-//! | `bus`, `subject` | the contract of the bus and the names it routes by |
-//! | `memory/`, `sqlite/` | the engines, with the same file names |
+//! | `bus`, `subject`, `interest` | the contract of the bus, the names it routes by, what a node asks to hear |
+//! | `memory/`, `sqlite/`, `local/` | the engines, with the same file names |
 //! | `conformance/` | what every engine must do, as cases that run against each of them |
 //! | `open`, `blocking` | choosing an engine by address; waiting for one answer, for tools |
 //!
@@ -34,7 +34,9 @@ pub mod bus;
 pub mod clock;
 mod commit;
 pub mod conformance;
+mod interest;
 pub mod limits;
+pub mod local;
 pub mod memory;
 mod open;
 pub mod row;
@@ -43,9 +45,11 @@ pub mod store;
 pub mod subject;
 
 pub use body::SessionBody;
-pub use bus::{Bus, BusError, BusInbox, Lost, Parcel};
+pub use bus::{Bus, BusError, BusInbox, Counts, Lost, Parcel};
 pub use clock::{Clock, ManualClock, SystemClock};
-pub use open::{open, open_bus};
+pub use interest::Interest;
+pub use local::LogBounds;
+pub use open::{Place, open, open_bus};
 pub use row::{
     ApiKey, Deadline, Document, DocumentKey, Errand, ErrandId, NewErrand, Node, Page, Row, RowKey,
     StoredSession, Versioned, Writer,

@@ -3,6 +3,7 @@
 
 use crate::bus::{Bus, BusError, BusInbox};
 use crate::clock::Clock;
+use crate::local::{LocalBus, LogBounds};
 use crate::memory::Hall;
 use crate::sqlite::SqliteStore;
 use crate::store::{Inbox, Store, StoreError};
@@ -20,15 +21,26 @@ pub fn open(url: &str, clock: Arc<dyn Clock>, inbox: Arc<dyn Inbox>) -> Result<A
     }
 }
 
-/// `memory:` reaches nobody else: the bus of a node that is alone.
+/// A node as a bus must know it.
+pub struct Place<'a> {
+    pub node: &'a str,
+    /// In front of every subject, so that two clusters can share a server.
+    pub prefix: &'a str,
+    /// The folder of what this machine keeps.
+    pub folder: &'a Path,
+    pub bounds: LogBounds,
+}
+
+/// `local` reaches the processes that use the same folder; `memory:` reaches nobody: the bus of a node that is alone.
 pub fn open_bus(
     url: &str,
-    node: &str,
+    place: &Place<'_>,
     clock: Arc<dyn Clock>,
     inbox: Arc<dyn BusInbox>,
 ) -> Result<Arc<dyn Bus>, BusError> {
     match url {
-        "memory:" => Ok(Hall::new(clock).bus(node, inbox)),
+        "local" => Ok(Arc::new(LocalBus::open(place, inbox)?)),
+        "memory:" => Ok(Hall::new(clock).bus(place.node, inbox)),
         _ => Err(BusError::Address { kind: kind(url) }),
     }
 }

@@ -136,6 +136,15 @@ impl Writer {
     pub fn new(node: &str, epoch: Epoch) -> Writer {
         Writer { node: node.into(), epoch }
     }
+
+    /// Somebody who is no node: a process that shares the bus. It has no epoch and numbers nothing.
+    pub fn outsider() -> Writer {
+        Writer::new("", Epoch(0))
+    }
+
+    pub fn is_outsider(&self) -> bool {
+        self.node.is_empty()
+    }
 }
 
 impl fmt::Display for Writer {

@@ -5,6 +5,7 @@
 use crate::limits;
 use std::fmt;
 use std::sync::Arc;
+use tavern_domain::{Channel, Reach};
 
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Subject(Arc<str>);
@@ -22,6 +23,8 @@ pub enum SubjectError {
 /// How an empty rest is written: an empty part is not allowed in a subject, and a lone `%` encodes nothing else.
 const EMPTY: &str = "%";
 const ANY: &str = ">";
+/// The kind of channels that are written as their whole name.
+const NAME: &str = "_name";
 
 impl Subject {
     pub fn new(prefix: &str, kind: &str, rest: &[u8]) -> Result<Subject, SubjectError> {
@@ -45,6 +48,28 @@ impl Subject {
     pub fn everything(prefix: &str) -> Result<Subject, SubjectError> {
         check_word(prefix)?;
         bounded(format!("{prefix}.{ANY}"))
+    }
+
+    /// The subject of a channel's messages. Kinds of our own begin with `_`, which no channel's kind does.
+    pub fn of_channel(prefix: &str, name: &[u8]) -> Result<Subject, SubjectError> {
+        let public = Channel::parse_redis(name).ok().filter(|channel| channel.reach == Reach::Everyone);
+        match public.map(|channel| (channel.kind, &name[channel.kind.len()..])) {
+            Some((kind, b"")) => Subject::new(prefix, kind, b""),
+            Some((kind, [b'#', rest @ ..])) if !rest.is_empty() => Subject::new(prefix, kind, rest),
+            // `kind#` would look like `kind`; and names that only Redis clients know have no kind.
+            _ => Subject::new(prefix, NAME, name),
+        }
+    }
+
+    /// The name of the channel whose messages these are, if they are a channel's.
+    pub fn channel(&self) -> Option<Vec<u8>> {
+        let rest = self.rest()?;
+        match self.kind() {
+            NAME => Some(rest),
+            own if own.starts_with('_') => None,
+            kind if rest.is_empty() => Some(kind.as_bytes().to_vec()),
+            kind => Some([kind.as_bytes(), b"#", &rest].concat()),
+        }
     }
 
     /// Reads a subject that came from outside. Only the one form that `new` writes is taken.
@@ -163,6 +188,30 @@ mod tests {
             assert_eq!((read.prefix(), read.kind(), read.rest()), ("tavern", "game", Some(rest.to_vec())));
         }
         assert_eq!(Subject::new("tavern", "game", b"A.#").unwrap().as_str(), "tavern.game.A%2E%23");
+    }
+
+    #[test]
+    fn every_channel_has_a_subject_of_its_own() {
+        let names: [&[u8]; 10] = [
+            b"game",
+            b"game#",
+            b"game#A",
+            b"game##",
+            b"#",
+            b"",
+            b"_name#A",
+            b"redis#x",
+            b"\xff",
+            b"game#\x01",
+        ];
+        let subjects: Vec<Subject> =
+            names.iter().map(|name| Subject::of_channel("tavern", name).unwrap()).collect();
+        for (at, (name, subject)) in names.iter().zip(&subjects).enumerate() {
+            assert_eq!(subject.channel().as_deref(), Some(*name), "{subject}");
+            assert!(!subjects[..at].contains(subject), "{subject}");
+        }
+        assert_eq!(subjects[2].as_str(), "tavern.game.A");
+        assert_eq!(Subject::new("tavern", "_shard", b"A").unwrap().channel(), None);
     }
 
     #[test]

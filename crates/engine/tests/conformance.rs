@@ -5,7 +5,9 @@ use tavern_domain::Time;
 use tavern_engine::conformance::{self, BusWorld, Exclusion, World};
 use tavern_engine::memory::{Hall, MemoryBus, MemoryStore, NoFaults};
 use tavern_engine::sqlite::SqliteStore;
-use tavern_engine::{Bus, BusInbox, Inbox, ManualClock, Parcel, Store, Subject, Ticket, Work};
+use tavern_engine::{
+    Bus, BusInbox, Inbox, Interest, LogBounds, ManualClock, Parcel, Place, Store, Ticket, Work,
+};
 use tavern_engine::{bus_cases, store_cases};
 
 const START: Time = Time(1_790_000_000_000);
@@ -84,6 +86,7 @@ store_engine!(memory_stepped, Stepped::new(), &[]);
 store_engine!(sqlite, Folder::new(), &[]);
 bus_engine!(memory_bus, Prompt::new(), &[]);
 bus_engine!(memory_bus_stepped, Stepped::new(), &[]);
+bus_engine!(local_bus, Folder::new(), &[]);
 
 /// The memory engine in its prompt drive.
 struct Prompt {
@@ -184,13 +187,14 @@ impl Bus for Settled<MemoryBus> {
         self.settle();
     }
 
-    fn subscribe(&self, subjects: Vec<Subject>, ticket: Ticket) {
-        self.inner.subscribe(subjects, ticket);
+    fn subscribe(&self, interests: Vec<Interest>, ticket: Ticket) -> bool {
+        let holds = self.inner.subscribe(interests, ticket);
         self.settle();
+        holds
     }
 
-    fn unsubscribe(&self, subjects: Vec<Subject>) {
-        self.inner.unsubscribe(subjects);
+    fn unsubscribe(&self, interests: Vec<Interest>) {
+        self.inner.unsubscribe(interests);
     }
 
     fn name(&self) -> &'static str {
@@ -222,5 +226,13 @@ impl World for Folder {
 
     fn clock(&self) -> &ManualClock {
         &self.clock
+    }
+}
+
+impl BusWorld for Folder {
+    fn open(&self, node: &str, inbox: Arc<dyn BusInbox>) -> Arc<dyn Bus> {
+        let folder = self.home.path().join("data");
+        let place = Place { node, prefix: "tavern", folder: &folder, bounds: LogBounds::default() };
+        tavern_engine::open_bus("local", &place, self.clock.clone(), inbox).unwrap()
     }
 }

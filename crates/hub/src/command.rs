@@ -2,6 +2,7 @@
 //! The same code serves WebSocket, SSE, long-poll and single HTTP commands; it knows only the caller's link.
 
 use crate::authorize::{self, Permit};
+use crate::carrier::Carried;
 use crate::event::{Author, Space};
 use crate::goodbye::Goodbye;
 use crate::listener::{Link, ListenerId};
@@ -10,6 +11,7 @@ use crate::session::STRIKES_MAX;
 use crate::shard::Shard;
 use std::sync::Arc;
 use tavern_domain::{Channel, Identity, SessionKey, Time, Verb, limits};
+use tavern_engine::limits::RETRY_AFTER_MS;
 use tavern_wire::error::{Code, Refusal};
 use tavern_wire::json::{self, Hello, Op, Publish, Subscribe, Target};
 
@@ -43,7 +45,7 @@ pub enum Flow {
     Done,
     /// Hello: the reply stands before all events of the session.
     Greeted,
-    /// The app was asked; the same frame must be given again when the link is named in `Effects::ready`.
+    /// The app or the bus was asked; the same frame must be given again when the link is named in `Effects::ready`.
     Wait,
     /// Write the reply, then close.
     Close(Goodbye),
@@ -323,7 +325,15 @@ impl Shard {
                 format!("a session listens to at most {most} channels and patterns"),
             );
         }
-        self.subscribe(id, space, name.as_bytes());
+        if !there {
+            let node = self.node.clone();
+            let mut hold = node.carrier.hold();
+            match hold.carry(space, name.as_bytes(), Some((self.index, caller.link.id))) {
+                Carried::Yes => self.subscribe(id, space, name.as_bytes()),
+                Carried::Wait => return Err(Stop::Wait),
+                Carried::Failed => return unavailable(),
+            };
+        }
         write_instead(&subscribe.target, &name, body);
         Ok(())
     }
@@ -410,6 +420,11 @@ impl Shard {
 
 fn parse_channel(name: &str) -> Step<Channel<'_>> {
     Channel::parse(name).or_else(|error| refuse(Code::BadRequest, error.to_string()))
+}
+
+fn unavailable<T>() -> Step<T> {
+    let refusal = Refusal::new(Code::Unavailable, "the bus between nodes does not answer");
+    Err(Stop::Refused(refusal.retry_after(RETRY_AFTER_MS)))
 }
 
 fn not_allowed<T>(verb: Verb, name: &str) -> Step<T> {

@@ -60,6 +60,15 @@ impl Words {
         &self.frame[self.payload_at as usize..][..self.payload_len as usize]
     }
 
+    /// The payload came through the JSON protocol.
+    pub fn is_json(&self) -> bool {
+        self.json
+    }
+
+    pub fn author(&self) -> Option<&Author> {
+        self.author.as_ref()
+    }
+
     /// The RESP2 push; RESP3 differs in its first byte, `>`.
     pub fn frame(&self) -> &[u8] {
         &self.frame

@@ -98,6 +98,8 @@ impl Shard {
         }
         for subscription in &body.subscriptions {
             let space = if subscription.pattern { Space::Pattern } else { Space::Channel };
+            let node = self.node.clone();
+            node.carrier.hold().carry(space, &subscription.name, None);
             self.subscribe(id, space, &subscription.name);
         }
         true

@@ -3,13 +3,16 @@
 //! virtual ones. It carries out; the rules are in `tavern-domain`.
 #![forbid(unsafe_code)]
 
+pub mod abroad;
 pub mod attach;
 pub mod authorize;
+pub mod carrier;
 pub mod command;
 pub mod event;
 pub mod goodbye;
 pub mod handover;
 pub mod listener;
+pub mod loss;
 pub mod mailbox;
 pub mod node;
 pub mod registry;
@@ -24,6 +27,7 @@ pub mod wheel;
 
 pub use attach::{Attached, Poll};
 pub use authorize::{Permit, Question, Verdict};
+pub use carrier::Carried;
 pub use command::{Caller, Flow};
 pub use event::{Author, Space, Words};
 pub use goodbye::Goodbye;

@@ -1,5 +1,6 @@
 //! What all shards of one node share: settings, the registry of names, counters, the check of tokens.
 
+use crate::carrier::Carrier;
 use crate::registry::Registry;
 use crate::settings::Settings;
 use crate::stats::Stats;
@@ -22,12 +23,17 @@ pub struct Node {
     pub registry: Arc<Registry>,
     pub stats: Vec<Arc<Stats>>,
     pub gate: Box<dyn Gate>,
+    /// The way to the other nodes.
+    pub carrier: Carrier,
+    pub(crate) name: Arc<str>,
 }
 
 impl Node {
     pub fn new(settings: Settings, gate: Box<dyn Gate>) -> Arc<Node> {
         let stats = (0..settings.shards).map(|_| Arc::default()).collect();
-        Arc::new(Node { settings, registry: Registry::new(), stats, gate })
+        let carrier = Carrier::new(&settings.prefix);
+        let name = settings.node.as_str().into();
+        Arc::new(Node { settings, registry: Registry::new(), stats, gate, carrier, name })
     }
 
     /// One shard's part of the memory for mailboxes.

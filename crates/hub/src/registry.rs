@@ -49,12 +49,14 @@ impl Entry {
         self.total.fetch_add(1, Ordering::AcqRel);
     }
 
-    pub fn removed(&self, shard: usize, last: bool) {
+    /// True: nobody on this node listens any more.
+    pub fn removed(&self, shard: usize, last: bool) -> bool {
         if last {
             self.mask.fetch_and(!(1 << shard), Ordering::AcqRel);
         }
         let before = self.total.fetch_sub(1, Ordering::AcqRel);
         assert!(before > 0, "more subscriptions ended than began");
+        before == 1
     }
 }
 

@@ -24,6 +24,14 @@ pub struct Place {
     pub matches: (u64, Vec<Arc<Entry>>),
 }
 
+/// What follows from a listener that left a place.
+pub struct Removed {
+    /// Another listener stands at another position now: its book must follow.
+    pub moved: Option<(ListenerIndex, u32)>,
+    /// Nobody on this node listens to this any more.
+    pub unheard: Option<(Space, Arc<[u8]>)>,
+}
+
 pub struct Roster {
     shard: usize,
     registry: Arc<Registry>,
@@ -96,18 +104,19 @@ impl Roster {
         true
     }
 
-    /// Takes a listener out; tells which other listener moved to which position, so that its book can follow.
-    pub fn remove(&mut self, index: PlaceIndex, position: u32) -> Option<(ListenerIndex, u32)> {
+    /// Takes a listener out.
+    pub fn remove(&mut self, index: PlaceIndex, position: u32) -> Removed {
         let shard = self.shard;
         let place = self.place_mut(index);
         place.listeners.swap_remove(position as usize);
         let moved = place.listeners.get(position as usize).map(|&listener| (listener, position));
         let empty = place.listeners.is_empty();
-        place.entry.removed(shard, empty);
+        let last = place.entry.removed(shard, empty);
+        let unheard = last.then(|| (place.space, place.entry.name.clone()));
         if empty {
             self.drop_place(index);
         }
-        moved
+        Removed { moved, unheard }
     }
 
     fn drop_place(&mut self, index: PlaceIndex) {
@@ -115,6 +124,13 @@ impl Roster {
         self.names[place.space as usize].remove(&place.entry.name);
         self.free.push(index);
         self.registry.forget(place.space, &place.entry);
+    }
+
+    /// The places with listeners.
+    pub fn heard(&self) -> Vec<PlaceIndex> {
+        let heard = |slot: &Option<Place>| slot.as_ref().is_some_and(|place| !place.listeners.is_empty());
+        let places = self.places.iter().enumerate().filter(|(_, slot)| heard(slot));
+        places.map(|(index, _)| index as PlaceIndex).collect()
     }
 
     /// Forgets names that only publishers used.
@@ -157,7 +173,7 @@ mod tests {
         }
         for leaving in [1usize, 3, 0] {
             let position = books[leaving].remove(&place).unwrap();
-            if let Some((moved, to)) = roster.remove(place, position) {
+            if let Some((moved, to)) = roster.remove(place, position).moved {
                 books[moved as usize].insert(place, to);
             }
         }
@@ -173,7 +189,7 @@ mod tests {
         let place = roster.make(Space::Pattern, b"a*", KindRules::default);
         let mut book = Places::default();
         roster.add(place, 0, &mut book);
-        roster.remove(place, 0);
+        assert!(roster.remove(place, 0).unheard.is_some());
         assert_eq!(roster.find(Space::Pattern, b"a*"), None);
         assert!(registry.find(Space::Pattern, b"a*").is_none());
     }

@@ -30,6 +30,8 @@ impl Default for KindRules {
 pub struct Settings {
     pub node: String,
     pub epoch: Epoch,
+    /// In front of everything that this cluster says to engines it shares with others.
+    pub prefix: String,
     pub shards: usize,
     pub heartbeat_ms: u64,
     pub poll_idle_ms: u64,
@@ -64,6 +66,7 @@ impl Default for Settings {
         Settings {
             node: "node".into(),
             epoch: Epoch(1),
+            prefix: "tavern".into(),
             shards: 1,
             heartbeat_ms: 15_000,
             poll_idle_ms: 45_000,

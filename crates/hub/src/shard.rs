@@ -3,6 +3,7 @@
 //! Must hold: a publish reaches every subscription that was confirmed before it; each listener hears in publish order.
 
 use crate::authorize::{self, Answers, Permit, Question, Verdict};
+use crate::carrier::LINGER_MS;
 use crate::event::{Author, Event, Pool, Space, Words};
 use crate::goodbye::Goodbye;
 use crate::listener::{Link, LinkId, Listener, ListenerId, Listeners, Who};
@@ -14,6 +15,7 @@ use crate::stats::Stats;
 use crate::wheel::Wheel;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
+use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 use tavern_domain::{Channel, Identity, Reach, Time, Verb};
@@ -28,9 +30,11 @@ pub struct Effects {
     pub closes: Vec<(LinkId, Goodbye)>,
     /// Words for the other shards, by shard number.
     pub parcels: Vec<Vec<Parcel>>,
+    /// Words for the other nodes.
+    pub abroad: Vec<tavern_engine::Parcel>,
     /// What the app must be asked.
     pub questions: Vec<Question>,
-    /// Transports whose waiting command can run again.
+    /// Transports whose waiting command can run again: the app or the bus has answered.
     pub ready: Vec<LinkId>,
 }
 
@@ -55,6 +59,10 @@ pub struct Shard {
     pub(crate) dice: Box<dyn Dice>,
     pub(crate) sweeper: crate::sweep::Sweeper,
     pub(crate) stats: Arc<Stats>,
+    /// Names that nobody here listens to any more, and until when the bus carries them still.
+    pub(crate) lingering: VecDeque<(Time, Space, Arc<[u8]>)>,
+    /// When a name left last: the time of the last turn.
+    pub(crate) now: Time,
     pub effects: Effects,
     /// The code of the last command's refusal; over HTTP it fixes the status.
     pub refused_with: Option<Code>,
@@ -79,6 +87,8 @@ impl Shard {
             answers: Answers::default(),
             asked: HashMap::default(),
             dice,
+            lingering: VecDeque::new(),
+            now,
             effects,
             refused_with: None,
             stamp: 0,
@@ -91,6 +101,11 @@ impl Shard {
 
     pub fn listener_count(&self) -> usize {
         self.listeners.len()
+    }
+
+    /// Its number on this node.
+    pub fn index(&self) -> usize {
+        self.index
     }
 
     pub fn node(&self) -> &Arc<Node> {
@@ -156,8 +171,14 @@ impl Shard {
         let Some(position) = listener.places.remove(&place) else { return false };
         let space = self.roster.place(place).space;
         listener.counts[space as usize] -= 1;
-        if let Some((moved, to)) = self.roster.remove(place, position) {
+        let removed = self.roster.remove(place, position);
+        if let Some((moved, to)) = removed.moved {
             self.listeners.at(moved).places.insert(place, to);
+        }
+        if let Some((space, name)) = removed.unheard
+            && self.node.carrier.is_by_name()
+        {
+            self.lingering.push_back((self.now + LINGER_MS, space, name));
         }
         true
     }
@@ -204,7 +225,12 @@ impl Shard {
         let place = match self.roster.find(space, channel) {
             Some(place) => place,
             // Alone on this node and without patterns, a name nobody listens to needs no place.
-            None if self.node.settings.shards == 1 && !patterned => return 0,
+            None if self.node.settings.shards == 1 && !patterned => {
+                if self.node.carrier.reaches_others() {
+                    self.send_abroad(space, &Words::new(space, channel, payload, json, author));
+                }
+                return 0;
+            }
             None => self.make_place(space, channel),
         };
         let entry = &self.roster.place(place).entry;
@@ -215,10 +241,14 @@ impl Shard {
                 mask |= entry.mask();
             }
         }
-        if mask == 0 {
+        let abroad = self.node.carrier.reaches_others();
+        if mask == 0 && !abroad {
             return receivers;
         }
         let words = Arc::new(Words::new(space, channel, payload, json, author));
+        if abroad {
+            self.send_abroad(space, &words);
+        }
         let here = 1u64 << self.index;
         let mut others = mask & !here;
         while others != 0 {
@@ -232,7 +262,11 @@ impl Shard {
         receivers
     }
 
-    /// Takes words that were published on another shard.
+    fn send_abroad(&mut self, space: Space, words: &Words) {
+        self.effects.abroad.extend(self.node.parcel(space, words));
+    }
+
+    /// Takes words that were published on another shard, or on another node.
     pub fn receive(&mut self, now: Time, parcel: Parcel) {
         let place = self.make_place(parcel.space, parcel.words.channel());
         self.deliver(now, place, parcel.words);
@@ -307,12 +341,17 @@ impl Shard {
         }
     }
 
+    /// Gives one listener an event that is no delivery of a channel.
+    pub(crate) fn tell(&mut self, index: u32, event: &Rc<Event>) {
+        self.stamp += 1;
+        self.put(index, event);
+    }
+
     /// Gives one session an event of its own.
     pub fn put_json(&mut self, now: Time, id: ListenerId, tail: Box<[u8]>) {
         let event = Event::json(tail, now, SlowReader::Gap, &self.pool);
-        self.stamp += 1;
         if self.listeners.get(id).is_some() {
-            self.put(id.index, &event);
+            self.tell(id.index, &event);
         }
     }
 

@@ -27,6 +27,8 @@ counters! {
     dropped_budget,
     /// Transports closed because their reader was too slow.
     closed_slow,
+    /// Redis connections closed because words of another node were lost on the way.
+    closed_lost,
     sessions_opened,
     sessions_resumed,
     sessions_superseded,

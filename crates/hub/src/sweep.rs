@@ -39,14 +39,14 @@ impl Shard {
     /// When to be asked again.
     pub fn next_wake(&self) -> Option<Time> {
         let sweep = (!self.listeners.is_empty()).then_some(self.sweeper.due);
-        match (sweep, self.wheel.next_wake()) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        }
+        let lingering = self.lingering.front().map(|(due, ..)| *due);
+        [sweep, self.wheel.next_wake(), lingering].into_iter().flatten().min()
     }
 
     /// Time has passed: settle what is due.
     pub fn wake(&mut self, now: Time) {
+        self.now = now;
+        self.let_go(now);
         let mut due = Vec::new();
         self.wheel.expire(now, &mut due);
         for id in due {
@@ -54,6 +54,15 @@ impl Shard {
         }
         if now >= self.sweeper.due {
             self.sweep_piece(now);
+        }
+    }
+
+    /// The bus need not carry what nobody has listened to for a while.
+    fn let_go(&mut self, now: Time) {
+        let due = self.lingering.iter().take_while(|(due, ..)| *due <= now).count();
+        if due > 0 {
+            let names: Vec<_> = self.lingering.drain(..due).map(|(_, space, name)| (space, name)).collect();
+            self.node.carrier.let_go(&self.node.registry, &names);
         }
     }
 

@@ -9,7 +9,7 @@ pub enum Error {
     Folder { path: PathBuf, reason: String, source: Option<io::Error> },
     #[error("the folder {} cannot be written to; publishing and subscribing need that", path.display())]
     ReadOnly { path: PathBuf, source: Option<io::Error> },
-    #[error("no space is left for the folder {}; nothing was published", path.display())]
+    #[error("no space is left for the folder {}; nothing was written", path.display())]
     Full { path: PathBuf },
     #[error(
         "the folder {} has been busy for {waited_ms} ms{}",
@@ -49,6 +49,11 @@ impl Error {
             }
             _ => Error::Database(error),
         }
+    }
+
+    /// It may be gone the next time: somebody else writes, or there is no space now. Whoever only reads can go on.
+    pub(crate) fn is_passing(&self) -> bool {
+        matches!(self, Error::Busy { .. } | Error::Full { .. })
     }
 
     pub(crate) fn io(folder: &Path, doing: &str, error: io::Error) -> Error {

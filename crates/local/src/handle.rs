@@ -3,12 +3,13 @@
 use crate::error::Error;
 use crate::limits;
 use crate::message::{Draft, Interest, Kind, Message, Space};
+use crate::page::Page;
 use crate::process::{self, Process};
 use crate::publish::Speaker;
 use crate::stat::Stat;
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// How a folder is used. The bounds are those of the whole log; what a publisher says here holds when it publishes.
@@ -18,10 +19,14 @@ pub struct Options {
     pub log_messages: u64,
     pub log_bytes: u64,
     pub log_age: Duration,
+    /// The largest name, payload and note that this handle publishes.
+    pub message_bytes: usize,
     /// How long to wait for the turn to write. A turn is short; only a stopped process holds it this long.
     pub patience: Duration,
     /// False: this handle does not hear what it publishes itself, and does not count.
     pub echo: bool,
+    /// False: opening does not clean up behind processes that died, so that [`Local::stat`] shows them.
+    pub sweep: bool,
     /// What the process is called in [`Local::stat`].
     pub program: String,
 }
@@ -34,8 +39,10 @@ impl Default for Options {
             log_messages: 100_000,
             log_bytes: 64 << 20,
             log_age: Duration::from_secs(3600),
+            message_bytes: limits::MESSAGE_BYTES,
             patience: Duration::from_millis(limits::BUSY_MS),
             echo: true,
+            sweep: true,
             program: program.to_string_lossy().into_owned(),
         }
     }
@@ -54,9 +61,14 @@ pub struct Local {
 /// Ends a [`Local::wait`] from another thread.
 #[derive(Clone)]
 pub struct Interrupter {
-    process: Arc<Process>,
+    process: Weak<Process>,
     subscriber: u64,
 }
+
+/// The version of who listens to what in a folder: it grows with every change, at once for all processes. Reading it
+/// costs a load from memory. It stays readable when the handle it came from is closed.
+#[derive(Clone)]
+pub struct RosterVersion(Arc<Page>);
 
 /// Opens a folder, which is made if there is none, and cleans up behind processes that died.
 pub fn open(folder: impl AsRef<Path>) -> Result<Local, Error> {
@@ -67,7 +79,9 @@ impl Local {
     pub fn open_with(folder: impl AsRef<Path>, options: Options) -> Result<Local, Error> {
         let (process, subscriber) = process::enter(folder.as_ref(), &options)?;
         let local = Local { process: Some(process), subscriber, options };
-        local.sweep()?;
+        if local.options.sweep {
+            local.sweep()?;
+        }
         Ok(local)
     }
 
@@ -155,7 +169,7 @@ impl Local {
     }
 
     pub fn interrupter(&self) -> Interrupter {
-        Interrupter { process: self.process().clone(), subscriber: self.subscriber }
+        Interrupter { process: Arc::downgrade(self.process()), subscriber: self.subscriber }
     }
 
     /// Channels that somebody listens to, in order; only those that match a pattern, if one is given.
@@ -203,21 +217,14 @@ impl Local {
         audience.iter().any(|hearer| hearer.process != here || hearer.listeners > own.listeners)
     }
 
-    /// The version of the roster for which it is known that nobody else listens to anything, if that is so.
-    pub fn alone_since(&self) -> Option<u64> {
-        let process = self.process();
-        let reach = process::lock(&process.reach);
-        let subscriptions = reach.subscriptions;
-        let version = reach.version();
-        drop(reach);
-        let state = process.state();
-        let own = state.subscribers.get(&self.subscriber)?.interests.len() as i64;
-        (subscriptions <= own && version == process.page.version()).then_some(version)
+    /// Looks whether anybody beside this handle listens to anything. Gives the version of the roster for which nobody does.
+    pub fn look_around(&self) -> Result<Option<u64>, Error> {
+        self.process().check()?;
+        self.process().look_around(self.subscriber)
     }
 
-    /// The version of who listens to what. It grows with every change, seen at once by all processes.
-    pub fn roster_version(&self) -> u64 {
-        self.process().page.version()
+    pub fn roster_version(&self) -> RosterVersion {
+        RosterVersion(self.process().page.clone())
     }
 
     /// Whether somebody wants to know what this handle, which hears everything, really listens to. True once.
@@ -254,6 +261,14 @@ impl Drop for Local {
 impl Interrupter {
     /// Ends the wait that is under way, or the next one.
     pub fn interrupt(&self) {
-        self.process.interrupt(self.subscriber);
+        if let Some(process) = self.process.upgrade() {
+            process.interrupt(self.subscriber);
+        }
+    }
+}
+
+impl RosterVersion {
+    pub fn get(&self) -> u64 {
+        self.0.version()
     }
 }

@@ -61,7 +61,7 @@ mod wake;
 
 pub use error::Error;
 pub use folder::network_file_system;
-pub use handle::{Interrupter, Local, Options, open};
+pub use handle::{Interrupter, Local, Options, RosterVersion, open};
 pub use limits::MESSAGE_BYTES;
 pub use message::{Draft, Interest, Kind, Message, Space, Words};
 pub use stat::{ProcessStat, Stat};

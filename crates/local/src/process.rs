@@ -25,7 +25,7 @@ pub struct Process {
     pid: u32,
     pub folder: Folder,
     pub locks: Locks,
-    pub page: Page,
+    pub page: Arc<Page>,
     bell: Mutex<Arc<Bell>>,
     program: String,
     /// Its number in the folder; zero until something in it subscribes.
@@ -170,7 +170,7 @@ impl Process {
             pid,
             folder,
             locks,
-            page,
+            page: Arc::new(page),
             bell: Mutex::new(Arc::new(bell)),
             program: options.program.clone(),
             number: AtomicI64::new(0),

@@ -34,7 +34,7 @@ struct Batch {
 impl Process {
     pub fn publish(&self, speaker: Speaker<'_>, drafts: &[Draft<'_>]) -> Result<Vec<u64>, Error> {
         self.check()?;
-        drafts.iter().try_for_each(check_size)?;
+        drafts.iter().try_for_each(|draft| check_size(draft, speaker.options.message_bytes))?;
         let own = self.own(speaker, drafts);
         if self.is_unheard(drafts) {
             return Ok(vec![0; drafts.len()]);
@@ -227,11 +227,11 @@ fn append(
     Ok(())
 }
 
-fn check_size(draft: &Draft<'_>) -> Result<(), Error> {
+fn check_size(draft: &Draft<'_>, most: usize) -> Result<(), Error> {
     let parts = [("channel", draft.channel), ("payload", draft.payload), ("note", draft.note)];
     for (what, bytes) in parts {
-        if bytes.len() > limits::MESSAGE_BYTES {
-            return Err(Error::TooLarge { what, bytes: bytes.len(), most: limits::MESSAGE_BYTES });
+        if bytes.len() > most {
+            return Err(Error::TooLarge { what, bytes: bytes.len(), most });
         }
     }
     Ok(())

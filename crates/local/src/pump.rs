@@ -70,7 +70,7 @@ impl Process {
             }
         }
         if state.unacked >= limits::UNACKED || state.unacked_bytes >= limits::UNACKED_BYTES {
-            self.acknowledge(state, patience)?;
+            self.acknowledge_or_later(state, patience)?;
         }
         Ok(taken.more)
     }
@@ -125,6 +125,11 @@ impl Process {
         Ok(())
     }
 
+    /// Marks that cannot be written now are written later; what was read stays read.
+    fn acknowledge_or_later(&self, state: &mut State, patience: Duration) -> Result<(), Error> {
+        or_later(self.acknowledge(state, patience))
+    }
+
     /// What is done once in a while by whoever is there.
     pub fn look(&self, state: &mut State, patience: Duration) -> Result<(), Error> {
         state.looked_at = Instant::now();
@@ -133,13 +138,13 @@ impl Process {
         }
         // Somebody in this process may have opened and closed the lock file, which frees every lock on it.
         let _ = self.locks.live(self.number());
-        self.acknowledge(state, patience)?;
+        self.acknowledge_or_later(state, patience)?;
         let sql = "SELECT swept_at FROM head";
         let swept_at: i64 =
             self.reader(state)?.query_row(sql, [], |row| row.get(0)).map_err(|error| self.fault(error))?;
         let since = table::now_ms() - swept_at;
         if !(0..limits::SWEEP_MS as i64).contains(&since) {
-            self.sweep(patience)?;
+            or_later(self.sweep(patience).map(drop))?;
         }
         Ok(())
     }
@@ -149,6 +154,13 @@ impl Process {
             state.reader = Some(table::connect(&self.folder)?);
         }
         Ok(state.reader.as_ref().expect("it was made above"))
+    }
+}
+
+fn or_later(outcome: Result<(), Error>) -> Result<(), Error> {
+    match outcome {
+        Err(error) if error.is_passing() => Ok(()),
+        outcome => outcome,
     }
 }
 

@@ -26,7 +26,6 @@ pub type Audience = Arc<[Hearer]>;
 pub struct Reach {
     version: u64,
     patterns_version: u64,
-    pub subscriptions: i64,
     /// Until then those who hear everything are left alone: they did not answer.
     patient_until: Option<Instant>,
     known: [HashMap<Box<[u8]>, Audience>; 2],
@@ -53,10 +52,6 @@ impl Reach {
         self.known[space as usize].get(channel)
     }
 
-    pub fn version(&self) -> u64 {
-        self.version
-    }
-
     /// Whether somebody who hears everything may be asked what it wants to hear.
     pub fn may_ask(&self) -> bool {
         self.patient_until.is_none_or(|until| Instant::now() >= until)
@@ -76,7 +71,6 @@ impl Reach {
             self.patterns_version = head.patterns;
         }
         self.version = head.roster;
-        self.subscriptions = head.subscriptions;
         Ok(())
     }
 

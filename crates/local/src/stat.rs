@@ -66,6 +66,14 @@ impl Process {
         })
     }
 
+    /// The version of the roster, if it holds nothing but the subscriptions of one subscriber.
+    pub fn look_around(&self, subscriber: u64) -> Result<Option<u64>, Error> {
+        let mut state = self.state();
+        let own = state.subscribers.get(&subscriber).map_or(0, |own| own.interests.len() as i64);
+        let head = self.ask(&mut state, Head::read)?;
+        Ok((head.subscriptions <= own).then_some(head.roster))
+    }
+
     /// Public channels that somebody alive listens to, in order.
     pub fn channels(&self, glob: Option<&[u8]>) -> Result<Vec<Vec<u8>>, Error> {
         let rows = self.listened(Kind::Channel)?;

@@ -2,6 +2,7 @@
 //! by address. Must hold: when `ready` is said, everything listens; a clean stop leaves every session in the store.
 
 use crate::auth::{self, Keyring, Verifier};
+use crate::bus::Ear;
 use crate::config::{Config, LogFormat, Mode};
 use crate::desk::Desk;
 use crate::door::{self, Counts, Seat};
@@ -20,7 +21,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tavern_domain::{Epoch, Identity, Scopes, Time};
-use tavern_engine::{Commit, Found, NodeChange, Read, Row, RowKey, StoredSession, SystemClock, Writer};
+use tavern_engine::{
+    Commit, Found, LogBounds, NodeChange, Read, Row, RowKey, StoredSession, SystemClock, Writer,
+};
 use tavern_hub::handover::Packed;
 use tavern_hub::{LinkId, Node, Shard};
 use tokio::net::TcpStream;
@@ -62,6 +65,7 @@ async fn serve(mut config: Config) -> anyhow::Result<()> {
     let writer = open_epoch(&config, &desk).await?;
     let left = stored_sessions(&desk, &config.node).await?;
     let (services, workers) = assemble(config.clone(), desk.clone(), writer.epoch)?;
+    open_bus(&services)?;
     let threads = start_shards(workers)?;
     adopt(&services, &desk, &writer, left).await?;
     forget_earlier(&desk, &writer).await?;
@@ -87,6 +91,9 @@ async fn serve(mut config: Config) -> anyhow::Result<()> {
     }
     last_words(&services).await;
     tokio::task::spawn_blocking(move || threads.into_iter().for_each(|thread| drop(thread.join()))).await?;
+    if let Some(bus) = services.node.carrier.bus().cloned() {
+        tokio::task::spawn_blocking(move || bus.stop()).await?;
+    }
     if let Some(store) = desk.store().cloned() {
         tokio::task::spawn_blocking(move || store.stop()).await?;
     }
@@ -104,6 +111,27 @@ fn open_store(config: &Config) -> anyhow::Result<Arc<Desk>> {
         .context("the store cannot be opened")?;
     desk.set_store(store);
     Ok(desk)
+}
+
+/// From here on the node hears the others, and they hear it.
+fn open_bus(services: &Services) -> anyhow::Result<()> {
+    let config = &services.config;
+    let ear = Ear::new(services.node.clone(), services.inboxes.clone());
+    let place = tavern_engine::Place {
+        node: &config.node,
+        prefix: &config.prefix,
+        folder: &config.data,
+        bounds: LogBounds {
+            messages: config.local.messages,
+            bytes: config.local.bytes,
+            age_ms: config.local.age_ms,
+            message_bytes: config.limits.message_bytes,
+        },
+    };
+    let bus = tavern_engine::open_bus(&config.bus, &place, Arc::new(SystemClock), ear)
+        .context("the bus cannot be opened")?;
+    services.node.carrier.set_bus(bus);
+    Ok(())
 }
 
 async fn open_epoch(config: &Config, desk: &Desk) -> anyhow::Result<Writer> {

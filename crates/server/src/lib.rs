@@ -3,6 +3,7 @@
 
 pub mod auth;
 pub mod boot;
+mod bus;
 pub mod cli;
 pub mod config;
 mod desk;

@@ -68,6 +68,12 @@ impl Services {
         self.next_shard.fetch_add(1, Ordering::Relaxed) % self.inboxes.len()
     }
 
+    /// Another shard or the bus has more to carry than it can: publishers must wait.
+    pub fn is_congested(&self) -> bool {
+        self.inboxes.iter().any(|inbox| inbox.is_full())
+            || self.node.carrier.bus().is_some_and(|bus| bus.is_full())
+    }
+
     pub fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Relaxed)
     }

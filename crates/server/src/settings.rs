@@ -18,6 +18,7 @@ pub fn of(config: &Config, epoch: Epoch) -> Settings {
     Settings {
         node: config.node.clone(),
         epoch,
+        prefix: config.prefix.clone(),
         shards: config.threads,
         heartbeat_ms: config.sessions.heartbeat_ms,
         poll_idle_ms: config.sessions.poll_idle_ms,

@@ -3,6 +3,7 @@
 
 use super::{BusWorld, PATIENCE};
 use crate::bus::{Bus, BusError, BusInbox, Lost, Parcel};
+use crate::interest::Interest;
 use crate::row::Writer;
 use crate::store::Ticket;
 use crate::subject::Subject;
@@ -27,6 +28,8 @@ struct Ear {
 struct Heard {
     confirmed: Vec<Ticket>,
     words: Vec<Parcel>,
+    /// What the node listens to, for a bus that asks.
+    needs: Vec<Interest>,
 }
 
 impl BusInbox for Ear {
@@ -44,6 +47,10 @@ impl BusInbox for Ear {
     fn lost(&self, lost: Lost) {
         panic!("nothing is lost here, but {lost:?}");
     }
+
+    fn needs(&self) -> Vec<Interest> {
+        self.heard.lock().unwrap().needs.clone()
+    }
 }
 
 impl Node {
@@ -53,10 +60,22 @@ impl Node {
     }
 
     fn subscribe(&self, subjects: &[Subject], ticket: u64) {
-        self.bus.subscribe(subjects.to_vec(), Ticket(ticket));
+        self.listen(subjects.iter().cloned().map(Interest::from).collect(), ticket);
+    }
+
+    fn listen(&self, interests: Vec<Interest>, ticket: u64) {
+        self.ear.heard.lock().unwrap().needs.extend(interests.iter().cloned());
+        if self.bus.hears_everything() || self.bus.subscribe(interests, Ticket(ticket)) {
+            return;
+        }
         self.wait(|heard| heard.confirmed.contains(&Ticket(ticket)));
         let heard = self.ear.heard.lock().unwrap();
         assert_eq!(heard.confirmed.iter().filter(|&&one| one == Ticket(ticket)).count(), 1);
+    }
+
+    fn unlisten(&self, interests: Vec<Interest>) {
+        self.ear.heard.lock().unwrap().needs.retain(|own| !interests.contains(own));
+        self.bus.unsubscribe(interests);
     }
 
     fn say(&self, subject: &Subject, numbers: std::ops::Range<u64>) {
@@ -65,6 +84,7 @@ impl Node {
             subject: subject.clone(),
             from: from.clone(),
             n,
+            note: Arc::from(*b"note"),
             payload: n.to_string().into_bytes().into(),
         };
         self.bus.publish(numbers.map(parcel).collect());
@@ -105,6 +125,7 @@ pub(super) fn a_confirmed_subscription_hears_everything_after_it(world: &dyn Bus
     let heard = listener.ear.heard.lock().unwrap();
     let word = heard.words.last().unwrap();
     assert_eq!((&word.from, &*word.payload), (&Writer::new("n1", Epoch(1)), &b"49"[..]));
+    assert_eq!(&*word.note, b"note");
 }
 
 pub(super) fn after_unsubscribing_nothing_is_heard(world: &dyn BusWorld) {
@@ -113,7 +134,7 @@ pub(super) fn after_unsubscribing_nothing_is_heard(world: &dyn BusWorld) {
     listener.subscribe(&[left.clone(), kept.clone()], 1);
     speaker.say(&left, 0..1);
     listener.until(&left, 0);
-    listener.bus.unsubscribe(vec![left.clone(), subject("never")]);
+    listener.unlisten(vec![left.clone().into(), subject("never").into()]);
     listener.subscribe(&[new], 2);
     speaker.say(&left, 1..2);
     speaker.say(&kept, 0..1);
@@ -173,7 +194,7 @@ pub(super) fn overlapping_subscriptions_hear_once(world: &dyn BusWorld) {
     listener.subscribe(&[game.clone(), Subject::everything("tavern").unwrap()], 2);
     speaker.say(&game, 0..3);
     assert_eq!(numbers(&listener.until(&game, 2), &game), [0, 1, 2]);
-    listener.bus.unsubscribe(vec![game.clone()]);
+    listener.unlisten(vec![game.clone().into()]);
     speaker.say(&game, 3..4);
     assert_eq!(numbers(&listener.until(&game, 3), &game), [0, 1, 2, 3], "the wide one still hears");
 }
@@ -191,6 +212,45 @@ pub(super) fn wide_subjects_hear_their_kind(world: &dyn BusWorld) {
     let heard = |node: &Node| node.until(&empty, 0).into_iter().map(|(on, _)| on).collect::<Vec<_>>();
     assert_eq!(heard(&kind), [game.as_str(), empty.as_str()]);
     assert_eq!(heard(&all), [lobby.as_str(), game.as_str(), empty.as_str()]);
+}
+
+pub(super) fn patterns_hear_the_channels_that_match(world: &dyn BusWorld) {
+    let (speaker, listener) = (Node::new(world, "n1"), Node::new(world, "n2"));
+    let pattern = |glob: &[u8]| Interest::Channels { prefix: "tavern".into(), glob: glob.into() };
+    listener.listen(vec![pattern(b"game#[ab]*"), pattern(b"*z"), pattern(b"game#a*")], 1);
+    let names: [&[u8]; 6] = [b"game#a", b"game#c", b"\xffz", b"game#bz", b"other#a", b"game#az"];
+    for (n, name) in names.iter().enumerate() {
+        speaker.say(&Subject::of_channel("tavern", name).unwrap(), n as u64..n as u64 + 1);
+    }
+    let last = Subject::of_channel("tavern", b"game#az").unwrap();
+    let heard: Vec<u64> = listener.until(&last, 5).into_iter().map(|(_, n)| n).collect();
+    assert_eq!(heard, [0, 2, 3, 5]);
+    listener.unlisten(vec![pattern(b"game#[ab]*"), pattern(b"game#a*")]);
+    listener.subscribe(&[subject("still")], 2);
+    speaker.say(&Subject::of_channel("tavern", b"game#a").unwrap(), 10..11);
+    speaker.say(&last, 11..12);
+    let heard: Vec<u64> = listener.until(&last, 11).into_iter().map(|(_, n)| n).collect();
+    assert_eq!(heard, [0, 2, 3, 5, 11]);
+}
+
+pub(super) fn what_is_subscribed_to_holds_at_once_when_asked_again(world: &dyn BusWorld) {
+    let (speaker, listener) = (Node::new(world, "n1"), Node::new(world, "n2"));
+    let game = subject("A");
+    listener.subscribe(from_ref(&game), 1);
+    speaker.say(&game, 0..1);
+    listener.until(&game, 0);
+    listener.subscribe(from_ref(&game), 2);
+    assert!(listener.bus.subscribe(vec![game.clone().into()], Ticket(3)), "it is confirmed already");
+    listener.unlisten(vec![game.clone().into()]);
+    listener.subscribe(from_ref(&game), 4);
+    speaker.say(&game, 1..2);
+    listener.until(&game, 1);
+}
+
+pub(super) fn a_node_that_is_not_alone_does_not_say_so(world: &dyn BusWorld) {
+    let (speaker, listener) = (Node::new(world, "n1"), Node::new(world, "n2"));
+    listener.subscribe(&[subject("A")], 1);
+    assert!(!speaker.bus.is_alone());
 }
 
 pub(super) fn a_stopped_node_hears_nothing(world: &dyn BusWorld) {

@@ -118,6 +118,9 @@ macro_rules! bus_cases {
             bus::two_nodes_hear_each_other,
             bus::overlapping_subscriptions_hear_once,
             bus::wide_subjects_hear_their_kind,
+            bus::patterns_hear_the_channels_that_match,
+            bus::what_is_subscribed_to_holds_at_once_when_asked_again,
+            bus::a_node_that_is_not_alone_does_not_say_so,
             bus::a_stopped_node_hears_nothing,
         }
     };

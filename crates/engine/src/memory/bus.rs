@@ -2,6 +2,7 @@
 
 use super::Hall;
 use crate::bus::{Bus, BusInbox, Parcel};
+use crate::interest::Interest;
 use crate::store::Ticket;
 use crate::subject::Subject;
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,7 +23,7 @@ struct Seat {
     node: Arc<str>,
     inbox: Arc<dyn BusInbox>,
     exact: BTreeSet<Subject>,
-    wide: BTreeSet<Subject>,
+    wide: BTreeSet<Interest>,
 }
 
 impl Hall {
@@ -42,14 +43,17 @@ impl Bus for MemoryBus {
         self.hall.publish(batch);
     }
 
-    fn subscribe(&self, subjects: Vec<Subject>, ticket: Ticket) {
-        self.hall.subscribe(self.seat, subjects, ticket);
+    fn subscribe(&self, interests: Vec<Interest>, ticket: Ticket) -> bool {
+        self.hall.subscribe(self.seat, interests, ticket)
     }
 
-    fn unsubscribe(&self, subjects: Vec<Subject>) {
+    fn unsubscribe(&self, interests: Vec<Interest>) {
         if let Some(seat) = self.hall.lock().seats.seats.get_mut(&self.seat) {
-            for subject in subjects {
-                seat.set(&subject).remove(&subject);
+            for interest in interests {
+                match interest.exact() {
+                    Some(subject) => seat.exact.remove(subject),
+                    None => seat.wide.remove(&interest),
+                };
             }
         }
     }
@@ -71,12 +75,24 @@ impl Drop for MemoryBus {
 }
 
 impl Seats {
-    pub fn subscribe(&mut self, seat: u64, subjects: Vec<Subject>) {
+    pub fn subscribe(&mut self, seat: u64, interests: Vec<Interest>) {
         if let Some(seat) = self.seats.get_mut(&seat) {
-            for subject in subjects {
-                seat.set(&subject).insert(subject);
+            for interest in interests {
+                match interest.exact() {
+                    Some(subject) => seat.exact.insert(subject.clone()),
+                    None => seat.wide.insert(interest),
+                };
             }
         }
+    }
+
+    /// Whether all of it is subscribed to already.
+    pub fn holds(&self, seat: u64, interests: &[Interest]) -> bool {
+        let Some(seat) = self.seats.get(&seat) else { return false };
+        interests.iter().all(|interest| match interest.exact() {
+            Some(subject) => seat.exact.contains(subject),
+            None => seat.wide.contains(interest),
+        })
     }
 
     pub fn inbox(&self, seat: u64) -> Option<Arc<dyn BusInbox>> {
@@ -98,10 +114,6 @@ impl Seats {
 }
 
 impl Seat {
-    fn set(&mut self, subject: &Subject) -> &mut BTreeSet<Subject> {
-        if subject.is_wide() { &mut self.wide } else { &mut self.exact }
-    }
-
     fn hears(&self, subject: &Subject) -> bool {
         self.exact.contains(subject) || self.wide.iter().any(|wide| wide.hears(subject))
     }

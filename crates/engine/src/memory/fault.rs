@@ -196,10 +196,17 @@ mod tests {
         let (clock, hall, ears) = hall(Vec::new(), fates);
         let (speaker, listener) = (hall.bus("n1", ears.clone()), hall.bus("n2", ears.clone()));
         let subject = Subject::new("tavern", "game", b"A").unwrap();
-        listener.subscribe(vec![subject.clone()], Ticket(1));
+        listener.subscribe(vec![subject.clone().into()], Ticket(1));
         hall.settle();
         let from = Writer::new("n1", Epoch(1));
-        let parcel = |n| Parcel { subject: subject.clone(), from: from.clone(), n, payload: Arc::from(*b"") };
+        let (note, payload): (Arc<[u8]>, Arc<[u8]>) = (Arc::from(*b""), Arc::from(*b""));
+        let parcel = |n| Parcel {
+            subject: subject.clone(),
+            from: from.clone(),
+            n,
+            note: note.clone(),
+            payload: payload.clone(),
+        };
         speaker.publish((0..5).map(parcel).collect());
         hall.settle();
         assert_eq!(*ears.words.lock().unwrap(), [1, 1, 3]);

@@ -19,9 +19,9 @@ pub use store::MemoryStore;
 
 use crate::bus::{BusError, Lost, Parcel};
 use crate::clock::Clock;
+use crate::interest::Interest;
 use crate::limits;
 use crate::store::{Answer, Inbox, Outage, StoreError, Ticket, Work};
-use crate::subject::Subject;
 use bus::Seats;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -45,7 +45,7 @@ struct State {
 enum Task {
     Perform { desk: Arc<Desk>, ticket: Ticket, work: Work, fate: WorkFate },
     Answer { desk: Arc<Desk>, ticket: Ticket, answer: Answer },
-    Subscribe { seat: u64, subjects: Vec<Subject>, ticket: Ticket, outcome: Result<(), BusError> },
+    Subscribe { seat: u64, interests: Vec<Interest>, ticket: Ticket, outcome: Result<(), BusError> },
     Deliver { seat: u64, parcel: Parcel },
     Lose { seat: u64, lost: Lost },
 }
@@ -93,9 +93,9 @@ impl Hall {
                 drop(state);
                 desk.answer(vec![(ticket, answer)]);
             }
-            Task::Subscribe { seat, subjects, ticket, outcome } => {
+            Task::Subscribe { seat, interests, ticket, outcome } => {
                 if outcome.is_ok() {
-                    state.seats.subscribe(seat, subjects);
+                    state.seats.subscribe(seat, interests);
                 }
                 let inbox = state.seats.inbox(seat);
                 drop(state);
@@ -173,16 +173,17 @@ impl Hall {
         }
     }
 
-    fn subscribe(&self, seat: u64, subjects: Vec<Subject>, ticket: Ticket) {
+    /// True: it holds at once.
+    fn subscribe(&self, seat: u64, interests: Vec<Interest>, ticket: Ticket) -> bool {
         let now = self.clock.now();
         let mut state = self.lock();
-        let Some(node) = state.seats.node(seat) else { return };
+        let Some(node) = state.seats.node(seat) else { return false };
+        if state.seats.holds(seat, &interests) {
+            return true;
+        }
         let Some(faults) = state.faults.as_mut() else {
-            state.seats.subscribe(seat, subjects);
-            let inbox = state.seats.inbox(seat);
-            drop(state);
-            inbox.inspect(|inbox| inbox.confirmed(ticket, Ok(())));
-            return;
+            state.seats.subscribe(seat, interests);
+            return true;
         };
         let fate = faults.subscribe(&node);
         let refused = || BusError::Unavailable {
@@ -190,7 +191,8 @@ impl Hall {
             source: Arc::new(Outage::Injected),
         };
         let outcome = if fate.is_some() { Ok(()) } else { Err(refused()) };
-        state.add(now + fate.unwrap_or(0), Task::Subscribe { seat, subjects, ticket, outcome });
+        state.add(now + fate.unwrap_or(0), Task::Subscribe { seat, interests, ticket, outcome });
+        false
     }
 }
 

@@ -25,7 +25,7 @@ impl Folder {
         made.map_err(|error| fault("it cannot be created", error))?;
         let folder = path.canonicalize().map_err(|error| fault("it cannot be found", error))?;
         if let Some(network) =
-            network_file_system(&folder).map_err(|error| fault("it cannot be read", error))?
+            tavern_local::network_file_system(&folder).map_err(|error| fault("it cannot be read", error))?
         {
             let reason = format!("it is on a network file system ({network}), where locks cannot be trusted");
             return Err(StoreError::Folder { path: path.into(), reason, source: None });
@@ -80,49 +80,10 @@ fn fault(path: &Path, reason: &str, error: io::Error) -> StoreError {
     StoreError::Folder { path: path.into(), reason, source: Some(Arc::new(error)) }
 }
 
-/// Only those that are a network by nature. FUSE may be local; where it is not, WAL's shared memory already fails.
-#[cfg(target_os = "linux")]
-const NETWORKS: [(u32, &str); 11] = [
-    (0x6969, "nfs"),
-    (0x517B, "smb"),
-    (0xFF53_4D42, "cifs"),
-    (0xFE53_4D42, "smb2"),
-    (0x5346_414F, "afs"),
-    (0x6B41_4653, "afs"),
-    (0x7375_7245, "coda"),
-    (0x564C, "ncp"),
-    (0x0102_1997, "9p"),
-    (0x00C3_6400, "ceph"),
-    (0x0BD0_0BD0, "lustre"),
-];
-
-#[cfg(target_os = "linux")]
-fn network_file_system(folder: &Path) -> io::Result<Option<&'static str>> {
-    let magic = rustix::fs::statfs(folder)?.f_type as u32;
-    Ok(network_name(magic))
-}
-
-#[cfg(target_os = "linux")]
-fn network_name(magic: u32) -> Option<&'static str> {
-    NETWORKS.iter().find(|(known, _)| *known == magic).map(|(_, name)| *name)
-}
-
-#[cfg(not(target_os = "linux"))]
-fn network_file_system(_folder: &Path) -> io::Result<Option<&'static str>> {
-    Ok(None)
-}
-
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
-
-    #[test]
-    fn networks_are_known_by_their_number() {
-        for (magic, name) in [(0x6969, Some("nfs")), (0xFF53_4D42, Some("cifs")), (0xEF53, None)] {
-            assert_eq!(network_name(magic), name);
-        }
-    }
 
     #[test]
     fn a_new_folder_is_private() {

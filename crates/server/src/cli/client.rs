@@ -66,7 +66,7 @@ pub struct Client {
 
 impl Client {
     pub fn connect(options: &ServerOptions) -> Result<Client, ClientError> {
-        let address = Address::parse(&options.url)?;
+        let address = Address::parse(&options.url())?;
         let stream = Stream::connect(&address, options.ca.as_deref())?;
         stream.set_patience(ANSWER_PATIENCE)?;
         let mut client = Client {

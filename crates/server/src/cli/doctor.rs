@@ -4,7 +4,7 @@
 use super::certificate::not_after;
 use super::options::Options;
 use super::table::{self, Colour, paint};
-use super::{moment, print_line};
+use super::{local, moment, print_line};
 use crate::auth::Verifier;
 use crate::config::{Config, Mode};
 use rustls::pki_types::pem::PemObject;
@@ -19,6 +19,7 @@ use tavern_engine::blocking::Client;
 use tavern_engine::{
     Clock, Commit, Document, DocumentKey, Found, Read as StoreRead, Row, StoreError, SystemClock,
 };
+use tavern_local::Stat;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -64,6 +65,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     tokens(config, &mut findings);
     store(config, &mut findings);
+    bus(&config.data, &mut findings);
     disk(&config.data, &mut findings);
     descriptors(config, &mut findings);
     // Without a valid configuration the addresses are guesses.
@@ -174,6 +176,38 @@ fn clock(apart_ms: u64) -> Finding {
             "clock",
             format!("{detail}; tokens and deadlines will be wrong: synchronise the clocks (NTP)"),
         ),
+    }
+}
+
+/// The bus in the folder, if anybody has made one: the dead and the slow are its only troubles.
+fn bus(folder: &Path, findings: &mut Vec<Finding>) {
+    let outcome = local::open(folder).and_then(|bus| Ok(bus.map(|bus| bus.stat()).transpose()?));
+    match outcome {
+        Ok(Some(stat)) => findings.push(bus_health(folder, &stat)),
+        Ok(None) => {}
+        Err(error) => findings.push(bad("bus", super::told(&error))),
+    }
+}
+
+fn bus_health(folder: &Path, stat: &Stat) -> Finding {
+    let bounds = tavern_local::Options::default();
+    let living = stat.processes.iter().filter(|process| process.alive);
+    let alive = living.clone().count();
+    let dead = stat.processes.len() - alive;
+    let listening = local::counted(alive as u64, "process listens", "processes listen");
+    let log = local::counted(stat.log_messages, "message", "messages");
+    let detail = format!("{listening}, {log} ({}) under way", table::size(stat.log_bytes));
+    let full =
+        stat.log_messages >= bounds.log_messages / 10 * 9 || stat.log_bytes >= bounds.log_bytes / 10 * 9;
+    let slowest = living.max_by_key(|process| process.queued);
+    if dead > 0 {
+        let remedy = format!("clean up with `tavern local stat --sweep --data {}`", folder.display());
+        doubtful("bus", format!("{detail}, {dead} dead: {remedy}"))
+    } else if let (true, Some(slowest)) = (full, slowest) {
+        let fault = format!("process {} does not keep up and loses messages: look at it", slowest.pid);
+        doubtful("bus", format!("{detail}; the log is full: {fault}"))
+    } else {
+        good("bus", detail)
     }
 }
 

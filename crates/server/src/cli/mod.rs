@@ -7,7 +7,10 @@ mod check;
 mod client;
 pub mod dev;
 mod doctor;
+mod folder;
 mod key;
+mod line;
+mod local;
 mod moment;
 mod options;
 mod publish;
@@ -43,6 +46,8 @@ enum Command {
     Publish(publish::Args),
     /// Print the messages of channels, one JSON line each
     Subscribe(subscribe::Args),
+    /// Look at a folder that processes share without a server
+    Local(local::Args),
     /// Check the configuration and show where each value came from
     Check(check::Args),
     /// Check what the server needs around it: store, clock, ports, limits, disk
@@ -59,6 +64,7 @@ pub fn main() -> ExitCode {
         Command::Key(args) => key::run(args),
         Command::Publish(args) => publish::run(args),
         Command::Subscribe(args) => subscribe::run(args),
+        Command::Local(args) => local::run(args),
         Command::Check(args) => check::run(args),
         Command::Doctor(args) => doctor::run(args),
         Command::Bench(args) => bench::run(args),
@@ -68,7 +74,7 @@ pub fn main() -> ExitCode {
         // `tavern subscribe … | head` is no failure.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {error:#}");
+            eprintln!("error: {}", told(&error));
             ExitCode::FAILURE
         }
     }
@@ -76,6 +82,19 @@ pub fn main() -> ExitCode {
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == ErrorKind::BrokenPipe)
+}
+
+/// The whole chain of causes on one line. A cause that its effect has already told is not told again.
+fn told(error: &anyhow::Error) -> String {
+    let mut told = String::new();
+    for cause in error.chain().map(|cause| cause.to_string().replace('\n', " ")) {
+        if told.is_empty() {
+            told = cause;
+        } else if !told.contains(&cause) {
+            told = format!("{told}: {cause}");
+        }
+    }
+    told
 }
 
 /// Writes one line to stdout and flushes it, so that a reader at the other end of a pipe sees it now.
@@ -94,5 +113,12 @@ mod tests {
     #[test]
     fn the_command_line_is_sound() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn an_error_is_one_line_that_repeats_nothing() {
+        let error =
+            anyhow::anyhow!("no such\nfile").context("cannot read x: no such file").context("stopped");
+        assert_eq!(told(&error), "stopped: cannot read x: no such file");
     }
 }

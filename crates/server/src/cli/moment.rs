@@ -17,6 +17,16 @@ pub fn parse_duration(text: &str) -> Result<u64, String> {
     number.checked_mul(factor).filter(|ms| *ms > 0).ok_or_else(|| "the duration is zero or too long".into())
 }
 
+/// About how long something took, in its largest unit.
+pub fn span(ms: u64) -> String {
+    match ms / 1_000 {
+        seconds @ 0..60 => format!("{seconds}s"),
+        seconds @ 60..3_600 => format!("{}m", seconds / 60),
+        seconds @ 3_600..86_400 => format!("{}h", seconds / 3_600),
+        seconds => format!("{}d", seconds / 86_400),
+    }
+}
+
 /// A moment in UTC, by the second.
 pub fn show(time: Time) -> String {
     let seconds = time.ms() / 1_000;
@@ -67,6 +77,20 @@ mod tests {
             ("9999999999999999d", None),
         ] {
             assert_eq!(parse_duration(text).ok(), ms, "{text}");
+        }
+    }
+
+    #[test]
+    fn spans_are_shown_in_their_largest_unit() {
+        for (ms, shown) in [
+            (0, "0s"),
+            (59_999, "59s"),
+            (60_000, "1m"),
+            (3_600_000, "1h"),
+            (172_799_999, "1d"),
+            (172_800_000, "2d"),
+        ] {
+            assert_eq!(span(ms), shown);
         }
     }
 

@@ -1,4 +1,5 @@
-//! The options that several commands share: where the configuration comes from, and how to reach a running server.
+//! The options that several commands share: where the configuration comes from, how to reach a running server, and
+//! which folder to use instead of one.
 
 use crate::auth::Credential;
 use crate::config::{Config, Flag, Loaded, Mode, Sources};
@@ -127,9 +128,9 @@ impl Options {
 /// How to reach a running server, and as whom.
 #[derive(clap::Args)]
 pub struct ServerOptions {
-    /// The server
-    #[arg(long, env = "TAVERN_URL", default_value = "http://127.0.0.1:7400")]
-    pub url: String,
+    /// The server [env: TAVERN_URL] [default: http://127.0.0.1:7400]
+    #[arg(long)]
+    url: Option<String>,
     /// A token, as printed by `tavern token` [env: TAVERN_TOKEN]
     #[arg(long, conflicts_with_all = ["key", "user"])]
     token: Option<String>,
@@ -145,9 +146,14 @@ pub struct ServerOptions {
 }
 
 impl ServerOptions {
+    /// Where it is. The variable is read here, not by the parser, to which it would be a flag that no --data may meet.
+    pub fn url(&self) -> String {
+        let default = || "http://127.0.0.1:7400".to_owned();
+        self.url.clone().or_else(|| variable("TAVERN_URL")).unwrap_or_else(default)
+    }
+
     /// Who to be. A flag beats a variable; with neither, a name that dev mode lets in.
     pub fn credential(&self) -> Credential {
-        let variable = |name: &str| std::env::var(name).ok().filter(|text| !text.is_empty());
         if let Some(user) = &self.user {
             Credential::User(user.clone())
         } else if let Some(token) = &self.token {
@@ -162,4 +168,16 @@ impl ServerOptions {
             Credential::User("cli".to_owned())
         }
     }
+}
+
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|text| !text.is_empty())
+}
+
+/// A folder in place of a server.
+#[derive(clap::Args)]
+pub struct FolderOptions {
+    /// Use this folder, with or without a server on it, instead of connecting to one
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["url", "token", "key", "user", "ca"])]
+    pub data: Option<PathBuf>,
 }

@@ -1,37 +1,54 @@
-//! `tavern publish`: one message to one channel, as a client or as a service with an API key.
+//! `tavern publish`: one message to one channel: of a server, as a client or as a service with an API key, or of a folder.
 
 use super::client::Client;
-use super::options::ServerOptions;
-use super::print_line;
+use super::options::{FolderOptions, ServerOptions};
 use super::stream::{percent_encode, request};
+use super::{folder, print_line};
 use crate::auth::Credential;
 use anyhow::{Context, bail};
 use serde_json::Value;
 use serde_json::value::RawValue;
+use std::ffi::{OsStr, OsString};
 use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]
     server: ServerOptions,
+    #[command(flatten)]
+    folder: FolderOptions,
     /// The channel, such as game#1
-    channel: String,
-    /// JSON, or any text, which is sent as a JSON string; - reads it from stdin
-    payload: String,
+    channel: OsString,
+    /// JSON, or any text, which is sent to a server as a JSON string and to a folder as it is; - reads it from stdin,
+    /// without one newline at its end
+    payload: OsString,
 }
 
 /// The largest message that a server can be configured for.
-const PAYLOAD_BYTES: u64 = 64 << 20;
+const PAYLOAD_BYTES: usize = 64 << 20;
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let data = payload(&args.payload)?;
-    let receivers = match args.server.credential() {
-        Credential::Key(key) => as_service(&args.server, &key, &args.channel, &data)?,
-        Credential::Token(_) | Credential::User(_) => as_client(&args.server, &args.channel, &data)?,
+    let receivers = match &args.folder.data {
+        Some(data) => {
+            let payload = payload(&args.payload, tavern_local::MESSAGE_BYTES)?;
+            folder::publish(data, args.channel.as_bytes(), &payload)?
+        }
+        None => to_server(&args)?,
     };
     print_line(&receivers.to_string())?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn to_server(args: &Args) -> anyhow::Result<u64> {
+    let channel = args.channel.to_str().context("the channel is not UTF-8 text")?;
+    let payload = payload(&args.payload, PAYLOAD_BYTES)?;
+    let data = as_json(std::str::from_utf8(&payload).context("the payload is not UTF-8 text")?);
+    match args.server.credential() {
+        Credential::Key(key) => as_service(&args.server, &key, channel, &data),
+        Credential::Token(_) | Credential::User(_) => as_client(&args.server, channel, &data),
+    }
 }
 
 fn as_client(server: &ServerOptions, channel: &str, data: &str) -> anyhow::Result<u64> {
@@ -60,18 +77,22 @@ fn as_service(server: &ServerOptions, key: &str, channel: &str, data: &str) -> a
     receivers.context("the server did not say how many received it")
 }
 
-/// The payload as JSON text.
-fn payload(given: &str) -> anyhow::Result<String> {
+/// The payload as it was given, or what stdin has.
+fn payload(given: &OsStr, most: usize) -> anyhow::Result<Vec<u8>> {
     if given != "-" {
-        return Ok(as_json(given));
+        return Ok(given.as_bytes().to_vec());
     }
-    let mut text = String::new();
-    std::io::stdin().take(PAYLOAD_BYTES + 1).read_to_string(&mut text).context("stdin is not UTF-8 text")?;
-    if text.len() as u64 > PAYLOAD_BYTES {
-        bail!("the payload is larger than 64 MiB");
-    }
+    let mut bytes = Vec::new();
+    // Room for the newline, and one byte more to notice that it is too much.
+    std::io::stdin().take(most as u64 + 2).read_to_end(&mut bytes).context("stdin cannot be read")?;
     // The newline that every tool puts at the end is not part of what was meant.
-    Ok(as_json(text.strip_suffix('\n').unwrap_or(&text)))
+    if bytes.last() == Some(&b'\n') {
+        bytes.pop();
+    }
+    if bytes.len() > most {
+        bail!("the payload is larger than {} MiB", most >> 20);
+    }
+    Ok(bytes)
 }
 
 fn as_json(text: &str) -> String {

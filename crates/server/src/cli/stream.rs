@@ -191,7 +191,7 @@ pub fn request(
     key: Option<&str>,
     body: &[u8],
 ) -> anyhow::Result<(u16, Vec<u8>)> {
-    let address = Address::parse(&options.url)?;
+    let address = Address::parse(&options.url())?;
     let mut stream = Stream::connect(&address, options.ca.as_deref())?;
     stream.set_patience(Duration::from_secs(30))?;
     // HTTP/1.0: the answer ends with the connection, without chunks.

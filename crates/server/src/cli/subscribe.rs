@@ -1,13 +1,15 @@
-//! `tavern subscribe`: prints the messages of channels and patterns, one flushed JSON line each. Survives a lost
-//! connection: it comes back with backoff and jitter and resumes its session where it was.
+//! `tavern subscribe`: prints the messages of channels and patterns, one flushed JSON line each, of a server or of a
+//! folder. Survives a lost connection: it comes back with backoff and jitter and resumes its session where it was.
 
 use super::client::{Client, ClientError, Incoming};
-use super::options::ServerOptions;
-use super::print_line;
+use super::line::one_line;
+use super::options::{FolderOptions, ServerOptions};
+use super::{folder, print_line};
 use crate::auth::random_bits;
-use anyhow::bail;
+use anyhow::{Context, bail};
 use serde::Deserialize;
 use serde_json::json;
+use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -15,12 +17,14 @@ use std::time::{Duration, Instant};
 pub struct Args {
     #[command(flatten)]
     server: ServerOptions,
+    #[command(flatten)]
+    folder: FolderOptions,
     /// Channels, such as game#1
     #[arg(required_unless_present = "pattern")]
-    channel: Vec<String>,
+    channel: Vec<OsString>,
     /// Patterns, such as 'game#*'
     #[arg(long, value_name = "PATTERN")]
-    pattern: Vec<String>,
+    pattern: Vec<OsString>,
     /// End after this many messages
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
@@ -31,6 +35,15 @@ pub struct Args {
 
 const BACKOFF_MIN_MS: u64 = 250;
 const BACKOFF_MAX_MS: u64 = 10_000;
+
+/// What to hear of a server. Its names are text.
+struct Wish {
+    server: ServerOptions,
+    channels: Vec<String>,
+    patterns: Vec<String>,
+    count: Option<u64>,
+    wait: Option<Duration>,
+}
 
 /// What is known of the session between two connections.
 #[derive(Default)]
@@ -61,9 +74,27 @@ struct Event<'a> {
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let Args { server, folder, channel, pattern, count, wait } = args;
+    let wait = wait.map(Duration::from_millis);
+    if let Some(data) = folder.data {
+        folder::subscribe(&data, &folder::Wish { channels: &channel, patterns: &pattern, count, wait })?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let (channels, patterns) = (texts(channel, "channel")?, texts(pattern, "pattern")?);
+    stay_at(&Wish { server, channels, patterns, count, wait })
+}
+
+fn texts(names: Vec<OsString>, what: &str) -> anyhow::Result<Vec<String>> {
+    let text =
+        |name: OsString| name.into_string().ok().with_context(|| format!("a {what} is not UTF-8 text"));
+    names.into_iter().map(text).collect()
+}
+
+/// Listens to a server for as long as it is wanted, over as many connections as that takes.
+fn stay_at(wish: &Wish) -> anyhow::Result<ExitCode> {
     let mut progress = Progress::default();
     loop {
-        let (why, after_ms) = match listen(&args, &mut progress) {
+        let (why, after_ms) = match listen(wish, &mut progress) {
             Ok(Outcome::Done) => return Ok(ExitCode::SUCCESS),
             Ok(Outcome::Again { why, after_ms }) => (why, after_ms),
             Err(ClientError::Lost(why)) => (why, None),
@@ -99,25 +130,25 @@ fn backoff(failures: u32) -> u64 {
 }
 
 /// One connection, from hello to its end.
-fn listen(args: &Args, progress: &mut Progress) -> Result<Outcome, ClientError> {
-    let mut client = Client::connect(&args.server)?;
+fn listen(wish: &Wish, progress: &mut Progress) -> Result<Outcome, ClientError> {
+    let mut client = Client::connect(&wish.server)?;
     let welcome = client.hello(progress.session.as_deref().map(|session| (session, progress.seq)))?;
     if !welcome.resumed {
         if progress.session.is_some() {
             eprintln!("the session is gone; messages may have been missed");
         }
         progress.seq = 0;
-        for channel in &args.channel {
+        for channel in &wish.channels {
             client.ask(json!({"op": "subscribe", "channel": channel}))?;
         }
-        for pattern in &args.pattern {
+        for pattern in &wish.patterns {
             client.ask(json!({"op": "subscribe", "pattern": pattern}))?;
         }
     }
     progress.session = Some(welcome.session);
     progress.failures = 0;
-    if let (None, Some(wait)) = (progress.ends_at, args.wait) {
-        progress.ends_at = Some(Instant::now() + Duration::from_millis(wait));
+    if let (None, Some(wait)) = (progress.ends_at, wish.wait) {
+        progress.ends_at = Instant::now().checked_add(wait);
     }
     // The server speaks at every heartbeat; two of them missed mean that it is gone.
     let silence =
@@ -127,7 +158,7 @@ fn listen(args: &Args, progress: &mut Progress) -> Result<Outcome, ClientError> 
         let until = progress.ends_at.map_or(dead_at, |end| end.min(dead_at));
         match client.receive(until)? {
             Incoming::Text(text) => {
-                if let Some(outcome) = event(args, progress, &text)? {
+                if let Some(outcome) = event(wish, progress, &text)? {
                     if matches!(outcome, Outcome::Done) {
                         client.bye();
                     }
@@ -149,7 +180,7 @@ fn listen(args: &Args, progress: &mut Progress) -> Result<Outcome, ClientError> 
 }
 
 /// Takes one event. An outcome ends the connection.
-fn event(args: &Args, progress: &mut Progress, text: &str) -> Result<Option<Outcome>, ClientError> {
+fn event(wish: &Wish, progress: &mut Progress, text: &str) -> Result<Option<Outcome>, ClientError> {
     let Ok(event) = serde_json::from_str::<Event>(text) else { return Ok(None) };
     // A resumed session may repeat what was printed already.
     if event.seq.is_some_and(|seq| seq <= progress.seq) {
@@ -160,7 +191,7 @@ fn event(args: &Args, progress: &mut Progress, text: &str) -> Result<Option<Outc
         Some("message") => {
             print_line(&one_line(text))?;
             progress.printed += 1;
-            Ok((args.count == Some(progress.printed)).then_some(Outcome::Done))
+            Ok((wish.count == Some(progress.printed)).then_some(Outcome::Done))
         }
         Some("gap") => {
             eprintln!("messages were missed: {}", one_line(text));
@@ -178,11 +209,6 @@ fn event(args: &Args, progress: &mut Progress, text: &str) -> Result<Option<Outc
     }
 }
 
-/// A raw newline in JSON only ever stands between tokens, so a space says the same.
-fn one_line(text: &str) -> String {
-    text.replace(['\n', '\r'], " ")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -193,10 +219,5 @@ mod tests {
             let most = BACKOFF_MIN_MS.saturating_mul(1 << failures.min(16)).min(BACKOFF_MAX_MS);
             assert!((1..=most).contains(&backoff(failures)));
         }
-    }
-
-    #[test]
-    fn a_message_is_one_line() {
-        assert_eq!(one_line("{\"data\":{\n \"a\": \"x\\ny\"\r\n}}"), "{\"data\":{  \"a\": \"x\\ny\"  }}");
     }
 }

@@ -41,6 +41,22 @@ fn shown_width(cell: &str) -> usize {
     width
 }
 
+/// A number of bytes as people say it.
+pub fn size(bytes: u64) -> String {
+    const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
+    if bytes < 1024 {
+        return format!("{bytes} B");
+    }
+    let mut amount = bytes as f64 / 1024.0;
+    let mut unit = 0;
+    // What would be shown as 1024.0 is one of the next unit.
+    while amount >= 1023.95 && unit + 1 < UNITS.len() {
+        amount /= 1024.0;
+        unit += 1;
+    }
+    format!("{amount:.1} {}", UNITS[unit])
+}
+
 #[derive(Clone, Copy)]
 pub enum Colour {
     Green,
@@ -69,6 +85,19 @@ pub fn paint(text: &str, colour: Colour, wanted: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sizes_as_people_say_them() {
+        for (bytes, shown) in [
+            (0, "0 B"),
+            (1023, "1023 B"),
+            (1536, "1.5 KiB"),
+            ((1 << 20) - 1, "1.0 MiB"),
+            (5 << 30, "5.0 GiB"),
+        ] {
+            assert_eq!(size(bytes), shown);
+        }
+    }
 
     #[test]
     fn columns_stand_under_each_other_whatever_their_colour() {

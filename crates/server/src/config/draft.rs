@@ -4,8 +4,8 @@
 use super::layer::{Given, Value};
 use super::schema::{self, Key, Preset, Type};
 use super::{
-    Authorize, Config, ConfigError, Entry, Events, Inbox, Kind, Limits, Loaded, LogFormat, Mode, Nodes,
-    Origin, Parties, Presence, PresenceMode, Sessions, SlowReader, TokenKey, without_password,
+    Authorize, Config, ConfigError, Entry, Events, Inbox, Kind, Limits, Loaded, LocalLog, LogFormat, Mode,
+    Nodes, Origin, Parties, Presence, PresenceMode, Sessions, SlowReader, TokenKey, without_password,
 };
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
@@ -56,6 +56,11 @@ pub fn build(mode: Mode, for_server: bool, given: Vec<Given>, errors: Vec<Config
         nodes: Nodes {
             heartbeat_ms: draft.integer("nodes.heartbeat_ms"),
             lease_ms: draft.integer("nodes.lease_ms"),
+        },
+        local: LocalLog {
+            messages: draft.integer("local.log_messages"),
+            bytes: draft.integer("local.log_bytes"),
+            age_ms: draft.integer("local.log_age_ms"),
         },
         limits,
         kinds,

@@ -56,6 +56,7 @@ pub struct Config {
     pub log_level: String,
     pub sessions: Sessions,
     pub nodes: Nodes,
+    pub local: LocalLog,
     pub limits: Limits,
     /// Always holds `default`; ask through `kind`.
     pub kinds: BTreeMap<String, Kind>,
@@ -93,6 +94,14 @@ pub struct Sessions {
 pub struct Nodes {
     pub heartbeat_ms: u64,
     pub lease_ms: u64,
+}
+
+/// How much the folder keeps for processes that have not read it: the local bus.
+#[derive(Clone, Copy, Debug)]
+pub struct LocalLog {
+    pub messages: u64,
+    pub bytes: u64,
+    pub age_ms: u64,
 }
 
 #[derive(Clone, Debug)]

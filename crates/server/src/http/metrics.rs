@@ -19,6 +19,12 @@ const SERIES: &[(&str, &str, &str, &str)] = &[
     ),
     ("dropped_budget", "tavern_events_dropped_total{reason=\"memory\"}", "counter", "Unread events dropped"),
     ("closed_slow", "tavern_transports_closed_slow_total", "counter", "Transports closed for slow reading"),
+    (
+        "closed_lost",
+        "tavern_transports_closed_lost_total",
+        "counter",
+        "Redis connections closed because messages of another node were lost",
+    ),
     ("sessions_opened", "tavern_sessions_opened_total", "counter", "Sessions opened"),
     (
         "sessions_resumed",
@@ -64,7 +70,12 @@ pub fn page(services: &Services) -> Answer {
     }
     let doors = &services.doors;
     let registry = &services.node.registry;
-    let more: [(&str, &str, &str, u64); 6] = [
+    let bus = services.node.carrier.bus().map(|bus| bus.counts()).unwrap_or_default();
+    let more: [(&str, &str, &str, u64); 10] = [
+        ("tavern_bus_sent_total", "counter", "Messages handed to the bus for other nodes", bus.sent),
+        ("tavern_bus_received_total", "counter", "Messages that came from other nodes", bus.received),
+        ("tavern_bus_failed_total", "counter", "Messages the bus could not carry", bus.failed),
+        ("tavern_bus_losses_total", "counter", "Times messages of others were lost on the way", bus.losses),
         ("tavern_connections", "gauge", "Open connections", doors.open() as u64),
         ("tavern_connections_accepted_total", "counter", "Accepted", doors.accepted.load(Ordering::Relaxed)),
         (

@@ -13,6 +13,8 @@ pub struct Inbox {
     /// Somebody will ring soon for mail that was put in quietly.
     promised: AtomicBool,
     bell: mio::Waker,
+    /// The shard has ended: nobody takes anything out any more.
+    closed: AtomicBool,
 }
 
 /// The shard has more to do than it can; the sender must stop producing or say "unavailable".
@@ -28,6 +30,7 @@ impl Inbox {
             asleep: AtomicBool::new(false),
             promised: AtomicBool::new(false),
             bell,
+            closed: AtomicBool::new(false),
         }
     }
 
@@ -66,6 +69,15 @@ impl Inbox {
         if self.asleep.swap(false, Ordering::SeqCst) {
             let _ = self.bell.wake();
         }
+    }
+
+    /// The shard ends.
+    pub fn close(&self) {
+        self.closed.store(true, Ordering::Relaxed);
+    }
+
+    pub fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Relaxed)
     }
 
     pub fn is_full(&self) -> bool {

@@ -4,6 +4,7 @@
 
 use crate::shard::conn::Conn;
 use crate::shard::mail::HttpAnswer;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use tavern_hub::{Caller, LinkId, ListenerId};
@@ -19,6 +20,8 @@ pub enum Target {
 
 pub struct StreamLink {
     pub listener: ListenerId,
+    /// Subscriptions that came with the URL and wait for the app or the bus.
+    pub asked: VecDeque<Vec<u8>>,
     pub events: mpsc::Sender<bytes::Bytes>,
     pub blocked: bool,
     /// Shared with the body: set while the shard waits for room.

@@ -11,6 +11,10 @@ use tokio::sync::{mpsc, oneshot};
 pub enum Mail {
     /// Words published on another shard.
     Parcels(Vec<Parcel>),
+    /// The bus carries what these links waited for, or cannot.
+    Ready(Vec<LinkId>),
+    /// Words of another node were lost: of this channel, or of any.
+    Lost(Option<Vec<u8>>),
     /// A connection after its handshake.
     Arrival(Box<Arrival>),
     /// One command over HTTP.

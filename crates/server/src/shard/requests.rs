@@ -16,6 +16,16 @@ use tokio::sync::oneshot;
 /// Bytes put together for one piece of an event stream.
 const PIECE_BYTES: usize = 32 * 1024;
 
+/// The command that a channel in a URL stands for; its id is the channel, as far as an id may be long.
+fn subscription(channel: &str) -> Vec<u8> {
+    let mut frame = b"{\"id\":".to_vec();
+    json::string(&mut frame, &channel.chars().take(48).collect::<String>());
+    frame.extend_from_slice(b",\"op\":\"subscribe\",\"channel\":");
+    json::string(&mut frame, channel);
+    frame.push(b'}');
+    frame
+}
+
 fn gone() -> Refusal {
     Refusal::new(Code::Gone, "the session has ended; say hello again")
 }
@@ -163,12 +173,13 @@ impl Worker {
         json::reply_ok(&mut frame, None, &body);
         let mut piece = Vec::new();
         sse::event(&mut piece, None, &frame);
-        self.subscribe_stream(link, listener, &channels, &mut piece);
         let _ = events.try_send(piece.into());
         let written_ms = self.since_start();
-        let stream = StreamLink { listener, events, blocked: false, wants_room, written_ms };
+        let asked = channels.iter().map(|channel| subscription(channel)).collect();
+        let stream = StreamLink { listener, asked, events, blocked: false, wants_room, written_ms };
         self.links.put(id, Target::Stream(Box::new(stream)));
         let _ = begun.send(Ok(id));
+        self.subscribe_stream(id);
         self.write_stream(id);
     }
 
@@ -195,28 +206,23 @@ impl Worker {
         }
     }
 
-    /// Subscribes for a client that can only open a URL; the replies stand at the front of the stream.
-    fn subscribe_stream(
-        &mut self,
-        link: Link,
-        listener: ListenerId,
-        channels: &[String],
-        piece: &mut Vec<u8>,
-    ) {
-        let mut caller = Caller::new(link, None);
-        caller.listener = Some(listener);
-        for channel in channels {
-            let mut frame = b"{\"id\":".to_vec();
-            json::string(&mut frame, &channel.chars().take(48).collect::<String>());
-            frame.extend_from_slice(b",\"op\":\"subscribe\",\"channel\":");
-            json::string(&mut frame, channel);
-            frame.push(b'}');
+    /// Subscribes for a client that can only open a URL, as far as nothing has to be waited for. The replies come in the
+    /// stream, before all events of their channels.
+    pub fn subscribe_stream(&mut self, link: LinkId) {
+        loop {
+            let Some(Target::Stream(stream)) = self.links.get_mut(link) else { return };
+            let Some(frame) = stream.asked.pop_front() else { return };
+            let mut caller = Caller::new(Link { id: link, format: Format::Sse }, None);
+            caller.listener = Some(stream.listener);
             self.reply.clear();
             if self.hub.command(self.now, &mut caller, &frame, &mut self.reply) == Flow::Wait {
-                let refusal = Refusal::new(Code::Busy, "the app must be asked: subscribe by a command");
-                json::reply_error(&mut self.reply, None, &refusal);
+                stream.asked.push_front(frame);
+                return;
             }
-            sse::event(piece, None, &self.reply);
+            let mut piece = Vec::new();
+            sse::event(&mut piece, None, &self.reply);
+            // A stream holds more pieces than a URL can ask for channels; one that is closed is found out by its next event.
+            let _ = stream.events.try_send(piece.into());
         }
     }
 

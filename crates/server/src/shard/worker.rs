@@ -143,6 +143,7 @@ impl Worker {
             self.now = self.now.max(wall());
             self.turn(&events);
         }
+        self.inbox.close();
     }
 
     fn is_over(&self) -> bool {
@@ -164,7 +165,7 @@ impl Worker {
     }
 
     fn turn(&mut self, events: &Events) {
-        self.congested = self.congested && self.services.inboxes.iter().any(|inbox| inbox.is_full());
+        self.congested = self.congested && self.services.is_congested();
         let again = std::mem::take(&mut self.unread);
         for event in events {
             if event.token() == BELL {
@@ -237,6 +238,8 @@ impl Worker {
                     self.flush_if_many();
                 }
             }
+            Mail::Ready(links) => self.hub.effects.ready.extend(links),
+            Mail::Lost(channel) => self.hub.lost_abroad(self.now, channel.as_deref()),
             Mail::Arrival(arrival) => self.arrive(*arrival),
             Mail::Command(command) => self.http_command(*command),
             Mail::Poll(poll) => self.http_poll(*poll),

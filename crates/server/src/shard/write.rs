@@ -65,7 +65,7 @@ impl Worker {
         self.carry_closes();
     }
 
-    /// Gives each other shard its words as one batch.
+    /// Gives each other shard its words as one batch, and the bus what other nodes may hear.
     fn hand_over(&mut self) {
         for (shard, parcels) in self.hub.effects.parcels.iter_mut().enumerate() {
             if parcels.is_empty() {
@@ -74,6 +74,12 @@ impl Worker {
             let inbox = &self.services.inboxes[shard];
             inbox.force(Mail::Parcels(std::mem::take(parcels)));
             self.congested |= inbox.is_full();
+        }
+        if !self.hub.effects.abroad.is_empty()
+            && let Some(bus) = self.services.node.carrier.bus()
+        {
+            bus.publish(std::mem::take(&mut self.hub.effects.abroad));
+            self.congested |= bus.is_full();
         }
     }
 
@@ -94,6 +100,7 @@ impl Worker {
             match self.links.get_mut(link) {
                 Some(Target::Socket(_)) => self.resume_stalled(link),
                 Some(Target::Request(_)) => self.rerun_request(link),
+                Some(Target::Stream(_)) => self.subscribe_stream(link),
                 _ => {}
             }
         }

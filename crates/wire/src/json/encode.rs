@@ -115,6 +115,13 @@ pub fn channel_gap_tail(out: &mut Vec<u8>, channel: &str) {
     out.push(b'}');
 }
 
+/// `,"event":"gap","pattern":…}`: words of channels that match this pattern were lost.
+pub fn pattern_gap_tail(out: &mut Vec<u8>, pattern: &str) {
+    out.extend_from_slice(b",\"event\":\"gap\",\"pattern\":");
+    string(out, pattern);
+    out.push(b'}');
+}
+
 /// Told to an attachment that a newer one has replaced. Has no `seq`: it concerns the transport, not the mailbox.
 pub fn superseded(out: &mut Vec<u8>) {
     out.extend_from_slice(b"{\"event\":\"superseded\"}");
@@ -245,6 +252,7 @@ mod tests {
     fn other_events_have_their_fields_at_top_level() {
         check(|out| gap_tail(out, 3, u64::MAX), r#","event":"gap","from":3,"to":18446744073709551615}"#);
         check(|out| channel_gap_tail(out, "a\"b"), r#","event":"gap","channel":"a\"b"}"#);
+        check(|out| pattern_gap_tail(out, "a*"), r#","event":"gap","pattern":"a*"}"#);
         check(superseded, r#"{"event":"superseded"}"#);
         check(|out| closing(out, 0), r#"{"event":"closing","reconnect_after_ms":0}"#);
     }

@@ -11,8 +11,8 @@ mod scan;
 
 pub use body::{PollRequest, parse_message_body, parse_poll, session_of};
 pub use encode::{
-    Payload, Sender, channel_gap_tail, closing, gap_tail, message_tail, reply_error, reply_ok, seq_head,
-    string, superseded,
+    Payload, Sender, channel_gap_tail, closing, gap_tail, message_tail, pattern_gap_tail, reply_error,
+    reply_ok, seq_head, string, superseded,
 };
 pub use frame::commands;
 pub use request::{BadRequest, Hello, ID_BYTES, OPS, Op, Publish, Request, Subscribe, Target, parse_request};

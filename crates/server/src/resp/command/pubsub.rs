@@ -5,9 +5,11 @@
 use super::{Call, text};
 use crate::resp::rights::{self, Halt};
 use crate::resp::{Next, Peer};
+use std::borrow::Cow;
 use std::collections::HashSet;
 use tavern_domain::{Verb, pattern};
-use tavern_hub::{Link, ListenerId, Shard, Space};
+use tavern_hub::carrier::Hold;
+use tavern_hub::{Carried, Link, ListenerId, Shard, Space};
 use tavern_wire::resp as reply;
 
 pub fn is_subscribed(peer: &Peer, hub: &Shard) -> bool {
@@ -63,6 +65,12 @@ fn listen(call: &mut Call<'_, '_>, space: Space) -> Next {
     if let Err(halt) = checked.and_then(|()| leave_room(call, space)) {
         return call.halt(halt);
     }
+    let node = call.desk.hub.node().clone();
+    // Held until all of them are subscribed to: what is carried now is not let go before.
+    let mut hold = node.carrier.hold();
+    if let Err(halt) = carry(call, space, &mut hold) {
+        return call.halt(halt);
+    }
     let id = open(call);
     for name in call.rest(1) {
         if space == Space::Pattern {
@@ -78,6 +86,26 @@ fn listen(call: &mut Call<'_, '_>, space: Space) -> Next {
     show_counts(call);
     Next::Go
 }
+
+/// Asks the bus for everything that is listened to from now on. Inside `EXEC` nothing can wait for its answer.
+fn carry(call: &mut Call<'_, '_>, space: Space, hold: &mut Hold<'_>) -> Result<(), Halt> {
+    let link = (!call.in_exec).then_some((call.desk.hub.index(), call.peer.link));
+    let mut waits = false;
+    for name in call.rest(1) {
+        let used = match space {
+            Space::Pattern => Cow::Borrowed(name),
+            _ => rights::used(call.peer, call.desk, Verb::Subscribe, name)?,
+        };
+        match hold.carry(space, &used, link) {
+            Carried::Yes => {}
+            Carried::Wait => waits = !call.in_exec,
+            Carried::Failed => return Err(Halt::Refuse(NO_BUS.into())),
+        }
+    }
+    if waits { Err(Halt::Stall) } else { Ok(()) }
+}
+
+const NO_BUS: &str = "TRYAGAIN the bus between nodes does not answer";
 
 /// A session listens to so many names and no more. Keys and dev mode have no such bound.
 fn leave_room(call: &Call<'_, '_>, space: Space) -> Result<(), Halt> {

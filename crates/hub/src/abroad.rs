@@ -1,0 +1,133 @@
+//! Words on their way between nodes: what goes beside the payload, and which shards must hear what arrives.
+//! Must hold: what another node said is heard here as it was there; a note that cannot be read costs only the sender's name.
+
+use crate::event::{Author, Space, Words};
+use crate::node::Node;
+use crate::registry::Registry;
+use std::sync::Arc;
+use tavern_domain::{Channel, ClientId};
+use tavern_engine::{Interest, Parcel, Subject, Writer};
+
+/// The kind of subject of the Redis protocol's shard channels.
+const SHARD: &str = "_shard";
+
+const JSON: u8 = 1;
+const AUTHOR: u8 = 2;
+const USER: u8 = 4;
+
+impl Node {
+    /// A parcel for the other nodes.
+    pub(crate) fn parcel(&self, space: Space, words: &Words) -> Option<Parcel> {
+        let settings = &self.settings;
+        Some(Parcel {
+            subject: subject(&settings.prefix, space, words.channel())?,
+            from: Writer { node: self.name.clone(), epoch: settings.epoch },
+            n: self.carrier.number(),
+            note: note(words).into(),
+            payload: words.payload().into(),
+        })
+    }
+
+    /// What arrived, and the shards that hear it. None: nobody does, or it is not for channels.
+    pub fn unpack(&self, parcel: &Parcel) -> Option<(Space, Arc<Words>, u64)> {
+        let (space, name) = match parcel.subject.channel() {
+            Some(name) => (Space::Channel, name),
+            None if parcel.subject.kind() == SHARD => (Space::Shard, parcel.subject.rest()?),
+            None => return None,
+        };
+        // The server alone speaks there; whoever shares a folder with it is not the server.
+        if parcel.from.is_outsider() && Channel::parse_redis(&name).is_ok_and(|channel| channel.is_reserved())
+        {
+            return None;
+        }
+        let mask = listening(&self.registry, space, &name);
+        if mask == 0 {
+            return None;
+        }
+        let (json, author) = read_note(&parcel.note);
+        Some((space, Arc::new(Words::new(space, &name, &parcel.payload, json, author)), mask))
+    }
+}
+
+/// What the bus must carry here for a name that somebody listens to.
+pub(crate) fn interest(prefix: &Arc<str>, space: Space, name: &[u8]) -> Option<Interest> {
+    match space {
+        Space::Pattern => Some(Interest::Channels { prefix: prefix.clone(), glob: name.into() }),
+        _ => subject(prefix, space, name).map(Interest::Subject),
+    }
+}
+
+fn subject(prefix: &str, space: Space, name: &[u8]) -> Option<Subject> {
+    match space {
+        Space::Shard => Subject::new(prefix, SHARD, name).ok(),
+        _ => Subject::of_channel(prefix, name).ok(),
+    }
+}
+
+/// The shards with a listener for a name, by the name itself or by a pattern.
+fn listening(registry: &Registry, space: Space, name: &[u8]) -> u64 {
+    let mut mask = registry.find(space, name).map_or(0, |entry| entry.mask());
+    if space == Space::Channel && registry.has_patterns() {
+        mask = registry.matching(name).iter().fold(mask, |mask, entry| mask | entry.mask());
+    }
+    mask
+}
+
+fn note(words: &Words) -> Vec<u8> {
+    let mut flags = if words.is_json() { JSON } else { 0 };
+    let Some(author) = words.author() else { return vec![flags] };
+    flags |= AUTHOR;
+    let mut note = Vec::with_capacity(32);
+    note.push(flags);
+    let mut client = String::new();
+    author.client.write(&mut client);
+    note.push(client.len() as u8);
+    note.extend_from_slice(client.as_bytes());
+    if let Some(user) = &author.user {
+        note[0] |= USER;
+        note.extend_from_slice(user.as_bytes());
+    }
+    note
+}
+
+/// Whether the payload is known to be JSON, and who sent it.
+fn read_note(note: &[u8]) -> (bool, Option<Author>) {
+    let Some((&flags, rest)) = note.split_first() else { return (false, None) };
+    let author = || {
+        let (&length, rest) = rest.split_first()?;
+        let (client, user) = rest.split_at_checked(length as usize)?;
+        let client = ClientId::parse(std::str::from_utf8(client).ok()?)?;
+        let user = match flags & USER {
+            0 => None,
+            _ => Some(std::str::from_utf8(user).ok()?.into()),
+        };
+        Some(Author { user, client })
+    };
+    (flags & JSON != 0, if flags & AUTHOR != 0 { author() } else { None })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_note_tells_who_spoke() {
+        let client = ClientId::from_random(77);
+        for user in [None, Some(Arc::from("anné"))] {
+            let author = Author { user: user.clone(), client };
+            let words = Words::new(Space::Channel, b"game#A", b"1", true, Some(author));
+            let (json, author) = read_note(&note(&words));
+            let author = author.unwrap();
+            assert_eq!((json, author.user, author.client), (true, user, client));
+        }
+        let plain = Words::new(Space::Channel, b"a", b"\xff", false, None);
+        assert!(matches!(read_note(&note(&plain)), (false, None)));
+    }
+
+    #[test]
+    fn a_broken_note_costs_only_the_name() {
+        for broken in [&b""[..], &[2], &[2, 200, 1], &[7, 1, b'?', 0xff], &[6, 0]] {
+            assert!(read_note(broken).1.is_none(), "{broken:?}");
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! What this node asks of the bus: which names must be carried here, who waits until they are, when they are let go.
+//! Shared by all shards. Must hold: a subscription stands in the registry while its hold lasts, so a name is never let
+//! go under somebody who was told that it is carried; a name lingers after its last listener.
+
+use crate::abroad;
+use crate::event::Space;
+use crate::listener::LinkId;
+use crate::registry::Registry;
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use tavern_engine::{Bus, BusError, Interest, Ticket};
+
+/// How long a name is carried after its last listener left: a page that is loaded anew asks for the same.
+pub const LINGER_MS: u64 = 30_000;
+
+pub struct Carrier {
+    bus: OnceLock<Arc<dyn Bus>>,
+    prefix: Arc<str>,
+    book: Mutex<Book>,
+    numbered: AtomicU64,
+}
+
+#[derive(Default)]
+struct Book {
+    tickets: u64,
+    /// What was asked for and is not confirmed, and who waits for it.
+    asked: HashMap<Interest, Ticket>,
+    waiting: HashMap<Ticket, Waiting>,
+    /// Who waited in vain: it hears so when it asks again.
+    failed: HashSet<(usize, LinkId)>,
+}
+
+struct Waiting {
+    interest: Interest,
+    links: Vec<(usize, LinkId)>,
+}
+
+/// Whether a name is carried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Carried {
+    Yes,
+    /// The link is named in `Effects::ready` when it is.
+    Wait,
+    /// The bus did not take it.
+    Failed,
+}
+
+/// While this lasts nothing is let go.
+pub struct Hold<'a> {
+    carrier: &'a Carrier,
+    book: MutexGuard<'a, Book>,
+}
+
+impl Carrier {
+    pub fn new(prefix: &str) -> Carrier {
+        Carrier {
+            bus: OnceLock::new(),
+            prefix: prefix.into(),
+            book: Mutex::default(),
+            numbered: AtomicU64::new(0),
+        }
+    }
+
+    /// The bus is opened with an inbox that knows the node, then set here.
+    pub fn set_bus(&self, bus: Arc<dyn Bus>) {
+        let _ = self.bus.set(bus);
+    }
+
+    pub fn bus(&self) -> Option<&Arc<dyn Bus>> {
+        self.bus.get()
+    }
+
+    /// Whether words that are said here may be heard elsewhere.
+    pub fn reaches_others(&self) -> bool {
+        self.bus.get().is_some_and(|bus| !bus.is_alone())
+    }
+
+    /// The number of the next parcel of this node.
+    pub(crate) fn number(&self) -> u64 {
+        self.numbered.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Names are let go by their listeners: this must be told of it.
+    pub(crate) fn is_by_name(&self) -> bool {
+        self.bus.get().is_some_and(|bus| !bus.hears_everything())
+    }
+
+    /// To be held while a subscription is made.
+    pub fn hold(&self) -> Hold<'_> {
+        Hold { carrier: self, book: self.book() }
+    }
+
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The bus has answered. Gives the links that waited for it.
+    pub fn confirmed(&self, ticket: Ticket, outcome: Result<(), BusError>) -> Vec<(usize, LinkId)> {
+        let mut book = self.book();
+        let Some(waiting) = book.waiting.remove(&ticket) else { return Vec::new() };
+        book.asked.remove(&waiting.interest);
+        if outcome.is_err() {
+            book.failed.extend(&waiting.links);
+        }
+        waiting.links
+    }
+
+    /// Everything that is listened to here, for a bus that heard everything and will not any more.
+    pub fn needs(&self, registry: &Registry) -> Vec<Interest> {
+        // Whoever subscribes at this moment is in the registry before its hold ends.
+        let _book = self.book();
+        let mut needs = Vec::new();
+        for space in [Space::Channel, Space::Pattern, Space::Shard] {
+            let names = registry.listened(space);
+            needs.extend(names.iter().filter_map(|(name, _)| abroad::interest(&self.prefix, space, name)));
+        }
+        needs
+    }
+
+    /// Nobody here listened to these for a while. Those that nobody listens to now are let go.
+    pub(crate) fn let_go(&self, registry: &Registry, names: &[(Space, Arc<[u8]>)]) {
+        let Some(bus) = self.bus.get().filter(|bus| !bus.hears_everything()) else { return };
+        let book = self.book();
+        let unheard = names.iter().filter(|(space, name)| registry.total(*space, name) == 0);
+        let interests: Vec<Interest> = unheard
+            .filter_map(|(space, name)| abroad::interest(&self.prefix, *space, name))
+            .filter(|interest| !book.asked.contains_key(interest))
+            .collect();
+        if !interests.is_empty() {
+            bus.unsubscribe(interests);
+        }
+    }
+}
+
+impl Hold<'_> {
+    /// Asks for a name. Without a link nobody waits: it is asked for, and that is all.
+    pub fn carry(&mut self, space: Space, name: &[u8], link: Option<(usize, LinkId)>) -> Carried {
+        let Some(bus) = self.carrier.bus.get().filter(|bus| !bus.hears_everything()) else {
+            return Carried::Yes;
+        };
+        let Some(interest) = abroad::interest(&self.carrier.prefix, space, name) else { return Carried::Yes };
+        let book = &mut *self.book;
+        if link.is_some_and(|link| book.failed.remove(&link)) {
+            return Carried::Failed;
+        }
+        let ticket = match book.asked.get(&interest) {
+            Some(ticket) => *ticket,
+            None => {
+                book.tickets += 1;
+                let ticket = Ticket(book.tickets);
+                if bus.subscribe(vec![interest.clone()], ticket) {
+                    return Carried::Yes;
+                }
+                book.asked.insert(interest.clone(), ticket);
+                book.waiting.insert(ticket, Waiting { interest, links: Vec::new() });
+                ticket
+            }
+        };
+        if let Some(waiting) = book.waiting.get_mut(&ticket) {
+            waiting.links.extend(link);
+        }
+        Carried::Wait
+    }
+}

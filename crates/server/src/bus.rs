@@ -1,0 +1,82 @@
+//! The node's ear at the bus: what other nodes say goes to the shards that hear it; what the bus confirms or has lost is
+//! told to those it concerns. Holds no rule. Must hold: words keep their order on their way into a shard.
+
+use crate::shard::inbox::Inbox;
+use crate::shard::mail::Mail;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tavern_engine::{BusError, BusInbox, Interest, Lost, Parcel, Ticket};
+use tavern_hub::{LinkId, Node, Parcel as Words};
+
+pub struct Ear {
+    node: Arc<Node>,
+    inboxes: Vec<Arc<Inbox>>,
+}
+
+/// A shard that has too much to do is asked again after this long.
+const BUSY: Duration = Duration::from_millis(1);
+
+impl Ear {
+    pub fn new(node: Arc<Node>, inboxes: Vec<Arc<Inbox>>) -> Arc<Ear> {
+        Arc::new(Ear { node, inboxes })
+    }
+
+    /// Waits until the shard takes it: the bus keeps the rest meanwhile, as far as its bounds go.
+    fn put(&self, shard: usize, words: Vec<Words>) {
+        let inbox = &self.inboxes[shard];
+        while inbox.is_full() && !inbox.is_closed() {
+            std::thread::sleep(BUSY);
+        }
+        inbox.force(Mail::Parcels(words));
+    }
+}
+
+impl BusInbox for Ear {
+    fn confirmed(&self, ticket: Ticket, outcome: Result<(), BusError>) {
+        if let Err(error) = &outcome {
+            tracing::warn!(%error, "the bus did not take a subscription");
+        }
+        let mut ready: BTreeMap<usize, Vec<LinkId>> = BTreeMap::new();
+        for (shard, link) in self.node.carrier.confirmed(ticket, outcome) {
+            ready.entry(shard).or_default().push(link);
+        }
+        for (shard, links) in ready {
+            self.inboxes[shard].force(Mail::Ready(links));
+        }
+    }
+
+    fn words(&self, parcels: Vec<Parcel>) {
+        let mut heard: Vec<Vec<Words>> = self.inboxes.iter().map(|_| Vec::new()).collect();
+        for parcel in &parcels {
+            let Some((space, words, mut mask)) = self.node.unpack(parcel) else { continue };
+            while mask != 0 {
+                let shard = mask.trailing_zeros() as usize;
+                mask &= mask - 1;
+                heard[shard].push(Words { space, words: words.clone() });
+            }
+        }
+        for (shard, words) in heard.into_iter().enumerate().filter(|(_, words)| !words.is_empty()) {
+            self.put(shard, words);
+        }
+    }
+
+    fn lost(&self, lost: Lost) {
+        let channel = match &lost {
+            Lost::Everything => None,
+            Lost::On(subject) => match subject.channel() {
+                Some(name) => Some(name),
+                // Not a channel's: whoever follows that subject reads again by itself.
+                None => return,
+            },
+        };
+        tracing::warn!("messages of other processes were lost on their way here");
+        for inbox in &self.inboxes {
+            inbox.force(Mail::Lost(channel.clone()));
+        }
+    }
+
+    fn needs(&self) -> Vec<Interest> {
+        self.node.carrier.needs(&self.node.registry)
+    }
+}

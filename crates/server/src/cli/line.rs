@@ -1,0 +1,109 @@
+//! A message of a folder as one line of JSON, with the members that a server's line has. What is not UTF-8 is written in
+//! base64. Must hold: a line has no line break inside; its reader can tell base64 from text.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use tavern_local::{Message, Words};
+use tavern_wire::json::{is_json, string};
+
+/// `{"event":"message","pattern":…,"channel":…,"data":…}` or `{"event":"gap","lost":…}`.
+pub fn line_of(message: &Message) -> String {
+    let (pattern, words) = match message {
+        Message::Message(words) => (None, words),
+        Message::Pattern { pattern, words } => (Some(&**pattern), words),
+        Message::Gap { lost } => return format!(r#"{{"event":"gap","lost":{lost}}}"#),
+    };
+    one_line(&String::from_utf8_lossy(&object(pattern, words)))
+}
+
+/// A raw newline in JSON only ever stands between tokens, so a space says the same.
+pub fn one_line(text: &str) -> String {
+    text.replace(['\n', '\r'], " ")
+}
+
+fn object(pattern: Option<&[u8]>, words: &Words) -> Vec<u8> {
+    let mut out = br#"{"event":"message""#.to_vec();
+    if let Some(pattern) = pattern {
+        name(&mut out, "pattern", pattern);
+    }
+    name(&mut out, "channel", words.channel());
+    out.extend_from_slice(br#","data":"#);
+    let payload = words.payload();
+    match std::str::from_utf8(payload) {
+        Ok(json) if is_json(payload) => out.extend_from_slice(json.as_bytes()),
+        Ok(text) => string(&mut out, text),
+        Err(_) => {
+            string(&mut out, &STANDARD.encode(payload));
+            out.extend_from_slice(br#","encoding":"base64""#);
+        }
+    }
+    out.push(b'}');
+    out
+}
+
+fn name(out: &mut Vec<u8>, member: &str, bytes: &[u8]) {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => {
+            out.extend_from_slice(format!(r#","{member}":"#).as_bytes());
+            string(out, text);
+        }
+        Err(_) => {
+            out.extend_from_slice(format!(r#","{member}_base64":"#).as_bytes());
+            string(out, &STANDARD.encode(bytes));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tavern_wire::json::{Payload, message_tail};
+
+    /// What a subscriber of a fresh folder prints when this is published.
+    fn heard(channel: &[u8], payload: &[u8], pattern: Option<&[u8]>) -> String {
+        let folder = tempfile::tempdir().unwrap();
+        let local = tavern_local::open(folder.path()).unwrap();
+        match pattern {
+            Some(pattern) => local.psubscribe([pattern]).unwrap(),
+            None => local.subscribe([channel]).unwrap(),
+        };
+        assert_eq!(local.publish(channel, payload).unwrap(), 1);
+        line_of(&local.poll().unwrap().expect("it was published"))
+    }
+
+    #[test]
+    fn a_folder_says_what_a_server_says() {
+        for payload in [
+            &b"{\"a\": 1.50}"[..],
+            b"hello",
+            b"",
+            b"\"quoted\"",
+            b"line\nbreak",
+            b"\xff\x00",
+            b"[[1]",
+            b"null",
+        ] {
+            let mut server = b"{".to_vec();
+            message_tail(&mut server, "game#1", Payload::Bytes(payload), None);
+            server.remove(1);
+            assert_eq!(heard(b"game#1", payload, None), String::from_utf8(server).unwrap());
+        }
+    }
+
+    #[test]
+    fn patterns_and_names_that_are_no_text() {
+        let line = heard(b"game#1", b"7", Some(b"game#*"));
+        assert_eq!(line, r#"{"event":"message","pattern":"game#*","channel":"game#1","data":7}"#);
+        let line = heard(b"\xff", b"x", None);
+        assert_eq!(line, r#"{"event":"message","channel_base64":"/w==","data":"x"}"#);
+        let line = heard(b"\xff\n", b"x", Some(b"\xff*"));
+        assert!(line.contains(r#""pattern_base64":"/yo=","channel_base64":"/wo=""#), "{line}");
+        assert_eq!(line_of(&Message::Gap { lost: 3 }), r#"{"event":"gap","lost":3}"#);
+    }
+
+    #[test]
+    fn a_message_is_one_line() {
+        assert_eq!(one_line("{\"data\":{\n \"a\": \"x\\ny\"\r\n}}"), "{\"data\":{  \"a\": \"x\\ny\"  }}");
+        assert_eq!(heard(b"a\nb", b"[1,\n2]", None).lines().count(), 1);
+    }
+}
