@@ -31,8 +31,10 @@ class Tavern(Server):
     # How a client recognises the server: an SSL context when it speaks TLS.
     trust = None
 
-    def __init__(self, mode, config="", options=()):
+    def __init__(self, mode, config="", options=(), data=None):
         super().__init__()
+        # Servers that are given one folder are one cluster.
+        self.data = data or self.folder / "data"
         self.mode = mode
         self.port = free_port()
         self.resp_port = free_port()
@@ -42,12 +44,12 @@ class Tavern(Server):
         self.config.write_text(config)
 
     @classmethod
-    def dev(cls, config="", options=()):
-        return cls("dev", config, options)
+    def dev(cls, config="", options=(), data=None):
+        return cls("dev", config, options, data)
 
     @classmethod
-    def serve(cls, config="", options=()):
-        return cls("serve", config, options)
+    def serve(cls, config="", options=(), data=None):
+        return cls("serve", config, options, data)
 
     @property
     def url(self):
@@ -61,6 +63,10 @@ class Tavern(Server):
         """The memory the server holds now."""
         status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
         return int(status.split("VmRSS:")[1].split()[0]) * 1024
+
+    def metric(self, name):
+        """One number of the metrics page."""
+        return next(int(line.split()[1]) for line in self.metrics().splitlines() if line.startswith(name + " "))
 
     def metrics(self):
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
@@ -81,7 +87,7 @@ class Tavern(Server):
             "--config", self.config,
             "--listen", f"127.0.0.1:{self.port}",
             "--resp", f"127.0.0.1:{self.resp_port}",
-            "--data", self.folder / "data",
+            "--data", self.data,
             "--secret", tokens.SECRET,
             "--admin-key", self.key,
             *self.options,
@@ -101,7 +107,7 @@ class Tavern(Server):
     def api_key(self, *scopes):
         """A new API key with these scopes, made beside the running server."""
         made = self.run(
-            "key", "create", "--config", self.config, "--data", self.folder / "data",
+            "key", "create", "--config", self.config, "--data", self.data,
             "--name", "-".join(scopes) or "none", "--scopes", ",".join(scopes),
         )
         assert made.returncode == 0, f"tavern key create failed: {made.stderr}"

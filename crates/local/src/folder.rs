@@ -61,6 +61,10 @@ impl Folder {
         let _ = rustix::fs::unlinkat(&self.directory, name, rustix::fs::AtFlags::empty());
     }
 
+    pub fn has(&self, name: &str) -> bool {
+        rustix::fs::statat(&self.directory, name, rustix::fs::AtFlags::empty()).is_ok()
+    }
+
     pub fn size_of(&self, name: &str) -> u64 {
         rustix::fs::statat(&self.directory, name, rustix::fs::AtFlags::empty())
             .map_or(0, |stat| stat.st_size as u64)

@@ -7,6 +7,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
 /// The byte of whoever writes. Processes have theirs further on.
@@ -20,6 +21,8 @@ const NAP_MAX: Duration = Duration::from_micros(500);
 #[derive(Debug)]
 pub struct Locks {
     file: File,
+    /// The number under which this process lives, or zero: about itself it cannot ask the operating system.
+    own: AtomicI64,
 }
 
 /// Until dropped, no other process writes.
@@ -27,7 +30,7 @@ pub struct Turn<'a>(&'a Locks);
 
 impl Locks {
     pub fn new(file: OwnedFd) -> Locks {
-        Locks { file: file.into() }
+        Locks { file: file.into(), own: AtomicI64::new(0) }
     }
 
     pub fn file(&self) -> &File {
@@ -56,20 +59,25 @@ impl Locks {
         }
     }
 
-    /// Says that this process lives under that number. Again is the same as once.
+    /// Says that this process lives under that number. Again is the same as once. False: another one does.
     pub fn live(&self, process: i64) -> io::Result<bool> {
-        self.try_hold(FIRST_PROCESS + process)
+        let held = self.try_hold(FIRST_PROCESS + process)?;
+        if held {
+            self.own.store(process, Ordering::SeqCst);
+        }
+        Ok(held)
     }
 
     pub fn leave(&self, process: i64) {
+        let _ = self.own.compare_exchange(process, 0, Ordering::SeqCst, Ordering::SeqCst);
         // Closing the file frees it as well.
         let _ = self.control(libc::F_SETLK, libc::F_UNLCK, FIRST_PROCESS + process);
     }
 
-    /// Whether another process lives under that number. About its own a process asks nobody.
+    /// Whether a process lives under that number, this one included.
     pub fn is_alive(&self, process: i64) -> bool {
         // An error is no proof of death.
-        !matches!(self.holder(FIRST_PROCESS + process), Ok(None))
+        process == self.own.load(Ordering::SeqCst) || !matches!(self.holder(FIRST_PROCESS + process), Ok(None))
     }
 
     fn try_hold(&self, byte: i64) -> io::Result<bool> {

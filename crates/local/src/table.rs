@@ -62,8 +62,11 @@ impl Head {
 
 /// Opens the database, making it when it is new. The caller has its turn to write.
 pub fn open(folder: &Folder) -> Result<Connection, Error> {
-    // Made here and not by SQLite, for its rights; the files beside it inherit them.
-    drop(folder.file(DATABASE)?);
+    // Made here and not by SQLite, for its rights; the files beside it inherit them. Only when it is new: closing it
+    // would free the locks of whoever in this process has it open.
+    if !folder.has(DATABASE) {
+        drop(folder.file(DATABASE)?);
+    }
     let fault = |error| Error::of(&folder.path, error);
     let database = connect(folder)?;
     database.pragma_update(None, "journal_mode", "WAL").map_err(fault)?;

@@ -55,7 +55,9 @@ impl Bell {
     }
 
     /// From now on others can ring it.
-    pub fn hang(&self, process: i64) -> Result<(), Error> {
+    pub fn hang(&self, folder: &Folder, process: i64) -> Result<(), Error> {
+        // Left behind when the database was removed and its numbers began anew. Whoever holds the number owns the name.
+        folder.remove(&name_of(process));
         let address = self.address(process).map_err(|error| {
             fault("the folder's path is too long for a socket, and there is no /proc to shorten it", error)
         })?;
@@ -76,10 +78,9 @@ impl Bell {
         let _ = rustix::io::write(&self.home, &1u64.to_ne_bytes());
     }
 
-    /// Takes everything that was said so far.
+    /// Takes everything that others said so far.
     pub fn hear(&self) -> Heard {
         let mut heard = Heard::default();
-        let _ = rustix::io::read(&self.home, &mut [0u8; 8]);
         let mut byte = [0u8; 1];
         loop {
             match rustix::net::recv(&self.socket, &mut byte, RecvFlags::DONTWAIT) {
@@ -97,6 +98,8 @@ impl Bell {
         let mut bells = [PollFd::new(&self.socket, PollFlags::IN), PollFd::new(&self.home, PollFlags::IN)];
         // Woken for whatever reason: the caller looks and sleeps again.
         let _ = rustix::event::poll(&mut bells, Some(&timeout));
+        // Only here: taken by a thread that does not sleep, it would not wake the one that does.
+        let _ = rustix::io::read(&self.home, &mut [0u8; 8]);
     }
 
     fn address(&self, process: i64) -> io::Result<SocketAddrUnix> {

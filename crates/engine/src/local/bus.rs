@@ -396,11 +396,12 @@ impl Shared {
     /// The thread that reads.
     fn read_all(&self, local: &Local) {
         let mut company_at = Instant::now();
+        let mut last_id = 0;
         while !self.stopping.load(Ordering::SeqCst) {
             match local.wait(LOOK) {
                 Ok(Some(message)) => {
                     company_at = Instant::now();
-                    self.hand_over(local, message);
+                    self.hand_over(local, message, &mut last_id);
                 }
                 Ok(None) => {
                     if local.is_asked_to_narrow() {
@@ -421,14 +422,13 @@ impl Shared {
     }
 
     /// Gives the node one message and what follows it. A message that several wishes match comes several times.
-    fn hand_over(&self, local: &Local, first: Message) {
+    fn hand_over(&self, local: &Local, first: Message, last_id: &mut u64) {
         let mut parcels = Vec::new();
-        let mut last_id = 0;
         let mut next = Some(first);
         while let Some(message) = next.take() {
             match message.words() {
-                Some(words) if words.id() != last_id => {
-                    last_id = words.id();
+                Some(words) if words.id() != *last_id => {
+                    *last_id = words.id();
                     parcels.extend(name::parcel(&self.prefix, words));
                 }
                 Some(_) => {}
