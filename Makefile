@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-clients bench bench-quick fmt fuzz sim clean
+.PHONY: help setup run test test-clients bench bench-quick bench-local fmt fuzz sim torture clean
 
 help: ## list the routines
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -25,6 +25,9 @@ bench: ## side by side with redis-server and nats-server; writes bench/out
 bench-quick: ## the same workloads, shorter: for a look, not for quoting
 	@scripts/bench quick $(ARGS)
 
+bench-local: ## pub/sub on a folder between two processes, beside a unix socket
+	cargo run --release -q -p tavern-local --example speed
+
 fmt: ## format the Rust code
 	cargo fmt --all
 
@@ -33,6 +36,9 @@ fuzz: ## fuzz each target for FUZZ_SECONDS (60)
 
 sim: ## the deterministic simulator, a long run; ARGS go to it
 	cargo run --release -p tavern-sim -- --runs 20000 $(ARGS)
+
+torture: ## kill publishers and subscribers of a folder at random moments, 1,000 times
+	TAVERN_LOCAL_KILLS=1000 cargo test --release -p tavern-local --test publishers -- --nocapture
 
 clean: ## remove what was built, installed and measured here
 	cargo clean

@@ -1,5 +1,8 @@
-"""Every real client on one channel: each says something, and each hears each of the others exactly once."""
+"""Every real client on one channel: each says something, and each hears each of the others exactly once; on one server, and
+spread over two that share a folder."""
 import pytest
+
+from support.tavern import Tavern
 
 from .voices import voices
 
@@ -7,12 +10,21 @@ CHANNEL = "room#tour"
 ROUNDS = 3
 
 
+@pytest.fixture(scope="module", params=["one server", "two servers"])
+def servers(request, dev):
+    if request.param == "one server":
+        yield [dev]
+    else:
+        with Tavern.dev() as first, Tavern.dev(data=first.data) as second:
+            yield [first, second]
+
+
 @pytest.fixture(scope="module")
-def room(dev):
+def room(servers):
     present = {}
     try:
-        for name, enter in voices(dev, CHANNEL).items():
-            present[name] = enter(name)
+        for at, name in enumerate(NAMES):
+            present[name] = voices(servers[at % len(servers)], CHANNEL)[name](name)
         for voice in present.values():
             voice.until(lambda v: v.ready, "did not get ready")
         yield present
@@ -32,7 +44,7 @@ def spoken(room):
     return room
 
 
-NAMES = list(voices(type("Nowhere", (), {"resp_port": 0, "url": "", "ws_url": ""}), CHANNEL))
+NAMES = list(voices(type("Nowhere", (), {"resp_port": 0, "url": "", "ws_url": "", "data": ""}), CHANNEL))
 
 
 @pytest.mark.parametrize("speaker", NAMES)

@@ -10,6 +10,9 @@ import subprocess
 import sys
 import threading
 
+from support.process import until
+from support.tavern import program
+
 HERE = pathlib.Path(__file__).resolve().parent
 MODULES = HERE.parents[1] / "target" / "node"
 WAIT = 20.0
@@ -108,6 +111,29 @@ class RedisCli(Voice):
             ["redis-cli", "-p", str(self.port), *self.options, "PUBLISH", self.channel, text], check=True, timeout=10,
             stdout=subprocess.DEVNULL,
         )
+
+
+class Folder(Voice):
+    """Somebody who knows no server: `tavern subscribe --data` and `tavern publish --data` on the server's folder."""
+
+    def __init__(self, name, data, channel):
+        self.data, self.channel = data, channel
+        super().__init__(name, [program(), "subscribe", "--data", data, channel])
+        until(self.listens, f"{name} to listen")
+        self.ready = True
+
+    def listens(self):
+        done = self.tavern("local", "stat", "--data", self.data, "--json")
+        return any(one["pid"] == self.process.pid and one["channels"] for one in json.loads(done)["processes"])
+
+    def take(self, line):
+        self.heard.append(json.loads(line)["data"])
+
+    def say(self, word):
+        self.tavern("publish", "--data", self.data, self.channel, json.dumps(word, separators=(",", ":")))
+
+    def tavern(self, *arguments):
+        return subprocess.run([program(), *arguments], check=True, timeout=10, capture_output=True, text=True).stdout
 
 
 def curl(url, body, seconds=30):
@@ -211,4 +237,5 @@ def voices(server, channel):
         "curl event stream": lambda n: CurlStream(n, server.url, channel),
         "Chromium WebSocket": lambda n: Voice(n, node("browser_voice.mjs", server.url, channel, "websocket")),
         "Chromium EventSource": lambda n: Voice(n, node("browser_voice.mjs", server.url, channel, "eventsource")),
+        "tavern on the folder": lambda n: Folder(n, server.data, channel),
     }

@@ -78,13 +78,13 @@ fn is_over(end: Option<Instant>) -> bool {
 /// A listener that several threads may end. It is closed once, by whoever comes first; the others wait for that.
 struct Ear {
     local: Mutex<Option<Local>>,
-    interrupter: Mutex<Option<Interrupter>>,
+    interrupter: Interrupter,
     leaving: AtomicBool,
 }
 
 impl Ear {
     fn new(local: Local) -> Ear {
-        let interrupter = Mutex::new(Some(local.interrupter()));
+        let interrupter = local.interrupter();
         Ear { local: Mutex::new(Some(local)), interrupter, leaving: AtomicBool::new(false) }
     }
 
@@ -116,13 +116,7 @@ impl Ear {
 
     fn leave(&self) -> Result<(), Error> {
         self.leaving.store(true, Ordering::SeqCst);
-        {
-            // It would keep the folder open: gone before anybody closes that.
-            let mut interrupter = self.interrupter.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(interrupter) = interrupter.take() {
-                interrupter.interrupt();
-            }
-        }
+        self.interrupter.interrupt();
         let mut local = self.local.lock().unwrap_or_else(PoisonError::into_inner);
         local.take().map_or(Ok(()), Local::close)
     }
