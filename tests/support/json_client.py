@@ -29,6 +29,19 @@ class Socket:
                  source=None):
         self.ids = itertools.count(1)
         self.waiting = []
+        for attempt in range(3):
+            try:
+                self.socket = self._open(server, user, token, headers, origin, receive_bytes, source)
+                break
+            except TimeoutError:
+                # Python's ssl is not safe for two threads, and the library reads in one while it writes the request in
+                # another: now and then the request is never sent. Without TLS nothing is tried again.
+                if server.trust is None or attempt == 2:
+                    raise
+        self.hello = self.frame()["ok"] if greet and (user or token or headers) else None
+
+    @staticmethod
+    def _open(server, user, token, headers, origin, receive_bytes, source):
         raw = socket.socket()
         if receive_bytes:
             # Before connecting: the window is announced in the handshake of TCP.
@@ -37,12 +50,11 @@ class Socket:
             raw.bind((source, 0))
         raw.settimeout(WAIT)
         raw.connect(("127.0.0.1", server.port))
-        self.socket = websockets.sync.client.connect(
+        return websockets.sync.client.connect(
             address(server.ws_url, user=user, token=token), additional_headers=headers, open_timeout=WAIT, sock=raw,
             compression=None, max_size=None, max_queue=4, ping_interval=None, close_timeout=1, origin=origin, proxy=None,
             ssl=server.trust,
         ).__enter__()
-        self.hello = self.frame()["ok"] if greet and (user or token or headers) else None
 
     def send(self, text):
         self.socket.send(text)
