@@ -11,6 +11,7 @@ pub mod identity;
 pub mod lease;
 pub mod limits;
 pub mod pattern;
+pub mod presence;
 pub mod rate;
 pub mod rights;
 pub mod time;

@@ -1,0 +1,283 @@
+//! Stories of one user in one channel, in words. The grace is 15 unless a loss says otherwise.
+//!
+//! `5: tab 1 joins` · `5: tab 1 joins as X` · `5: tab 1 becomes X` · `5: tab 1 leaves` · `5: tab 1 says bye` ·
+//! `5: tab 1 is lost` · `5: tab 1 was lost at 3` · `5: tab 1 is lost, grace 2` · `5: node b dies` · `5` (time passes).
+//! Tabs 1 to 4 live on node a, 5 to 9 on node b.
+
+use super::*;
+use alloc::format;
+use alloc::string::{String, ToString};
+
+const GRACE: u64 = 15;
+
+fn client(tab: &str) -> ClientId {
+    ClientId::from_random(tab.parse().unwrap())
+}
+
+fn home(tab: &str) -> Home {
+    node(if tab < "5" { "a" } else { "b" })
+}
+
+fn node(name: &str) -> Home {
+    Home { node: name.into(), epoch: Epoch(1) }
+}
+
+fn state(text: &str) -> State {
+    State { text: text.into(), meaning: text.bytes().fold(7, |sum, byte| sum * 31 + u64::from(byte)) }
+}
+
+fn tab(client: ClientId) -> String {
+    client.to_string().trim_start_matches('0').to_string()
+}
+
+fn read(words: &str, now: u64) -> Input {
+    let parts: Vec<&str> = words.split([' ', ',']).filter(|part| !part.is_empty()).collect();
+    let loss = |at: u64, grace_ms: u64| Loss { at: Time(at), grace_ms, reason: Departure::Lost };
+    match parts[..] {
+        ["tab", t, "joins"] => Input::Join { client: client(t), home: home(t), state: None },
+        ["tab", t, "joins", "as", s] => {
+            Input::Join { client: client(t), home: home(t), state: Some(state(s)) }
+        }
+        ["tab", t, "becomes", s] => Input::Update { client: client(t), state: state(s) },
+        ["tab", t, "leaves"] => Input::Leave { client: client(t), reason: Departure::Left },
+        ["tab", t, "says", "bye"] => Input::Leave { client: client(t), reason: Departure::Bye },
+        ["tab", t, "is", "lost"] => Input::Lose { client: client(t), loss: loss(now, GRACE) },
+        ["tab", t, "was", "lost", "at", at] => {
+            Input::Lose { client: client(t), loss: loss(at.parse().unwrap(), GRACE) }
+        }
+        ["tab", t, "is", "lost", "grace", g] => {
+            Input::Lose { client: client(t), loss: loss(now, g.parse().unwrap()) }
+        }
+        ["node", n, "dies"] => {
+            let loss = Loss { reason: Departure::NodeDown, ..loss(now, GRACE) };
+            Input::LoseHome { home: node(n), loss }
+        }
+        _ => panic!("{words:?} is no step"),
+    }
+}
+
+fn show(change: &Change) -> String {
+    let named =
+        |state: &Option<State>| state.as_ref().map_or(String::new(), |state| format!(" {}", state.text));
+    match change {
+        Change::UserOnline => "online".into(),
+        Change::ClientOnline { client, state } => format!("+{}{}", tab(*client), named(state)),
+        Change::ClientUpdated { client, state } => format!("~{} {}", tab(*client), state.text),
+        Change::ClientOffline { client, reason } => format!("-{} {}", tab(*client), reason.as_str()),
+        Change::UserOffline { last_seen, reason } => {
+            format!("offline {} seen {}", reason.as_str(), last_seen.ms())
+        }
+        Change::NotFound => "not found".into(),
+    }
+}
+
+/// Runs a story; each step's changes are told after its time, steps without any are left out.
+fn tell(story: &str) -> (String, Attendance) {
+    let mut attendance = Attendance::default();
+    let mut told = Vec::new();
+    for step in story.split(';').map(str::trim) {
+        let (time, words) = step.split_once(": ").unwrap_or((step, ""));
+        let now: u64 = time.parse().unwrap();
+        let mut changes = Vec::new();
+        match words {
+            "" => attendance.wake(Time(now), &mut changes),
+            words => attendance.handle(Time(now), read(words, now), &mut changes),
+        }
+        if !changes.is_empty() {
+            let changes: Vec<String> = changes.iter().map(show).collect();
+            told.push(format!("{now}: {}", changes.join(", ")));
+        }
+    }
+    (told.join("; "), attendance)
+}
+
+fn check(story: &str, expected: &str) {
+    assert_eq!(tell(story).0, expected, "{story}");
+}
+
+#[test]
+fn a_user_comes_with_the_first_client_and_goes_with_the_last() {
+    check("0: tab 1 joins; 5: tab 1 leaves", "0: online, +1; 5: -1 left, offline left seen 5");
+    check(
+        "0: tab 1 joins; 1: tab 2 joins; 2: tab 1 leaves; 3: tab 2 says bye",
+        "0: online, +1; 1: +2; 2: -1 left; 3: -2 bye, offline bye seen 3",
+    );
+}
+
+#[test]
+fn what_changes_nothing_is_told_to_nobody() {
+    check("0: tab 1 joins as X; 1: tab 1 joins as X; 2: tab 1 joins; 3: tab 1 becomes X", "0: online, +1 X");
+    check("0: tab 1 leaves; 1: tab 1 is lost; 2: node a dies; 99", "");
+    check(
+        "0: tab 1 joins; 1: tab 1 leaves; 2: tab 1 leaves",
+        "0: online, +1; 1: -1 left, offline left seen 1",
+    );
+}
+
+#[test]
+fn another_state_is_an_update() {
+    check(
+        "0: tab 1 joins as X; 1: tab 1 joins as Y; 2: tab 1 becomes Z",
+        "0: online, +1 X; 1: ~1 Y; 2: ~1 Z",
+    );
+    check("0: tab 1 joins; 1: tab 1 becomes X", "0: online, +1; 1: ~1 X");
+    check("0: tab 1 becomes X", "0: not found");
+    check("0: tab 1 joins; 1: tab 1 is lost; 2: tab 1 becomes X", "0: online, +1; 1: -1 lost; 2: not found");
+}
+
+#[test]
+fn a_lost_user_goes_at_the_deadline() {
+    check("0: tab 1 joins; 5: tab 1 is lost; 19; 20", "0: online, +1; 5: -1 lost; 20: offline lost seen 5");
+    check(
+        "0: tab 1 joins; 7: tab 1 was lost at 5; 19; 20",
+        "0: online, +1; 7: -1 lost; 20: offline lost seen 5",
+    );
+    check(
+        "0: tab 1 joins; 5: tab 1 is lost; 6: tab 1 is lost; 20; 40",
+        "0: online, +1; 5: -1 lost; 20: offline lost seen 5",
+    );
+}
+
+#[test]
+fn a_grace_shorter_than_the_resume_window_ends_with_it() {
+    check("0: tab 1 joins; 5: tab 1 is lost, grace 0", "0: online, +1; 5: -1 lost, offline lost seen 5");
+    check("0: tab 1 joins; 0: tab 1 is lost, grace 0", "0: online, +1; 0: -1 lost, offline lost seen 0");
+}
+
+#[test]
+fn any_arrival_ends_the_deadline() {
+    check("0: tab 1 joins; 5: tab 1 is lost; 10: tab 1 joins; 20; 99", "0: online, +1; 5: -1 lost; 10: +1");
+    check("0: tab 1 joins; 5: tab 1 is lost; 10: tab 2 joins; 20; 99", "0: online, +1; 5: -1 lost; 10: +2");
+    check(
+        "0: tab 1 joins; 1: tab 2 joins; 5: tab 1 is lost; 6: tab 2 joins; 7: tab 2 leaves",
+        "0: online, +1; 1: +2; 5: -1 lost; 7: -2 left, offline left seen 7",
+    );
+}
+
+#[test]
+fn who_comes_at_the_deadline_comes_anew() {
+    check(
+        "0: tab 1 joins; 5: tab 1 is lost; 20: tab 1 joins",
+        "0: online, +1; 5: -1 lost; 20: offline lost seen 5, online, +1",
+    );
+}
+
+#[test]
+fn an_explicit_departure_waits_for_who_was_lost() {
+    check(
+        "0: tab 1 joins; 1: tab 2 joins; 5: tab 1 is lost; 6: tab 2 leaves; 19; 20",
+        "0: online, +1; 1: +2; 5: -1 lost; 6: -2 left; 20: offline left seen 6",
+    );
+    check(
+        "0: tab 1 joins; 1: tab 2 joins; 5: tab 1 is lost; 30: tab 2 leaves",
+        "0: online, +1; 1: +2; 5: -1 lost; 30: -2 left, offline left seen 30",
+    );
+}
+
+#[test]
+fn of_several_losses_the_latest_deadline_counts() {
+    check(
+        "0: tab 1 joins; 1: tab 2 joins; 5: tab 1 is lost; 9: tab 2 is lost; 20; 24",
+        "0: online, +1; 1: +2; 5: -1 lost; 9: -2 lost; 24: offline lost seen 9",
+    );
+    check(
+        "0: tab 1 joins; 1: tab 2 joins; 5: tab 1 is lost, grace 50; 9: tab 2 is lost; 24; 55",
+        "0: online, +1; 1: +2; 5: -1 lost; 9: -2 lost; 55: offline lost seen 9",
+    );
+}
+
+#[test]
+fn a_dead_node_takes_its_own_clients_and_no_others() {
+    check(
+        "0: tab 1 joins; 0: tab 5 joins; 0: tab 6 joins; 5: node b dies; 6: node b dies; 99; 100: tab 1 leaves",
+        "0: online, +1; 0: +5; 0: +6; 5: -5 node_down, -6 node_down; 100: -1 left, offline left seen 100",
+    );
+    check(
+        "0: tab 5 joins; 0: tab 6 joins; 5: node b dies; 20",
+        "0: online, +5; 0: +6; 5: -5 node_down, -6 node_down; 20: offline node_down seen 5",
+    );
+}
+
+#[test]
+fn a_client_that_moved_is_not_lost_with_its_old_node() {
+    let (_, mut attendance) = tell("0: tab 5 joins");
+    let mut changes = Vec::new();
+    let moved = Input::Join { client: client("5"), home: node("c"), state: None };
+    attendance.handle(Time(1), moved, &mut changes);
+    attendance.handle(Time(2), read("node b dies", 2), &mut changes);
+    assert_eq!((changes, attendance.clients().len()), (Vec::new(), 1));
+}
+
+#[test]
+fn a_loss_in_the_future_does_not_prolong_the_grace() {
+    check(
+        "0: tab 1 joins; 5: tab 1 was lost at 99; 20",
+        "0: online, +1; 5: -1 lost; 20: offline lost seen 5",
+    );
+}
+
+#[test]
+fn a_view_shows_the_living_and_says_who_is_leaving() {
+    let (_, attendance) = tell("3: tab 1 joins; 4: tab 2 joins; 5: tab 1 is lost");
+    assert!(attendance.is_present() && !attendance.is_leaving() && attendance.next_wake().is_none());
+    assert_eq!((attendance.clients().len(), attendance.since()), (1, Time(3)));
+    let (_, attendance) = tell("3: tab 1 joins; 5: tab 1 is lost");
+    assert!(attendance.is_present() && attendance.is_leaving() && attendance.clients().is_empty());
+    assert_eq!(attendance.next_wake(), Some(Time(20)));
+    let (_, attendance) = tell("3: tab 1 joins; 5: tab 1 leaves");
+    assert_eq!(attendance, Attendance::default(), "nothing is kept of who has gone");
+}
+
+/// Ten thousand random stories: the edges alternate, and what is told adds up to what is there.
+#[test]
+fn what_is_told_adds_up_to_what_is_there() {
+    let mut seed = 1u64;
+    let mut roll = |sides: u64| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 33) % sides
+    };
+    for _ in 0..10_000 {
+        let mut attendance = Attendance::default();
+        let (mut now, mut online, mut shown) = (0, false, Vec::<ClientId>::new());
+        for _ in 0..roll(20) {
+            now += roll(12);
+            let tab = (1 + roll(6)).to_string();
+            let words = match roll(8) {
+                0..=2 => format!("tab {tab} joins"),
+                3 => format!("tab {tab} joins as {}", roll(3)),
+                4 => format!("tab {tab} leaves"),
+                5 => format!("tab {tab} is lost, grace {}", roll(30)),
+                6 => "node b dies".into(),
+                _ => String::new(),
+            };
+            let mut changes = Vec::new();
+            match words.as_str() {
+                "" => attendance.wake(Time(now), &mut changes),
+                words => attendance.handle(Time(now), read(words, now), &mut changes),
+            }
+            for change in &changes {
+                match change {
+                    Change::UserOnline => assert!(!core::mem::replace(&mut online, true)),
+                    Change::UserOffline { .. } => {
+                        assert!(core::mem::replace(&mut online, false) && shown.is_empty());
+                    }
+                    Change::ClientOnline { client, .. } => {
+                        assert!(online && !shown.contains(client));
+                        shown.push(*client);
+                    }
+                    Change::ClientOffline { client, .. } => {
+                        assert!(shown.contains(client));
+                        shown.retain(|other| other != client);
+                    }
+                    Change::ClientUpdated { client, .. } => assert!(shown.contains(client)),
+                    Change::NotFound => panic!("nobody asked"),
+                }
+            }
+            shown.sort();
+            let there: Vec<ClientId> = attendance.clients().iter().map(|attendee| attendee.client).collect();
+            assert_eq!((online, &shown), (attendance.is_present(), &there));
+            assert!(attendance.next_wake().is_none_or(|wake| wake > Time(now)), "what is due is settled");
+            assert_eq!(attendance.is_leaving(), attendance.next_wake().is_some(), "a grace always ends");
+        }
+    }
+}

@@ -1,0 +1,5 @@
+//! Presence: who is in a channel, and how they leave it. Rules only; where it is kept and who is told is not known here.
+
+pub mod attendance;
+
+pub use attendance::{Attendance, Attendee, Change, Departure, Home, Input, Loss, State};
