@@ -17,6 +17,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut args = std::env::args().skip(1);
     match args.next().as_deref() {
         Some("listen") => listen(&args.next().ok_or("a folder")?),
+        Some("wake") => wake(&args.next().ok_or("a folder")?),
         Some("answer") => answer(&args.next().ok_or("a folder")?),
         Some("socket") => socket(&args.next().ok_or("a path")?),
         _ => measure(),
@@ -29,6 +30,7 @@ fn measure() -> Result<(), Box<dyn std::error::Error>> {
     println!("| what | figure |\n|---|---|");
     throughput(path)?;
     bystanders(path)?;
+    wake_ups(path)?;
     let (median, p99) = ping_pong(path)?;
     println!("| there and back, folder | median {median:?}, p99 {p99:?} |");
     let (median, p99) = socket_ping_pong(path)?;
@@ -77,6 +79,41 @@ fn bystanders(path: &str) -> Result<(), Box<dyn std::error::Error>> {
         while ear.poll()?.is_some() {}
     }
     Ok(())
+}
+
+/// From before the publish to the end of another process's wait. One message at a time, so that the other sleeps.
+fn wake_ups(path: &str) -> Result<(), Box<dyn std::error::Error>> {
+    let mut child = start("wake", path)?;
+    let local = tavern_local::open(path)?;
+    await_listeners(&local, "wake")?;
+    for _ in 0..ROUNDS {
+        std::thread::sleep(Duration::from_millis(1));
+        local.publish("wake", now_ns().to_le_bytes())?;
+    }
+    local.publish("wake", "end")?;
+    child.wait()?;
+    Ok(())
+}
+
+fn wake(path: &str) -> Result<(), Box<dyn std::error::Error>> {
+    let local = tavern_local::open(path)?;
+    local.subscribe(["wake"])?;
+    let mut times = Vec::new();
+    loop {
+        let message = local.wait(Duration::from_secs(10))?.ok_or("silence")?;
+        let now = now_ns();
+        let Ok(stamp) = message.payload().try_into() else { break };
+        times.push(Duration::from_nanos(now.saturating_sub(u64::from_le_bytes(stamp))));
+    }
+    let (median, p99) = summary(times);
+    println!("| published and woken | median {median:?}, p99 {p99:?} |");
+    Ok(())
+}
+
+/// Of the clock that both processes share.
+fn now_ns() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0, |since| since.as_nanos() as u64)
 }
 
 fn ping_pong(path: &str) -> Result<(Duration, Duration), Box<dyn std::error::Error>> {

@@ -38,8 +38,13 @@ impl Error {
         let path = || folder.to_path_buf();
         match error.sqlite_error_code() {
             Some(Code::DiskFull) => Error::Full { path: path() },
-            Some(Code::ReadOnly | Code::CannotOpen | Code::PermissionDenied) => {
-                Error::ReadOnly { path: path(), source: None }
+            // The memory that its readers share has no other word for it.
+            Some(Code::SystemIoFailure) if is_full(folder) => Error::Full { path: path() },
+            Some(Code::ReadOnly | Code::PermissionDenied) => Error::ReadOnly { path: path(), source: None },
+            Some(Code::CannotOpen) if !is_writable(folder) => Error::ReadOnly { path: path(), source: None },
+            Some(Code::CannotOpen) => {
+                let reason = "its database cannot be opened; too many files may be open".into();
+                Error::Folder { path: path(), reason, source: None }
             }
             Some(Code::DatabaseCorrupt | Code::NotADatabase) => {
                 Error::Damaged { path: folder.join(crate::folder::DATABASE), source: error }
@@ -66,4 +71,14 @@ impl Error {
             _ => Error::Folder { path, reason: format!("{doing}: {error}"), source: Some(error) },
         }
     }
+}
+
+fn is_writable(folder: &Path) -> bool {
+    rustix::fs::access(folder, rustix::fs::Access::WRITE_OK).is_ok()
+}
+
+/// Whether there is no space for what SQLite asks for at once.
+fn is_full(folder: &Path) -> bool {
+    const BLOCK: u64 = 64 << 10;
+    rustix::fs::statvfs(folder).is_ok_and(|stat| stat.f_bavail.saturating_mul(stat.f_frsize) < BLOCK)
 }

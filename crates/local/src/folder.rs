@@ -2,6 +2,7 @@
 //! Must hold: the folder is the same whatever path led to it, and stays the same when the directory changes.
 
 use crate::error::Error;
+use crate::limits;
 use rustix::fs::{Mode, OFlags};
 use std::fs::DirBuilder;
 use std::io;
@@ -30,11 +31,13 @@ pub struct Folder {
 impl Folder {
     pub fn open(path: &Path) -> Result<Folder, Error> {
         let fault = |doing: &str, error: io::Error| Error::io(path, doing, error);
+        check_length(path, &std::path::absolute(path).map_err(|error| fault("it cannot be found", error))?)?;
         if !path.is_dir() {
             let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
             made.map_err(|error| fault("it cannot be made", error))?;
         }
         let absolute = path.canonicalize().map_err(|error| fault("it cannot be found", error))?;
+        check_length(path, &absolute)?;
         if let Some(network) =
             network_file_system(&absolute).map_err(|error| fault("it cannot be read", error))?
         {
@@ -69,6 +72,15 @@ impl Folder {
         rustix::fs::statat(&self.directory, name, rustix::fs::AtFlags::empty())
             .map_or(0, |stat| stat.st_size as u64)
     }
+}
+
+fn check_length(path: &Path, absolute: &Path) -> Result<(), Error> {
+    let bytes = absolute.as_os_str().len();
+    if bytes <= limits::PATH_BYTES {
+        return Ok(());
+    }
+    let reason = format!("its path is too long, {bytes} bytes; at most {} are allowed", limits::PATH_BYTES);
+    Err(Error::Folder { path: path.into(), reason, source: None })
 }
 
 /// Only those that are a network by nature. FUSE may be local; where it is not, WAL's shared memory already fails.

@@ -61,6 +61,7 @@ pub struct Local {
 /// Ends a [`Local::wait`] from another thread.
 #[derive(Clone)]
 pub struct Interrupter {
+    // Weak: it may outlive the handle, and must not keep the folder open then.
     process: Weak<Process>,
     subscriber: u64,
 }
@@ -108,11 +109,11 @@ impl Local {
 
     /// Ends all of this handle's channels, and nobody else's.
     pub fn unsubscribe_all(&self) -> Result<usize, Error> {
-        self.unlisten(self.interests(Kind::Channel))
+        self.unlisten(self.interests(Kind::Channel)?)
     }
 
     pub fn punsubscribe_all(&self) -> Result<usize, Error> {
-        self.unlisten(self.interests(Kind::Pattern))
+        self.unlisten(self.interests(Kind::Pattern)?)
     }
 
     /// Begins to listen to anything that can be listened to. It holds when this returns.
@@ -139,10 +140,11 @@ impl Local {
         Ok(state.subscribers.get(&self.subscriber).map_or(0, |own| own.interests.len()))
     }
 
-    fn interests(&self, kind: Kind) -> Vec<Interest> {
+    fn interests(&self, kind: Kind) -> Result<Vec<Interest>, Error> {
+        self.process().check()?;
         let state = self.process().state();
         let own = state.subscribers.get(&self.subscriber).into_iter().flat_map(|own| own.interests.iter());
-        own.filter(|interest| interest.kind == kind && interest.space == Space::Public).cloned().collect()
+        Ok(own.filter(|interest| interest.kind == kind && interest.space == Space::Public).cloned().collect())
     }
 
     /// Publishes; tells how many subscriptions received it.
@@ -151,7 +153,8 @@ impl Local {
         Ok(self.publish_all(&[draft])?.first().copied().unwrap_or(0))
     }
 
-    /// Publishes many at once, in order, for a fraction of the cost of one by one.
+    /// Publishes many at once, in order, for a fraction of the cost of one by one. A long list goes in parts: when one
+    /// fails, those before it are published.
     pub fn publish_all(&self, drafts: &[Draft<'_>]) -> Result<Vec<u64>, Error> {
         let speaker = Speaker { subscriber: self.subscriber, options: &self.options };
         self.process().publish(speaker, drafts)

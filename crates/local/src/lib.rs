@@ -48,6 +48,7 @@ mod lock;
 mod mailbox;
 mod message;
 mod page;
+mod place;
 mod process;
 mod publish;
 mod pump;

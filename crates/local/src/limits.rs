@@ -2,6 +2,8 @@
 
 /// The largest name and the largest payload: what one message may cost every reader.
 pub const MESSAGE_BYTES: usize = 1 << 20;
+/// The longest path of a folder: SQLite takes 512 bytes for a file, its own endings included.
+pub const PATH_BYTES: usize = 497;
 /// How long a writer waits for its turn before it says that the folder is busy. A turn takes well below a
 /// millisecond; only a stopped process holds it longer.
 pub const BUSY_MS: u64 = 5_000;

@@ -4,6 +4,7 @@
 use crate::error::Error;
 use crate::message::{Interest, Kind};
 use crate::process::{Process, State};
+use crate::table::Head;
 use rusqlite::{Connection, params};
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -25,16 +26,35 @@ impl Process {
             return Ok(());
         }
         self.join(state, patience)?;
+        self.enlist(state, subscriber, &new, patience)?;
+        if new.iter().any(|interest| interest.kind == Kind::Everything) {
+            // Whoever asked before did not mean it.
+            let narrow = state.narrow;
+            state.subscribers.get_mut(&subscriber).expect("the handle keeps it").narrowed = narrow;
+        }
+        Ok(())
+    }
+
+    /// Writes down what a subscriber listens to. Again is the same as once.
+    pub fn enlist(
+        &self,
+        state: &mut State,
+        subscriber: u64,
+        interests: &[Interest],
+        patience: Duration,
+    ) -> Result<(), Error> {
         let process = self.number();
-        for part in new.chunks(NAMES) {
+        for part in interests.chunks(NAMES) {
             let head = self.write(patience, |database, head| {
                 let sql = "INSERT OR IGNORE INTO subscription (space, kind, name, process, subscriber) \
                            VALUES (?1, ?2, ?3, ?4, ?5)";
                 let mut insert = database.prepare_cached(sql)?;
+                let mut added = 0;
                 for Interest { space, kind, name } in part {
-                    insert.execute(params![*space as i64, *kind as i64, name, process, subscriber as i64])?;
+                    let row = params![*space as i64, *kind as i64, name, process, subscriber as i64];
+                    added += insert.execute(row)?;
                 }
-                changed(head, part, part.len() as i64);
+                changed(head, part, added as i64);
                 Ok(*head)
             })?;
             self.page.raise(head.roster);
@@ -65,13 +85,15 @@ impl Process {
                 Ok(*head)
             })?;
             self.page.raise(head.roster);
-            self.pump_all(state, patience)?;
             for interest in part {
-                state.roster.remove(subscriber, interest);
+                // Whatever comes later was not meant for it, even if others here hear it.
+                state.roster.end(subscriber, interest, head.last_id);
                 if let Some(subscriber) = state.subscribers.get_mut(&subscriber) {
                     subscriber.interests.remove(interest);
                 }
             }
+            self.pump_all(state, patience)?;
+            part.iter().for_each(|interest| state.roster.remove(subscriber, interest));
         }
         Ok(())
     }
@@ -88,8 +110,23 @@ fn remove(database: &Connection, part: &[Interest], process: i64, subscriber: u6
     Ok(removed as i64)
 }
 
+/// Removes everything that one subscriber listens to.
+pub fn forget_subscriber(
+    database: &Connection,
+    head: &mut Head,
+    process: i64,
+    subscriber: u64,
+) -> rusqlite::Result<()> {
+    let sql = "DELETE FROM subscription WHERE process = ?1 AND subscriber = ?2";
+    let ended = database.prepare_cached(sql)?.execute([process, subscriber as i64])?;
+    head.subscriptions -= ended as i64;
+    head.roster += 1;
+    head.patterns += 1;
+    Ok(())
+}
+
 /// Publishers must look again at what they remember.
-fn changed(head: &mut crate::table::Head, part: &[Interest], by: i64) {
+fn changed(head: &mut Head, part: &[Interest], by: i64) {
     head.roster += 1;
     head.patterns += u64::from(part.iter().any(|interest| interest.kind != Kind::Channel));
     head.subscriptions += by;

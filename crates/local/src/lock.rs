@@ -77,7 +77,8 @@ impl Locks {
     /// Whether a process lives under that number, this one included.
     pub fn is_alive(&self, process: i64) -> bool {
         // An error is no proof of death.
-        process == self.own.load(Ordering::SeqCst) || !matches!(self.holder(FIRST_PROCESS + process), Ok(None))
+        process == self.own.load(Ordering::SeqCst)
+            || !matches!(self.holder(FIRST_PROCESS + process), Ok(None))
     }
 
     fn try_hold(&self, byte: i64) -> io::Result<bool> {

@@ -101,6 +101,8 @@ pub enum Space {
 }
 
 impl Space {
+    pub(crate) const ALL: [Space; 2] = [Space::Public, Space::Private];
+
     pub(crate) fn of(number: i64) -> Space {
         if number == 0 { Space::Public } else { Space::Private }
     }

@@ -13,8 +13,8 @@ use crate::page::Page;
 use crate::reach::Reach;
 use crate::roster::Roster;
 use crate::table::{self, Head};
-use crate::wake::{Bell, name_of};
-use rusqlite::{Connection, params};
+use crate::wake::Bell;
+use rusqlite::Connection;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
@@ -22,12 +22,12 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 pub struct Process {
-    pid: u32,
+    pub pid: u32,
     pub folder: Folder,
     pub locks: Locks,
     pub page: Arc<Page>,
     bell: Mutex<Arc<Bell>>,
-    program: String,
+    pub program: String,
     /// Its number in the folder; zero until something in it subscribes.
     number: AtomicI64,
     writer: Mutex<Writer>,
@@ -55,6 +55,10 @@ pub struct State {
     pub unacked_bytes: usize,
     /// What `process.lost` said when it was last looked at.
     pub lost: i64,
+    /// Others took this process for dead, and it has not joined again yet.
+    pub displaced: bool,
+    /// Subscribers that are gone while their subscriptions could not be ended.
+    pub departed: Vec<u64>,
     /// A thread sleeps at the bell; the others wait for it.
     pub attended: bool,
     pub looked_at: Instant,
@@ -127,13 +131,21 @@ pub fn exit(process: Arc<Process>, subscriber: u64, patience: Duration) -> Resul
         return left;
     }
     let gone = process.leave(patience);
-    // Closed before the folder may be opened again: a late close would free the locks of the next one.
     open.remove(&key);
-    drop(process);
+    close(process);
     if open.is_empty() {
         OPENER.store(0, Ordering::SeqCst);
     }
     left.and(gone)
+}
+
+/// Closes everything before the folder may be opened again: a late close would free the locks of the next one.
+fn close(mut process: Arc<Process>) {
+    // Somebody may be about to interrupt a wait that is over. It holds on to nothing meanwhile.
+    while let Err(held) = Arc::try_unwrap(process) {
+        process = held;
+        std::thread::yield_now();
+    }
 }
 
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -152,6 +164,10 @@ impl Process {
         let head = Head::read(&database).map_err(|error| Error::of(&folder.path, error))?;
         // Somebody may have died between writing the database and the page.
         page.raise(head.roster);
+        if page.version() > head.roster {
+            // The database was removed, or lost its last moments with the power: its count goes on from the page's.
+            catch_up(&database, page.version()).map_err(|error| Error::of(&folder.path, error))?;
+        }
         drop(turn);
         let state = State {
             roster: Roster::default(),
@@ -162,6 +178,8 @@ impl Process {
             unacked: 0,
             unacked_bytes: 0,
             lost: 0,
+            displaced: false,
+            departed: Vec::new(),
             attended: false,
             looked_at: Instant::now(),
             narrow: 0,
@@ -204,11 +222,6 @@ impl Process {
         self.number.load(Ordering::SeqCst)
     }
 
-    /// Whether the process of that number lives. This one does.
-    pub fn is_alive(&self, process: i64) -> bool {
-        process == self.number() || self.locks.is_alive(process)
-    }
-
     pub fn fault(&self, error: rusqlite::Error) -> Error {
         Error::of(&self.folder.path, error)
     }
@@ -241,80 +254,26 @@ impl Process {
         writer.writes += 1;
         if writer.writes.is_multiple_of(1024) && self.folder.size_of(WAL) > limits::WAL_BYTES {
             // Readers that overlap all the time keep it from being used again: wait for a moment without any.
-            let fold = writer.database.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
-            drop(fold);
+            let _ = table::fold(&writer.database);
         }
         outcome.map_err(|error| self.fault(error))
     }
 
-    /// Gives this process its number, if it has none. From then on others can see it and wake it.
-    pub fn join(&self, state: &mut State, patience: Duration) -> Result<(), Error> {
-        if self.number() != 0 {
-            return Ok(());
-        }
-        let bell = Arc::new(Bell::new(&self.folder)?);
-        let (number, last_id) = self.write(patience, |database, head| {
-            head.last_process += 1;
-            let number = head.last_process;
-            let held = self.locks.live(number).unwrap_or(false);
-            assert!(held, "a number that was never given is held by nobody");
-            let sql = "INSERT INTO process (id, pid, program, since) VALUES (?1, ?2, ?3, ?4)";
-            database.execute(sql, params![number, self.pid, self.program, table::now_ms()])?;
-            Ok((number, head.last_id))
-        })?;
-        // After the row: somebody who dies in between leaves nothing that the row does not name.
-        if let Err(error) = bell.hang(number) {
-            let _ = self.write(patience, |database, _| {
-                database.execute("DELETE FROM process WHERE id = ?1", [number])
-            });
-            self.locks.leave(number);
-            return Err(error);
-        }
-        *lock(&self.bell) = bell;
-        (state.cursor, state.lost, state.unacked, state.unacked_bytes) = (last_id, 0, 0, 0);
+    /// Moves to a bell under its number. Whoever sleeps at the old one comes along.
+    pub fn hang(&self, bell: Arc<Bell>) {
+        std::mem::replace(&mut *lock(&self.bell), bell).ring_home();
+    }
+
+    pub fn rename(&self, number: i64) {
         self.number.store(number, Ordering::SeqCst);
+    }
+}
+
+fn catch_up(database: &Connection, version: u64) -> rusqlite::Result<()> {
+    transact(database, |_, head| {
+        (head.roster, head.patterns) = (version, head.patterns + 1);
         Ok(())
-    }
-
-    /// Others took this process for dead: it joins again under a new number, and says that it may have missed something.
-    pub fn rejoin(&self, state: &mut State, patience: Duration) -> Result<(), Error> {
-        self.folder.remove(&name_of(self.number()));
-        self.locks.leave(self.number());
-        self.number.store(0, Ordering::SeqCst);
-        self.join(state, patience)?;
-        state.roster = Roster::default();
-        let ids: Vec<u64> = state.subscribers.keys().copied().collect();
-        for id in ids {
-            let subscriber = state.subscribers.get_mut(&id).expect("it stands there");
-            let interests = std::mem::take(&mut subscriber.interests);
-            if !interests.is_empty() {
-                subscriber.mailbox.lose(0);
-                self.listen(state, id, interests, patience)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn remove_subscriber(&self, id: u64, patience: Duration) -> Result<(), Error> {
-        let mut state = self.state();
-        let interests = state.subscribers.get(&id).map(|subscriber| subscriber.interests.clone());
-        let outcome = self.unlisten(&mut state, id, interests.unwrap_or_default(), patience);
-        state.subscribers.remove(&id);
-        outcome
-    }
-
-    /// Nothing of this process stays in the folder.
-    fn leave(&self, patience: Duration) -> Result<(), Error> {
-        let number = self.number();
-        if number == 0 {
-            return Ok(());
-        }
-        self.folder.remove(&name_of(number));
-        let gone = self.write(patience, |database, head| crate::sweep::forget(database, head, number));
-        self.locks.leave(number);
-        self.number.store(0, Ordering::SeqCst);
-        gone
-    }
+    })
 }
 
 fn transact<T>(

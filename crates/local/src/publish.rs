@@ -4,7 +4,7 @@
 use crate::error::Error;
 use crate::handle::Options;
 use crate::limits;
-use crate::message::Draft;
+use crate::message::{Draft, Space};
 use crate::process::{Process, lock};
 use crate::reach::Audience;
 use crate::roster::Own;
@@ -50,10 +50,14 @@ impl Process {
         Ok(recipients)
     }
 
-    /// How often the speaker itself would hear each message, if it wants no echo; else nothing.
+    /// How often the speaker itself would hear each message without being counted: all of it if it wants no echo, else
+    /// as one who hears everything. Nothing if that is never.
     fn own(&self, speaker: Speaker<'_>, drafts: &[Draft<'_>]) -> Vec<Own> {
         if speaker.options.echo {
-            return Vec::new();
+            let Ok(state) = self.try_state() else { return Vec::new() };
+            let wide = Space::ALL.map(|space| state.roster.wide(speaker.subscriber, space));
+            let own = |draft: &Draft<'_>| Own { listeners: wide[draft.space as usize], recipients: 0 };
+            return if wide == [0, 0] { Vec::new() } else { drafts.iter().map(own).collect() };
         }
         let state = self.state();
         let own = |draft: &Draft<'_>| state.roster.own(speaker.subscriber, draft.space, draft.channel);
@@ -80,29 +84,28 @@ impl Process {
         let batch = loop {
             match self.try_batch(speaker, drafts, own, began)? {
                 Ok(batch) => break batch,
-                Err(version) => self.await_change(version, began),
+                Err((wide, version)) => self.await_change(&wide, version, began),
             }
         };
         self.ring_all(&batch.told, Signal::Look);
         let dead: Vec<i64> = batch.met.iter().filter(|(_, alive)| !**alive).map(|(id, _)| *id).collect();
-        if !dead.is_empty() {
-            self.bury(&dead, speaker.options.patience)?;
-        }
+        // It is published, whatever becomes of the dead. Somebody else will meet those who stay.
+        let _ = self.bury(&dead, speaker.options.patience);
         Ok(batch.recipients)
     }
 
-    /// Writes the batch, unless somebody hears everything: then that one is asked to say what it really wants to hear,
-    /// and the version that must change is given.
+    /// Writes the batch, unless somebody hears everything: then those must be asked to say what they really want to
+    /// hear, and the version that must change is given with them.
     fn try_batch(
         &self,
         speaker: Speaker<'_>,
         drafts: &[Draft<'_>],
         own: &[Own],
         began: Instant,
-    ) -> Result<Result<Batch, u64>, Error> {
+    ) -> Result<Result<Batch, (BTreeSet<i64>, u64)>, Error> {
         let mut reach = lock(&self.reach);
         let own = |at: usize| own.get(at).copied().unwrap_or_default();
-        let written = self.write(speaker.options.patience, |database, head| {
+        self.write(speaker.options.patience, |database, head| {
             let mut batch = Batch::default();
             reach.refresh(database, head)?;
             let mut audiences = Vec::with_capacity(drafts.len());
@@ -123,11 +126,7 @@ impl Process {
                 sweep::bound(database, head, speaker.options)?;
             }
             Ok(Ok(batch))
-        })?;
-        Ok(written.map_err(|(wide, version)| {
-            self.ring_all(&wide, Signal::Narrow);
-            version
-        }))
+        })
     }
 
     fn ring_all(&self, processes: &BTreeSet<i64>, signal: Signal) {
@@ -141,6 +140,7 @@ impl Process {
                 self.state().narrow += 1;
                 self.stirred.notify_all();
             }
+            // Without a look at who sleeps there: that would take the state, which the one who sleeps may want.
             bell.ring_home();
         }
     }
@@ -150,14 +150,19 @@ impl Process {
         let here = self.number();
         audience.iter().filter_map(move |hearer| {
             let own = if hearer.process == here { own.listeners - own.recipients } else { 0 };
-            let wide = hearer.listeners - hearer.recipients > own && self.is_alive(hearer.process);
+            let wide = hearer.listeners - hearer.recipients > own && self.locks.is_alive(hearer.process);
             wide.then_some(hearer.process)
         })
     }
 
-    /// Waits until the roster has changed. Whoever does not answer in time is not asked again for a while.
-    fn await_change(&self, version: u64, began: Instant) {
+    /// Asks until the roster has changed. Whoever does not answer in time is not asked again for a while.
+    fn await_change(&self, wide: &BTreeSet<i64>, version: u64, began: Instant) {
+        let mut asked: Option<Instant> = None;
         while self.page.version() == version {
+            if asked.is_none_or(|asked| asked.elapsed() >= Duration::from_millis(limits::NARROW_ASK_MS)) {
+                self.ring_all(wide, Signal::Narrow);
+                asked = Some(Instant::now());
+            }
             if began.elapsed() >= Duration::from_millis(limits::NARROW_MS) {
                 lock(&self.reach).asked_in_vain();
                 return;
@@ -181,8 +186,9 @@ impl Process {
         let mut recipients = 0;
         let mut queued = false;
         for hearer in audience.iter() {
-            let alive = *batch.met.entry(hearer.process).or_insert_with(|| self.is_alive(hearer.process));
-            let own = if hearer.process == here { own } else { Own::default() };
+            let alive =
+                *batch.met.entry(hearer.process).or_insert_with(|| self.locks.is_alive(hearer.process));
+            let own = if hearer.process == here && !speaker.options.echo { own } else { Own::default() };
             if !alive || hearer.listeners <= own.listeners {
                 continue;
             }

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 /// What one look into the queue found.
 struct Taken {
     words: Vec<Arc<Words>>,
-    /// `lost` and `lost_to` of this process; None: others took it for dead.
-    losses: Option<(i64, i64)>,
+    /// `lost` of this process; None: others took it for dead.
+    lost: Option<i64>,
     more: bool,
 }
 
@@ -21,16 +21,23 @@ impl Process {
     /// Takes what is there until `subscriber` has something to read or nothing is left.
     pub fn pump_for(&self, state: &mut State, subscriber: u64, patience: Duration) -> Result<(), Error> {
         self.hear(state);
-        while self.pump(state, subscriber, patience)?
-            && state.subscribers.get(&subscriber).is_some_and(|own| own.mailbox.is_empty())
-        {}
-        Ok(())
+        loop {
+            let more = self.pump(state, subscriber, patience).inspect_err(|_| self.stir(state))?;
+            if !more {
+                return Ok(());
+            }
+            if state.subscribers.get(&subscriber).is_none_or(|own| !own.mailbox.is_empty()) {
+                // What is left may be for the one who sleeps at the bell, and we have emptied it.
+                self.stir(state);
+                return Ok(());
+            }
+        }
     }
 
     /// Takes everything that is there.
     pub fn pump_all(&self, state: &mut State, patience: Duration) -> Result<(), Error> {
         self.hear(state);
-        while self.pump(state, 0, patience)? {}
+        while self.pump(state, 0, patience).inspect_err(|_| self.stir(state))? {}
         Ok(())
     }
 
@@ -38,24 +45,30 @@ impl Process {
     fn hear(&self, state: &mut State) {
         if self.bell().hear().narrow {
             state.narrow += 1;
-            self.stirred.notify_all();
+            self.stir(state);
+        }
+    }
+
+    /// Makes those who wait look up: there is something in a mailbox, or left in a queue whose bell was emptied.
+    pub fn stir(&self, state: &State) {
+        self.stirred.notify_all();
+        if state.attended {
+            self.bell().ring_home();
         }
     }
 
     /// Takes one part of the queue. False: nothing is left.
     fn pump(&self, state: &mut State, reader: u64, patience: Duration) -> Result<bool, Error> {
         let process = self.number();
-        if process == 0 {
+        if process == 0 || state.displaced {
             return Ok(false);
         }
         let cursor = state.cursor;
         let taken = take(self.reader(state)?, process, cursor).map_err(|error| self.fault(error))?;
-        let Some((lost, lost_to)) = taken.losses else {
-            self.rejoin(state, patience)?;
-            return Ok(false);
+        let Some(lost) = taken.lost else {
+            return or_later(self.rejoin(state, chore(patience))).map(|()| false);
         };
-        self.tell_losses(state, lost, lost_to);
-        let mut others = false;
+        let mut others = tell_losses(state, lost);
         for words in &taken.words {
             state.cursor = words.id;
             state.unacked += 1;
@@ -63,14 +76,10 @@ impl Process {
             others |= self.tell(state, words, reader);
         }
         if others {
-            self.stirred.notify_all();
-            if state.attended {
-                // The one who sleeps at the bell may have got something, and we have emptied the bell.
-                self.bell().ring_home();
-            }
+            self.stir(state);
         }
         if state.unacked >= limits::UNACKED || state.unacked_bytes >= limits::UNACKED_BYTES {
-            self.acknowledge_or_later(state, patience)?;
+            or_later(self.acknowledge(state, chore(patience)))?;
         }
         Ok(taken.more)
     }
@@ -91,60 +100,49 @@ impl Process {
         others
     }
 
-    /// Says what others took out of our queue. What had been read and not yet marked as read is no loss.
-    fn tell_losses(&self, state: &mut State, lost: i64, lost_to: i64) {
-        let gone = (lost - state.lost).max(0) as usize;
-        if gone == 0 {
-            return;
-        }
-        state.lost = lost;
-        let read = gone.min(state.unacked);
-        state.unacked -= read;
-        if lost_to > state.cursor {
-            let missed = (gone - read) as u64;
-            let listening = |own: &&mut crate::process::Subscriber| !own.interests.is_empty();
-            for own in state.subscribers.values_mut().filter(listening) {
-                own.mailbox.lose(missed);
-            }
-            self.stirred.notify_all();
-        }
-    }
-
     /// Marks as read in the database what was read.
     pub fn acknowledge(&self, state: &mut State, patience: Duration) -> Result<(), Error> {
         if state.unacked == 0 {
             return Ok(());
         }
         let (process, cursor) = (self.number(), state.cursor);
-        self.write(patience, |database, head| {
+        let lost = self.write(patience, |database, head| {
             let sql = "DELETE FROM queue WHERE process = ?1 AND id <= ?2";
             database.prepare_cached(sql)?.execute([process, cursor])?;
-            sweep::trim(database, head)
+            sweep::trim(database, head)?;
+            lost_of(database, process)
         })?;
+        // What was lost up to now is set against what stood there up to now.
+        if lost.is_some_and(|lost| tell_losses(state, lost)) {
+            self.stir(state);
+        }
         (state.unacked, state.unacked_bytes) = (0, 0);
         Ok(())
     }
 
-    /// Marks that cannot be written now are written later; what was read stays read.
-    fn acknowledge_or_later(&self, state: &mut State, patience: Duration) -> Result<(), Error> {
-        or_later(self.acknowledge(state, patience))
-    }
-
-    /// What is done once in a while by whoever is there.
+    /// What is done once in a while by whoever is there. What cannot be done now is done later.
     pub fn look(&self, state: &mut State, patience: Duration) -> Result<(), Error> {
         state.looked_at = Instant::now();
+        or_later(self.do_chores(state, chore(patience)))
+    }
+
+    fn do_chores(&self, state: &mut State, patience: Duration) -> Result<(), Error> {
+        if state.displaced {
+            return self.rejoin(state, patience);
+        }
         if self.number() == 0 {
             return Ok(());
         }
         // Somebody in this process may have opened and closed the lock file, which frees every lock on it.
         let _ = self.locks.live(self.number());
-        self.acknowledge_or_later(state, patience)?;
+        self.acknowledge(state, patience)?;
+        self.see_off(state, patience)?;
         let sql = "SELECT swept_at FROM head";
         let swept_at: i64 =
             self.reader(state)?.query_row(sql, [], |row| row.get(0)).map_err(|error| self.fault(error))?;
         let since = table::now_ms() - swept_at;
         if !(0..limits::SWEEP_MS as i64).contains(&since) {
-            or_later(self.sweep(patience).map(drop))?;
+            self.sweep(patience)?;
         }
         Ok(())
     }
@@ -157,11 +155,39 @@ impl Process {
     }
 }
 
+/// Says what others took out of our queue. What had been read and not yet marked as read is no loss.
+/// True: somebody was told.
+fn tell_losses(state: &mut State, lost: i64) -> bool {
+    let gone = (lost - state.lost).max(0) as usize;
+    let read = gone.min(state.unacked);
+    state.lost = lost;
+    state.unacked -= read;
+    let missed = (gone - read) as u64;
+    if missed == 0 {
+        return false;
+    }
+    for own in state.subscribers.values_mut().filter(|own| !own.interests.is_empty()) {
+        own.mailbox.lose(missed);
+    }
+    true
+}
+
+/// How long a chore may wait for its turn.
+fn chore(patience: Duration) -> Duration {
+    patience.min(Duration::from_millis(limits::CHORE_MS))
+}
+
+/// Reading does not depend on what a reader writes: what cannot be written now is written another time.
 fn or_later(outcome: Result<(), Error>) -> Result<(), Error> {
     match outcome {
         Err(error) if error.is_passing() => Ok(()),
         outcome => outcome,
     }
+}
+
+fn lost_of(database: &Connection, process: i64) -> rusqlite::Result<Option<i64>> {
+    let sql = "SELECT lost FROM process WHERE id = ?1";
+    database.prepare_cached(sql)?.query_row([process], |row| row.get(0)).optional()
 }
 
 /// Reads losses and the next messages in one moment of the database, which ends here.
@@ -174,9 +200,7 @@ fn take(database: &Connection, process: i64, cursor: i64) -> rusqlite::Result<Ta
 }
 
 fn take_inside(database: &Connection, process: i64, cursor: i64) -> rusqlite::Result<Taken> {
-    let sql = "SELECT lost, lost_to FROM process WHERE id = ?1";
-    let losses = database.prepare_cached(sql)?.query_row([process], |row| Ok((row.get(0)?, row.get(1)?)));
-    let losses = losses.optional()?;
+    let lost = lost_of(database, process)?;
     let mut words = Vec::new();
     let mut bytes = 0;
     let sql = "SELECT log.id, log.process, subscriber, space, channel, note, payload \
@@ -202,5 +226,5 @@ fn take_inside(database: &Connection, process: i64, cursor: i64) -> rusqlite::Re
         }
     }
     let more = words.len() >= limits::PUMP || bytes >= limits::PUMP_BYTES;
-    Ok(Taken { words, losses, more })
+    Ok(Taken { words, lost, more })
 }

@@ -98,12 +98,14 @@ impl Reach {
             sum.listeners += hearer.listeners;
             sum.recipients += hearer.recipients;
         });
-        let known = &mut self.known[space as usize];
-        if known.len() >= limits::REMEMBERED {
-            known.clear();
-        }
         let audience: Audience = hearers.into_values().collect();
-        known.insert(channel.into(), audience.clone());
+        if channel.len() <= limits::REMEMBERED_BYTES {
+            let known = &mut self.known[space as usize];
+            if known.len() >= limits::REMEMBERED {
+                known.clear();
+            }
+            known.insert(channel.into(), audience.clone());
+        }
         Ok(audience)
     }
 }

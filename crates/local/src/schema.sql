@@ -18,8 +18,7 @@ CREATE TABLE process (
     pid        INTEGER NOT NULL,
     program    TEXT NOT NULL,
     since      INTEGER NOT NULL,
-    lost       INTEGER NOT NULL DEFAULT 0,  -- messages taken from its queue because the log was full
-    lost_to    INTEGER NOT NULL DEFAULT 0   -- up to this message
+    lost       INTEGER NOT NULL DEFAULT 0   -- messages taken from its queue because the log was full
 );
 
 -- kind: 0 a channel, 1 a pattern, 2 everything. space: 0 public, 1 private.

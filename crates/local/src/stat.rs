@@ -53,7 +53,7 @@ impl Process {
             let oldest: Option<i64> = database.query_row("SELECT min(at) FROM log", [], |row| row.get(0))?;
             Ok(((head, oldest), read_processes(database)?))
         })?;
-        processes.iter_mut().for_each(|process| process.alive = self.is_alive(process.id as i64));
+        processes.iter_mut().for_each(|process| process.alive = self.locks.is_alive(process.id as i64));
         let (head, oldest) = stat;
         Ok(Stat {
             processes,
@@ -100,7 +100,7 @@ impl Process {
             let mut statement = database.prepare_cached(sql)?;
             statement.query_map([channel], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
         })?;
-        let living = rows.into_iter().filter(|(process, _)| self.is_alive(*process));
+        let living = rows.into_iter().filter(|(process, _)| self.locks.is_alive(*process));
         Ok(living.map(|(_, count)| count as u64).sum())
     }
 
@@ -116,7 +116,7 @@ impl Process {
             })?;
             found.collect()
         })?;
-        rows.retain(|(_, process)| self.is_alive(*process));
+        rows.retain(|(_, process)| self.locks.is_alive(*process));
         Ok(rows)
     }
 

@@ -96,6 +96,14 @@ pub fn connect(folder: &Folder) -> Result<Connection, Error> {
     Ok(database)
 }
 
+/// Folds the write-ahead log back into the database, if nobody reads for a moment.
+pub fn fold(database: &Connection) -> rusqlite::Result<()> {
+    database.busy_timeout(Duration::from_millis(limits::FOLD_MS))?;
+    let folded = database.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
+    database.busy_timeout(Duration::from_millis(limits::BUSY_MS))?;
+    folded
+}
+
 pub fn now_ms() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as i64)
 }

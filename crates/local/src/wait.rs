@@ -47,7 +47,8 @@ impl Process {
             let nap = left.min(until_look);
             if state.attended {
                 if left.is_zero() {
-                    return Ok(None);
+                    self.pump_for(&mut state, subscriber, patience)?;
+                    return Ok(take(&mut state, subscriber));
                 }
                 // The other one may leave for good, so the time of the next look is kept here as well.
                 let nap = left.min(LOOK);
@@ -77,14 +78,14 @@ impl Process {
 
     /// Ends the wait of a subscriber, or its next one.
     pub fn interrupt(&self, subscriber: u64) {
+        if self.check().is_err() {
+            return;
+        }
         let mut state = self.state();
         if let Some(own) = state.subscribers.get_mut(&subscriber) {
             own.interrupted = true;
         }
-        self.stirred.notify_all();
-        if state.attended {
-            self.bell().ring_home();
-        }
+        self.stir(&state);
     }
 }
 

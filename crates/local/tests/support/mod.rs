@@ -1,0 +1,265 @@
+//! What the tests share: processes that do what they are told, and a look behind the curtain of a folder.
+
+#![allow(dead_code, unused_imports, reason = "each file of tests uses its part")]
+
+pub mod mounts;
+pub mod words;
+
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+use tavern_local::{Local, Message};
+pub use words::{Dice, decode, encode, now_ns};
+
+/// Longer than anything takes that does not hang.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Another process at the folder.
+pub struct Voice {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    lines: Receiver<String>,
+}
+
+impl Voice {
+    /// One that has a folder open.
+    pub fn at(folder: &Path) -> Voice {
+        Voice::with(folder, "")
+    }
+
+    /// One that has a folder open with settings such as `messages=10 patience=100`.
+    pub fn with(folder: &Path, settings: &str) -> Voice {
+        let mut voice = Voice::silent();
+        voice.ok(format!("open {} {settings}", word_of(folder)).trim_end());
+        voice
+    }
+
+    /// One that has done nothing yet.
+    pub fn silent() -> Voice {
+        Voice::start(&mut Command::new(program()))
+    }
+
+    pub fn start(command: &mut Command) -> Voice {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");
+        let (send, lines) = channel();
+        let stdout = child.stdout.take().expect("it is a pipe");
+        std::thread::spawn(move || {
+            use std::io::BufRead;
+            for line in std::io::BufReader::new(stdout).lines().map_while(Result::ok) {
+                if send.send(line).is_err() {
+                    break;
+                }
+            }
+        });
+        let stdin = child.stdin.take();
+        Voice { child, stdin, lines }
+    }
+
+    pub fn pid(&self) -> i32 {
+        self.child.id() as i32
+    }
+
+    /// Gives a command and does not wait for the answer.
+    pub fn tell(&mut self, line: &str) {
+        let stdin = self.stdin.as_mut().expect("it was not ended");
+        stdin.write_all(format!("{line}\n").as_bytes()).expect("it listens");
+    }
+
+    pub fn line(&mut self) -> String {
+        self.line_within(PATIENCE)
+    }
+
+    pub fn line_within(&mut self, longest: Duration) -> String {
+        self.lines.recv_timeout(longest).expect("it answers")
+    }
+
+    pub fn ask(&mut self, line: &str) -> String {
+        self.tell(line);
+        self.line()
+    }
+
+    /// The rest of an answer that must begin with `ok`.
+    pub fn ok(&mut self, line: &str) -> String {
+        let answer = self.ask(line);
+        let rest = answer.strip_prefix("ok").unwrap_or_else(|| panic!("{line}: {answer}"));
+        rest.trim_start().to_owned()
+    }
+
+    pub fn count(&mut self, line: &str) -> u64 {
+        let answer = self.ok(line);
+        answer.parse().unwrap_or_else(|_| panic!("{line}: {answer}"))
+    }
+
+    /// What it hears, up to `count` messages, which must come.
+    pub fn hear(&mut self, count: usize) -> Vec<String> {
+        self.tell(&format!("hear {count}"));
+        let heard = (0..count).map(|_| self.line()).collect();
+        assert_eq!(self.line(), format!("ok {count}"));
+        heard
+    }
+
+    /// What it says after this and until it ends.
+    pub fn rest(&mut self) -> Vec<String> {
+        let mut lines = Vec::new();
+        loop {
+            match self.lines.recv_timeout(PATIENCE) {
+                Ok(line) => lines.push(line),
+                Err(RecvTimeoutError::Disconnected) => return lines,
+                Err(RecvTimeoutError::Timeout) => panic!("it does not end"),
+            }
+        }
+    }
+
+    pub fn signal(&self, signal: i32) {
+        send(self.pid(), signal);
+    }
+
+    /// Returns when it stands still.
+    pub fn stop(&self) {
+        self.signal(libc::SIGSTOP);
+        let stat = format!("/proc/{}/stat", self.pid());
+        until("it is stopped", || {
+            let text = std::fs::read_to_string(&stat).unwrap_or_default();
+            text.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('T'))
+        });
+    }
+
+    pub fn resume(&self) {
+        self.signal(libc::SIGCONT);
+    }
+
+    /// Ends it at once, without any chance to clean up.
+    pub fn kill(&mut self) {
+        self.signal(libc::SIGKILL);
+        self.child.wait().expect("it ends");
+    }
+
+    /// Ends it the clean way.
+    pub fn end(mut self) {
+        drop(self.stdin.take());
+        let status = self.child.wait().expect("it ends");
+        assert!(status.success(), "{status}");
+    }
+}
+
+impl Drop for Voice {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+pub fn send(pid: i32, signal: i32) {
+    // SAFETY: a plain system call.
+    assert_eq!(unsafe { libc::kill(pid, signal) }, 0, "{pid} can be signalled");
+}
+
+/// The program that is told what to do. `cargo test` builds it; `cargo test --test NAME` does not, so its age is checked.
+pub fn program() -> PathBuf {
+    let this = std::env::current_exe().expect("the test has a path");
+    let program = this.parent().and_then(Path::parent).expect("a folder").join("examples/voice");
+    let advice = "run: cargo build -p tavern-local --example voice";
+    let built = std::fs::metadata(&program).and_then(|program| program.modified());
+    let built = built.unwrap_or_else(|error| panic!("{}: {error}; {advice}", program.display()));
+    let home = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let sources = std::fs::read_dir(home.join("src")).expect("the sources are there");
+    let sources = sources.map(|entry| entry.expect("it can be read").path());
+    for source in sources.chain([home.join("examples/voice.rs")]) {
+        let changed = std::fs::metadata(&source).and_then(|source| source.modified());
+        assert!(changed.is_ok_and(|at| at <= built), "{} is newer: {advice}", source.display());
+    }
+    program
+}
+
+pub fn word_of(path: &Path) -> String {
+    encode(path.as_os_str().as_bytes())
+}
+
+/// Waits for something that no event tells.
+pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < PATIENCE, "in vain: {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// What stands in a folder's database.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rows {
+    pub processes: Vec<i64>,
+    pub subscriptions: u64,
+    pub queued: u64,
+    pub log: u64,
+}
+
+pub fn rows(folder: &Path) -> Rows {
+    let database = database(folder);
+    // All of one moment.
+    database.execute_batch("BEGIN").expect("it can be read");
+    let count = |table: &str| {
+        let sql = format!("SELECT count(*) FROM {table}");
+        database.query_row(&sql, [], |row| row.get::<_, i64>(0)).expect("it can be counted") as u64
+    };
+    let mut statement = database.prepare("SELECT id FROM process ORDER BY id").expect("a table");
+    let processes = statement.query_map([], |row| row.get(0)).expect("rows");
+    let processes: Vec<i64> = processes.collect::<Result<_, _>>().expect("numbers");
+    let (subscriptions, queued, log) = (count("subscription"), count("queue"), count("log"));
+    let sum = database.query_row("SELECT subscriptions, log_messages FROM head", [], |row| {
+        Ok((row.get::<_, i64>(0)? as u64, row.get::<_, i64>(1)? as u64))
+    });
+    assert_eq!(sum.expect("a head"), (subscriptions, log), "the counts are right");
+    Rows { processes, subscriptions, queued, log }
+}
+
+pub fn database(folder: &Path) -> rusqlite::Connection {
+    let database = rusqlite::Connection::open(folder.join("bus.db")).expect("a database");
+    database.busy_timeout(PATIENCE).expect("it can be set");
+    database
+}
+
+/// The names of the files in a folder.
+pub fn names(folder: &Path) -> BTreeSet<String> {
+    let entries = std::fs::read_dir(folder).expect("the folder is there");
+    entries.map(|entry| entry.expect("it can be read").file_name().to_string_lossy().into_owned()).collect()
+}
+
+/// The processes that have a wake file in a folder.
+pub fn wake_files(folder: &Path) -> Vec<i64> {
+    let number = |name: &String| name.strip_prefix("bus.db-wake-")?.parse().ok();
+    let mut found: Vec<i64> = names(folder).iter().filter_map(number).collect();
+    found.sort_unstable();
+    found
+}
+
+/// Everything that a handle can read without waiting.
+pub fn drain(local: &Local) -> Vec<String> {
+    std::iter::from_fn(|| local.poll().expect("it can be read")).map(|message| show(&message)).collect()
+}
+
+/// A message as the other processes print it.
+pub fn show(message: &Message) -> String {
+    match message {
+        Message::Gap { lost } => format!("gap {lost}"),
+        message => {
+            let elements = message.elements();
+            let kind = String::from_utf8_lossy(elements[0]).into_owned();
+            elements[1..].iter().fold(kind, |line, element| format!("{line} {}", encode(element)))
+        }
+    }
+}
+
+/// Panics if somebody waited long although it could have run: a lost signal shows as the rest of a second.
+pub fn check_latencies(what: &str, mut late_ns: Vec<u64>) {
+    late_ns.sort_unstable();
+    let at =
+        |part: usize| Duration::from_nanos(late_ns[(late_ns.len() * part / 1000).min(late_ns.len() - 1)]);
+    let (median, p99, most) = (at(500), at(990), at(1000));
+    println!("{what}: median {median:?}, p99 {p99:?}, most {most:?} of {}", late_ns.len());
+    let bound = Duration::from_millis(100);
+    assert!(median < bound / 2 && p99 < bound && most < bound, "{what}: {median:?}, {p99:?}, {most:?}");
+}
