@@ -38,6 +38,7 @@ sim: ## the deterministic simulator, a long run; ARGS go to it
 	cargo run --release -p tavern-sim -- --runs 20000 $(ARGS)
 
 torture: ## kill publishers and subscribers of a folder at random moments, 1,000 times
+	cargo build --release -p tavern-local --examples
 	TAVERN_LOCAL_KILLS=1000 cargo test --release -p tavern-local --test publishers -- --nocapture
 
 clean: ## remove what was built, installed and measured here

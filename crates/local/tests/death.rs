@@ -134,6 +134,22 @@ fn two_publishers_that_meet_the_same_corpse_clean_up_once_and_without_error() {
 }
 
 #[test]
+fn of_two_that_sweep_at_once_one_cleans_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut one, mut two) = (Voice::at(folder.path()), Voice::at(folder.path()));
+    for _ in 0..30 {
+        let mut dead = Voice::at(folder.path());
+        dead.ok("subscribe c");
+        dead.kill();
+        one.tell("sweep");
+        two.tell("sweep");
+        let found = [one.line(), two.line()];
+        assert!(found == ["ok 0", "ok 1"] || found == ["ok 1", "ok 0"], "{found:?}");
+        assert_eq!(rows(folder.path()), Rows::default());
+    }
+}
+
+#[test]
 fn a_stopped_process_is_alive_and_hears_everything_when_it_goes_on() {
     let folder = tempfile::tempdir().unwrap();
     let mouth = open(folder.path()).unwrap();
