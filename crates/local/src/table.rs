@@ -4,6 +4,7 @@
 use crate::error::Error;
 use crate::folder::{DATABASE, Folder};
 use crate::limits;
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, Row, params};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -93,6 +94,8 @@ pub fn connect(folder: &Folder) -> Result<Connection, Error> {
     // Only for the moments in which the last one closes or a crash is repaired: writers have their turns.
     database.busy_timeout(Duration::from_millis(limits::BUSY_MS)).map_err(fault)?;
     database.pragma_update(None, "synchronous", "NORMAL").map_err(fault)?;
+    // Else every statement is planned anew whenever a bound number differs from the last one.
+    database.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map_err(fault)?;
     Ok(database)
 }
 

@@ -3,6 +3,7 @@
 
 use super::value::fault;
 use crate::store::StoreError;
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 use std::path::Path;
 use std::time::Duration;
@@ -25,6 +26,8 @@ pub(super) fn connect(database: &Path) -> Result<Connection, StoreError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(database, flags).map_err(fault)?;
     connection.busy_timeout(BUSY).map_err(fault)?;
+    // Else every statement is planned anew whenever a bound number differs from the last one.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map_err(fault)?;
     // Looked at before WAL is switched on: a foreign or newer file must not change.
     let found = schema_version(&connection)?;
     if found == 0 && has_tables(&connection)? {

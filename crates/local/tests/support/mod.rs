@@ -10,6 +10,7 @@ use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::OnceLock;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 use tavern_local::{Local, Message};
@@ -159,7 +160,12 @@ pub fn send(pid: i32, signal: i32) {
 }
 
 /// The program that is told what to do. `cargo test` builds it; `cargo test --test NAME` does not, so its age is checked.
-pub fn program() -> PathBuf {
+pub fn program() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(find_program)
+}
+
+fn find_program() -> PathBuf {
     let this = std::env::current_exe().expect("the test has a path");
     let program = this.parent().and_then(Path::parent).expect("a folder").join("examples/voice");
     let advice = "run: cargo build -p tavern-local --example voice";
