@@ -59,13 +59,28 @@ impl Departure {
     }
 }
 
-/// A client that is there.
+/// A client that is there, or that was lost and for whose sake its user still is.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Attendee {
     pub client: ClientId,
     pub home: Home,
     pub state: Option<State>,
     pub since: Time,
+    pub lost: Option<Lost>,
+}
+
+/// When a client was lost, and until when its user may come back for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lost {
+    pub at: Time,
+    pub until: Time,
+}
+
+/// The last departure from an attendance: why, and the latest moment at which one of those who left was there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Departed {
+    pub reason: Departure,
+    pub seen: Time,
 }
 
 /// How clients are lost: when, and how long their user may take to come back.
@@ -129,40 +144,43 @@ pub enum Change {
     NotFound,
 }
 
+/// Nobody there is the default, and means that nothing has to be kept.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Attendance {
-    /// In the order of their ids.
+    /// In the order of their ids. Those that were lost are forgotten when anybody arrives.
     clients: Vec<Attendee>,
-    /// Somebody was lost and nobody has arrived since: until then the user may come back.
-    deadline: Option<Time>,
     /// When the user came; meaningless while nobody is there.
     since: Time,
-    /// The last departure: its reason, and the latest moment at which one of those who left was there.
-    departed: Option<(Departure, Time)>,
+    departed: Option<Departed>,
 }
 
 impl Attendance {
+    /// As it was kept. The clients may come in any order.
+    pub fn restore(mut clients: Vec<Attendee>, since: Time, departed: Option<Departed>) -> Attendance {
+        clients.sort_by_key(|attendee| attendee.client);
+        Attendance { clients, since, departed }
+    }
+
     pub fn handle(&mut self, now: Time, input: Input, changes: &mut Vec<Change>) {
         match input {
             Input::Join { client, home, state } => self.join(now, client, home, state, changes),
             Input::Update { client, state } => self.update(client, state, changes),
             Input::Leave { client, reason } => {
                 assert!(reason.is_explicit(), "a departure by itself is a loss");
-                if let Ok(at) = self.find(client) {
+                if let Some(at) = self.find_living(client) {
                     self.clients.remove(at);
-                    self.depart(client, reason, now, changes);
+                    self.depart(client, Departed { reason, seen: now }, changes);
                 }
             }
             Input::Lose { client, loss } => {
-                if let Ok(at) = self.find(client) {
-                    self.clients.remove(at);
-                    self.lose(now, client, loss, changes);
+                if let Some(at) = self.find_living(client) {
+                    self.lose(now, at, loss, changes);
                 }
             }
             Input::LoseHome { home, loss } => {
-                while let Some(at) = self.clients.iter().position(|attendee| attendee.home == home) {
-                    let client = self.clients.remove(at).client;
-                    self.lose(now, client, loss, changes);
+                let of_home = |attendee: &Attendee| attendee.lost.is_none() && attendee.home == home;
+                while let Some(at) = self.clients.iter().position(of_home) {
+                    self.lose(now, at, loss, changes);
                 }
             }
         }
@@ -174,9 +192,12 @@ impl Attendance {
         self.settle(now, changes);
     }
 
-    /// When to be asked again.
+    /// When to be asked again: the latest deadline of those who were lost, if nobody else is there.
     pub fn next_wake(&self) -> Option<Time> {
-        self.deadline.filter(|_| self.clients.is_empty())
+        if self.living().next().is_some() {
+            return None;
+        }
+        self.clients.iter().filter_map(|attendee| attendee.lost).map(|lost| lost.until).max()
     }
 
     fn join(
@@ -191,7 +212,7 @@ impl Attendance {
         self.settle(now, changes);
         let was_there = self.is_present();
         // Any arrival means that the user is back, whichever of the clients was lost.
-        self.deadline = None;
+        self.clients.retain(|attendee| attendee.lost.is_none());
         match self.find(client) {
             Ok(at) => {
                 self.clients[at].home = home;
@@ -202,19 +223,18 @@ impl Attendance {
             Err(at) => {
                 if !was_there {
                     self.since = now;
-                    self.departed = None;
                     changes.push(Change::UserOnline);
                 }
                 changes.push(Change::ClientOnline { client, state: state.clone() });
-                self.clients.insert(at, Attendee { client, home, state, since: now });
+                self.clients.insert(at, Attendee { client, home, state, since: now, lost: None });
             }
         }
     }
 
     fn update(&mut self, client: ClientId, state: State, changes: &mut Vec<Change>) {
-        match self.find(client) {
-            Ok(at) => self.change_state(at, state, changes),
-            Err(_) => changes.push(Change::NotFound),
+        match self.find_living(client) {
+            Some(at) => self.change_state(at, state, changes),
+            None => changes.push(Change::NotFound),
         }
     }
 
@@ -226,27 +246,33 @@ impl Attendance {
         }
     }
 
-    fn lose(&mut self, now: Time, client: ClientId, loss: Loss, changes: &mut Vec<Change>) {
+    fn lose(&mut self, now: Time, at: usize, loss: Loss, changes: &mut Vec<Change>) {
         assert!(!loss.reason.is_explicit(), "a loss is nobody's wish");
         // A clock that was ahead must not make a grace longer than it is.
-        let at = loss.at.min(now);
-        let deadline = at + loss.grace_ms;
-        self.deadline = Some(self.deadline.map_or(deadline, |earlier| earlier.max(deadline)));
-        self.depart(client, loss.reason, at, changes);
+        let seen = loss.at.min(now);
+        let attendee = &mut self.clients[at];
+        attendee.lost = Some(Lost { at: seen, until: seen + loss.grace_ms });
+        let client = attendee.client;
+        self.depart(client, Departed { reason: loss.reason, seen }, changes);
     }
 
-    fn depart(&mut self, client: ClientId, reason: Departure, at: Time, changes: &mut Vec<Change>) {
-        let seen = self.departed.map_or(at, |(_, seen)| seen.max(at));
-        self.departed = Some((reason, seen));
-        changes.push(Change::ClientOffline { client, reason });
+    fn depart(&mut self, client: ClientId, departed: Departed, changes: &mut Vec<Change>) {
+        let seen = self.departed.map_or(departed.seen, |earlier| earlier.seen.max(departed.seen));
+        self.departed = Some(Departed { seen, ..departed });
+        changes.push(Change::ClientOffline { client, reason: departed.reason });
     }
 
     /// The user goes when nobody is left and no deadline runs.
     fn settle(&mut self, now: Time, changes: &mut Vec<Change>) {
-        let Some((reason, last_seen)) = self.departed.filter(|_| self.clients.is_empty()) else { return };
-        if self.deadline.is_none_or(|deadline| now >= deadline) {
+        let over = |lost: Lost| now >= lost.until;
+        if self.living().next().is_some() {
+            // A deadline that passed while somebody was there means nothing any more.
+            self.clients.retain(|attendee| !attendee.lost.is_some_and(over));
+        } else if let Some(Departed { reason, seen }) = self.departed
+            && self.clients.iter().filter_map(|attendee| attendee.lost).all(over)
+        {
             *self = Attendance::default();
-            changes.push(Change::UserOffline { last_seen, reason });
+            changes.push(Change::UserOffline { last_seen: seen, reason });
         }
     }
 
@@ -254,22 +280,36 @@ impl Attendance {
         self.clients.binary_search_by(|attendee| attendee.client.cmp(&client))
     }
 
+    fn find_living(&self, client: ClientId) -> Option<usize> {
+        self.find(client).ok().filter(|&at| self.clients[at].lost.is_none())
+    }
+
     /// There in every view, in a grace too.
     pub fn is_present(&self) -> bool {
-        !self.clients.is_empty() || self.departed.is_some()
+        !self.clients.is_empty()
     }
 
     /// In a grace: nobody is there, and somebody may still come back.
     pub fn is_leaving(&self) -> bool {
-        self.clients.is_empty() && self.departed.is_some()
+        self.is_present() && self.living().next().is_none()
     }
 
+    /// The clients that a view shows.
+    pub fn living(&self) -> impl Iterator<Item = &Attendee> {
+        self.clients.iter().filter(|attendee| attendee.lost.is_none())
+    }
+
+    /// Everything that must be kept, the lost too.
     pub fn clients(&self) -> &[Attendee] {
         &self.clients
     }
 
     pub fn since(&self) -> Time {
         self.since
+    }
+
+    pub fn departed(&self) -> Option<Departed> {
+        self.departed
     }
 }
 

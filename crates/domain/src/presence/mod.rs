@@ -2,4 +2,4 @@
 
 pub mod attendance;
 
-pub use attendance::{Attendance, Attendee, Change, Departure, Home, Input, Loss, State};
+pub use attendance::{Attendance, Attendee, Change, Departed, Departure, Home, Input, Loss, Lost, State};

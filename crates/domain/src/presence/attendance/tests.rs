@@ -205,7 +205,7 @@ fn a_client_that_moved_is_not_lost_with_its_old_node() {
     let moved = Input::Join { client: client("5"), home: node("c"), state: None };
     attendance.handle(Time(1), moved, &mut changes);
     attendance.handle(Time(2), read("node b dies", 2), &mut changes);
-    assert_eq!((changes, attendance.clients().len()), (Vec::new(), 1));
+    assert_eq!((changes, attendance.living().count()), (Vec::new(), 1));
 }
 
 #[test]
@@ -220,9 +220,9 @@ fn a_loss_in_the_future_does_not_prolong_the_grace() {
 fn a_view_shows_the_living_and_says_who_is_leaving() {
     let (_, attendance) = tell("3: tab 1 joins; 4: tab 2 joins; 5: tab 1 is lost");
     assert!(attendance.is_present() && !attendance.is_leaving() && attendance.next_wake().is_none());
-    assert_eq!((attendance.clients().len(), attendance.since()), (1, Time(3)));
+    assert_eq!((attendance.living().count(), attendance.since()), (1, Time(3)));
     let (_, attendance) = tell("3: tab 1 joins; 5: tab 1 is lost");
-    assert!(attendance.is_present() && attendance.is_leaving() && attendance.clients().is_empty());
+    assert!(attendance.is_present() && attendance.is_leaving() && attendance.living().next().is_none());
     assert_eq!(attendance.next_wake(), Some(Time(20)));
     let (_, attendance) = tell("3: tab 1 joins; 5: tab 1 leaves");
     assert_eq!(attendance, Attendance::default(), "nothing is kept of who has gone");
@@ -274,10 +274,13 @@ fn what_is_told_adds_up_to_what_is_there() {
                 }
             }
             shown.sort();
-            let there: Vec<ClientId> = attendance.clients().iter().map(|attendee| attendee.client).collect();
+            let there: Vec<ClientId> = attendance.living().map(|attendee| attendee.client).collect();
             assert_eq!((online, &shown), (attendance.is_present(), &there));
             assert!(attendance.next_wake().is_none_or(|wake| wake > Time(now)), "what is due is settled");
             assert_eq!(attendance.is_leaving(), attendance.next_wake().is_some(), "a grace always ends");
+            let kept = attendance.clients().iter().rev().cloned().collect();
+            let restored = Attendance::restore(kept, attendance.since(), attendance.departed());
+            assert_eq!(restored, attendance, "what is kept is all there is");
         }
     }
 }
