@@ -1,9 +1,11 @@
 //! The one algorithm of a commit, and the store's time and versions, over the tables of an embedded engine.
 //! The tables keep; this decides nothing but order. Must hold: every check comes before the first change.
 
+use crate::presence::Raise;
 use crate::row::{Deadline, Errand, ErrandId, Node, Row, RowKey, Writer};
 use crate::store::{Commit, NodeChange, Proof, Receipt, StoreError};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use tavern_domain::{Epoch, Time};
 
 /// What an engine's tables can do inside one transaction.
@@ -19,6 +21,10 @@ pub(crate) trait Tables {
     fn epochs(&mut self, name: &str) -> Result<Vec<Node>, StoreError>;
     fn put_node(&mut self, node: &Node) -> Result<(), StoreError>;
     fn forget_node(&mut self, node: &Writer) -> Result<(), StoreError>;
+    /// Version and number of users of a channel; zeros when nobody is there.
+    fn channel(&mut self, name: &str) -> Result<(u64, u64), StoreError>;
+    fn set_channel(&mut self, name: &Arc<str>, version: u64, now: Time) -> Result<(), StoreError>;
+    fn forget_channel(&mut self, name: &str) -> Result<(), StoreError>;
 }
 
 /// The store's time, and the highest number that a deleted row has had. A row that comes back begins above it,
@@ -73,7 +79,9 @@ pub(crate) fn apply(
     for key in &commit.deletes {
         let version = match key {
             RowKey::Deadline { .. } | RowKey::Errand(_) => 0,
-            RowKey::Key(_) | RowKey::Session(_) | RowKey::Document(_) => mark.next(tables.version(key)?),
+            RowKey::Key(_) | RowKey::Session(_) | RowKey::Document(_) | RowKey::Presence(_) => {
+                mark.next(tables.version(key)?)
+            }
         };
         mark.bury(version);
         tables.delete(key)?;
@@ -84,12 +92,38 @@ pub(crate) fn apply(
         tables.put(row, version)?;
         receipt.put.push(version);
     }
+    for raise in &commit.raises {
+        receipt.raised.push(raise_channel(tables, mark, time, raise)?);
+    }
     for deadline in &commit.deadlines {
         // Version 0 means absent, so nothing is due at 0.
         tables.set_deadline(&Deadline { due: deadline.due.max(Time(1)), ..deadline.clone() })?;
     }
     add_errands(tables, commit, &mut receipt)?;
     Ok(receipt)
+}
+
+/// The store is the sequencer: what watchers are told is numbered here. A channel that has emptied needs no row to keep
+/// its number; it may jump when somebody comes back.
+fn raise_channel(
+    tables: &mut impl Tables,
+    mark: &mut Mark,
+    now: Time,
+    raise: &Raise,
+) -> Result<u64, StoreError> {
+    let (last, users) = tables.channel(&raise.channel)?;
+    let version = match (last, raise.by) {
+        (last, 0) => last,
+        (0, by) => mark.begin(0) + u64::from(by - 1),
+        (last, by) => last + u64::from(by),
+    };
+    if users > 0 {
+        tables.set_channel(&raise.channel, version, now)?;
+    } else {
+        tables.forget_channel(&raise.channel)?;
+        mark.bury(version);
+    }
+    Ok(version)
 }
 
 fn add_errands(tables: &mut impl Tables, commit: &Commit, receipt: &mut Receipt) -> Result<(), StoreError> {

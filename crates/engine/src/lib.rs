@@ -6,7 +6,7 @@
 //! | file | holds |
 //! |---|---|
 //! | `store` | the contract: `submit` work, answers arrive in the `Inbox`; `Commit`, `Read`, `StoreError` |
-//! | `row` | the kinds of rows, their keys and versions |
+//! | `row`, `presence` | the kinds of rows, their keys and versions |
 //! | `body` | how a stored session carries its subscriptions, rights and mailbox |
 //! | `commit` | the one algorithm of a commit, over the tables of an engine |
 //! | `bus`, `subject`, `interest` | the contract of the bus, the names it routes by, what a node asks to hear |
@@ -39,6 +39,7 @@ pub mod limits;
 pub mod local;
 pub mod memory;
 mod open;
+pub mod presence;
 pub mod row;
 pub mod sqlite;
 pub mod store;
@@ -50,6 +51,7 @@ pub use clock::{Clock, ManualClock, SystemClock};
 pub use interest::Interest;
 pub use local::LogBounds;
 pub use open::{Place, open, open_bus};
+pub use presence::{Presence, PresenceKey, Raise, Roster};
 pub use row::{
     ApiKey, Deadline, Document, DocumentKey, Errand, ErrandId, NewErrand, Node, Page, Row, RowKey,
     StoredSession, Versioned, Writer,

@@ -2,6 +2,7 @@
 //! Must hold: two different keys never have the same text, because errands name their source by it.
 
 use crate::limits;
+use crate::presence::{Presence, PresenceKey};
 use std::fmt;
 use std::sync::Arc;
 use tavern_domain::{ClientId, Epoch, Scopes, SessionKey, Time};
@@ -19,6 +20,7 @@ pub enum Row {
     Key(ApiKey),
     Session(StoredSession),
     Document(Document),
+    Presence(Presence),
 }
 
 /// Names one row. Deadlines and errands are named here too, to expect and to delete them:
@@ -28,6 +30,7 @@ pub enum RowKey {
     Key(Arc<str>),
     Session(ClientId),
     Document(DocumentKey),
+    Presence(PresenceKey),
     Deadline { kind: Arc<str>, name: Arc<str> },
     Errand(ErrandId),
 }
@@ -159,6 +162,7 @@ impl Row {
             Row::Key(key) => RowKey::Key(key.id.clone()),
             Row::Session(session) => RowKey::Session(session.client),
             Row::Document(document) => RowKey::Document(document.key.clone()),
+            Row::Presence(presence) => RowKey::Presence(presence.key.clone()),
         }
     }
 
@@ -174,6 +178,7 @@ impl Row {
             Row::Document(document) => {
                 document.key.kind.len() + document.key.name.len() + document.body.len()
             }
+            Row::Presence(presence) => presence.bytes(),
         }
     }
 }
@@ -184,6 +189,7 @@ impl fmt::Display for RowKey {
             RowKey::Key(id) => write!(f, "key:{id}"),
             RowKey::Session(client) => write!(f, "session:{client}"),
             RowKey::Document(key) => write!(f, "document:{}/{}", key.kind, key.name),
+            RowKey::Presence(key) => write!(f, "presence:{key}"),
             RowKey::Deadline { kind, name } => write!(f, "deadline:{kind}/{name}"),
             RowKey::Errand(id) => write!(f, "errand:{id}"),
         }
@@ -275,6 +281,7 @@ mod tests {
             (RowKey::Key("k1".into()), "key:k1"),
             (RowKey::Session(client), "session:0000000000000000"),
             (RowKey::Document(DocumentKey::new("party", "42")), "document:party/42"),
+            (RowKey::Presence(PresenceKey::new("game#1", "ann")), "presence:6:game#1/ann"),
             (Deadline::new(Time(1), "grace", "a/b").key(), "deadline:grace/a/b"),
             (RowKey::Errand(id), "errand:document:party/42/7/1"),
         ] {

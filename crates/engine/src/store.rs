@@ -2,6 +2,7 @@
 //! Must hold: each submitted work gets exactly one answer, also after a failure; a commit is all or nothing.
 
 use crate::limits;
+use crate::presence::{Presence, PresenceKey, Raise, Roster};
 use crate::row::{
     ApiKey, Deadline, Document, DocumentKey, Errand, ErrandId, NewErrand, Node, Page, Row, RowKey,
     StoredSession, Versioned, Writer,
@@ -47,7 +48,7 @@ pub enum Answer {
 }
 
 /// Everything that one command changes. Checked first: the writer's epoch, then the expectations. Carried out in
-/// the order: node, deletes, puts, deadlines, errands.
+/// the order: node, deletes, puts, raises, deadlines, errands.
 #[derive(Clone, Debug, Default)]
 pub struct Commit {
     /// Who writes. `None` only for operator tools and for the commit that opens the epoch.
@@ -57,6 +58,8 @@ pub struct Commit {
     pub puts: Vec<Row>,
     /// Deleting what is not there is no error.
     pub deletes: Vec<RowKey>,
+    /// The channels whose presences change, each once.
+    pub raises: Vec<Raise>,
     pub deadlines: Vec<Deadline>,
     pub errands: Vec<NewErrand>,
 }
@@ -100,6 +103,8 @@ pub struct Receipt {
     pub put: Vec<u64>,
     /// Deleting is a change and takes a version too, in the order of `deletes`; 0 for deadlines and errands.
     pub deleted: Vec<u64>,
+    /// The version that each channel has now, in the order of `raises`.
+    pub raised: Vec<u64>,
     /// In the order of `errands`.
     pub errands: Vec<ErrandId>,
     /// The epoch that was opened.
@@ -142,6 +147,25 @@ pub enum Read {
         limit: u32,
     },
     Document(DocumentKey),
+    Presence(PresenceKey),
+    /// Who is in a channel, by user.
+    Roster {
+        channel: Arc<str>,
+        after: Option<Arc<str>>,
+        limit: u32,
+    },
+    /// Where a user is, by channel.
+    ChannelsOf {
+        user: Arc<str>,
+        after: Option<Arc<str>>,
+        limit: u32,
+    },
+    /// Presences with a client that one life of a node vouches for, by channel and user.
+    PresencesAt {
+        home: Writer,
+        after: Option<PresenceKey>,
+        limit: u32,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -155,6 +179,9 @@ pub enum Found {
     Deadlines(Page<Deadline>),
     Errands(Page<Errand>),
     Document(Option<Versioned<Document>>),
+    Presence(Option<Versioned<Presence>>),
+    Roster(Roster),
+    Presences(Page<Versioned<Presence>>),
 }
 
 pub type Cause = Arc<dyn Error + Send + Sync>;
@@ -237,7 +264,7 @@ impl Commit {
     /// The same bounds on every engine, looked at before any work.
     pub fn check(&self) -> Result<(), StoreError> {
         let items = self.expects.len() + self.puts.len() + self.deletes.len();
-        let items = items + self.deadlines.len() + self.errands.len();
+        let items = items + self.raises.len() + self.deadlines.len() + self.errands.len();
         within("items in a commit", items, limits::COMMIT_ITEMS)?;
         within("bytes in a commit", self.bytes(), limits::COMMIT_BYTES)?;
         for row in &self.puts {
@@ -246,6 +273,7 @@ impl Commit {
         }
         self.expects.iter().map(|expect| &expect.key).chain(&self.deletes).try_for_each(check_key)?;
         self.deadlines.iter().try_for_each(|deadline| check_key(&deadline.key()))?;
+        self.check_raises();
         let causes: BTreeSet<RowKey> = match self.errands.is_empty() {
             true => BTreeSet::new(),
             false => self.puts.iter().map(Row::key).chain(self.deletes.iter().cloned()).collect(),
@@ -269,6 +297,17 @@ impl Commit {
         Ok(())
     }
 
+    fn check_raises(&self) {
+        let raised: BTreeSet<&str> = self.raises.iter().map(|raise| &*raise.channel).collect();
+        assert_eq!(raised.len(), self.raises.len(), "a channel is raised once");
+        let puts = self.puts.iter().map(Row::key);
+        for key in puts.chain(self.deletes.iter().cloned()) {
+            if let RowKey::Presence(key) = key {
+                assert!(raised.contains(&*key.channel), "a presence changes with its channel");
+            }
+        }
+    }
+
     fn bytes(&self) -> usize {
         let rows: usize = self.puts.iter().map(Row::bytes).sum();
         let errands: usize = self.errands.iter().map(|errand| errand.body.len()).sum();
@@ -281,6 +320,7 @@ fn check_key(key: &RowKey) -> Result<(), StoreError> {
         RowKey::Key(id) => id.len(),
         RowKey::Session(_) => 0,
         RowKey::Document(key) => key.name().len(),
+        RowKey::Presence(key) => key.channel.len() + key.user.len(),
         RowKey::Deadline { name, .. } => name.len(),
         RowKey::Errand(id) => id.source.len().saturating_sub("document:/".len() + 32),
     };

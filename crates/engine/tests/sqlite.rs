@@ -204,6 +204,21 @@ fn everything_is_there_after_opening_again() {
 }
 
 #[test]
+fn a_database_of_the_first_release_is_brought_up_to_date() {
+    let home = tempfile::tempdir().unwrap();
+    let old = rusqlite::Connection::open(home.path().join("tavern.db")).unwrap();
+    old.execute_batch(include_str!("../src/sqlite/migrations/0001_first_rows.sql")).unwrap();
+    let key = "INSERT INTO api_keys VALUES ('k1', 7, 'old', x'00', '', 1, NULL)";
+    old.execute_batch(&format!("{key}; PRAGMA user_version = 1;")).unwrap();
+    drop(old);
+    drop(open(home.path()).unwrap());
+    let now = rusqlite::Connection::open(home.path().join("tavern.db")).unwrap();
+    let ask = |sql: &str| now.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap();
+    assert_eq!((ask("SELECT count(*) FROM api_keys"), ask("SELECT count(*) FROM presences")), (1, 0));
+    assert_eq!(ask("PRAGMA user_version"), 2);
+}
+
+#[test]
 fn a_database_of_a_newer_version_is_refused_and_left_as_it_is() {
     let home = tempfile::tempdir().unwrap();
     drop(open(home.path()).unwrap());
@@ -213,7 +228,7 @@ fn a_database_of_a_newer_version_is_refused_and_left_as_it_is() {
     drop(connection);
     let before = std::fs::read(&database).unwrap();
     match open(home.path()).map(drop) {
-        Err(error @ StoreError::Newer { found: 99, known: 1 }) => {
+        Err(error @ StoreError::Newer { found: 99, known: 2 }) => {
             assert!(error.to_string().contains("newer tavern"), "{error}");
         }
         other => panic!("{other:?}"),

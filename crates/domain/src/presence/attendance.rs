@@ -53,6 +53,18 @@ impl Departure {
         }
     }
 
+    pub fn parse(text: &str) -> Option<Departure> {
+        let all = [
+            Departure::Left,
+            Departure::Bye,
+            Departure::Lost,
+            Departure::NodeDown,
+            Departure::Removed,
+            Departure::Expired,
+        ];
+        all.into_iter().find(|departure| departure.as_str() == text)
+    }
+
     /// The client, or somebody for it, said so. Else it may come back within the grace.
     pub fn is_explicit(self) -> bool {
         !matches!(self, Departure::Lost | Departure::NodeDown)

@@ -7,6 +7,7 @@ mod document;
 mod due;
 mod key;
 mod node;
+mod presence;
 mod session;
 mod work;
 
@@ -96,6 +97,14 @@ macro_rules! store_cases {
             session::a_page_is_bounded_in_bytes,
             session::ownership_moves_once,
             session::a_deleted_session_is_gone,
+            presence::a_presence_is_read_as_it_was_kept,
+            presence::a_channels_version_counts_what_is_told,
+            presence::a_channel_stands_as_long_as_somebody_is_there,
+            presence::users_of_a_channel_do_not_conflict_with_each_other,
+            presence::a_roster_comes_in_pages_with_its_version,
+            presence::a_users_channels_come_in_pages,
+            presence::what_a_node_vouches_for_is_found,
+            presence::a_fenced_node_tells_nothing,
             work::what_is_unknown_is_not_found,
             work::bounds_are_the_same_everywhere,
             work::every_work_is_answered_once,

@@ -10,6 +10,7 @@ mod errand;
 mod fault;
 mod key;
 mod node;
+mod presence;
 mod session;
 mod store;
 

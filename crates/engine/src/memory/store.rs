@@ -6,6 +6,7 @@ use super::document::Documents;
 use super::errand::Errands;
 use super::key::Keys;
 use super::node::Nodes;
+use super::presence::Presences;
 use super::session::Sessions;
 use crate::commit::{self, Mark, Tables};
 use crate::row::{Deadline, Errand, Node, Row, RowKey, Writer};
@@ -34,6 +35,7 @@ pub(super) struct MemoryTables {
     keys: Keys,
     sessions: Sessions,
     documents: Documents,
+    presences: Presences,
     deadlines: Deadlines,
     errands: Errands,
 }
@@ -111,6 +113,16 @@ impl MemoryTables {
                 Found::Errands(self.errands.due(*by, after.as_ref(), *limit))
             }
             Read::Document(key) => Found::Document(self.documents.get(key)),
+            Read::Presence(key) => Found::Presence(self.presences.get(key)),
+            Read::Roster { channel, after, limit } => {
+                Found::Roster(self.presences.roster(channel, after.as_ref(), *limit))
+            }
+            Read::ChannelsOf { user, after, limit } => {
+                Found::Presences(self.presences.of_user(user, after.as_ref(), *limit))
+            }
+            Read::PresencesAt { home, after, limit } => {
+                Found::Presences(self.presences.at_home(home, after.as_ref(), *limit))
+            }
         }
     }
 }
@@ -121,6 +133,7 @@ impl Tables for MemoryTables {
             RowKey::Key(id) => self.keys.version(id),
             RowKey::Session(client) => self.sessions.version(*client),
             RowKey::Document(key) => self.documents.version(key),
+            RowKey::Presence(key) => self.presences.version(key),
             RowKey::Deadline { kind, name } => self.deadlines.version(kind, name),
             RowKey::Errand(id) => self.errands.version(id),
         })
@@ -131,6 +144,7 @@ impl Tables for MemoryTables {
             Row::Key(key) => self.keys.put(key, version),
             Row::Session(session) => self.sessions.put(session, version),
             Row::Document(document) => self.documents.put(document, version),
+            Row::Presence(presence) => self.presences.put(presence, version),
         }
         Ok(())
     }
@@ -140,6 +154,7 @@ impl Tables for MemoryTables {
             RowKey::Key(id) => self.keys.delete(id),
             RowKey::Session(client) => self.sessions.delete(*client),
             RowKey::Document(key) => self.documents.delete(key),
+            RowKey::Presence(key) => self.presences.delete(key),
             RowKey::Deadline { kind, name } => self.deadlines.delete(kind, name),
             RowKey::Errand(id) => self.errands.delete(id),
         }
@@ -171,6 +186,20 @@ impl Tables for MemoryTables {
 
     fn forget_node(&mut self, node: &Writer) -> Result<(), StoreError> {
         self.nodes.forget(node);
+        Ok(())
+    }
+
+    fn channel(&mut self, name: &str) -> Result<(u64, u64), StoreError> {
+        Ok(self.presences.channel(name))
+    }
+
+    fn set_channel(&mut self, name: &Arc<str>, version: u64, _now: Time) -> Result<(), StoreError> {
+        self.presences.set_channel(name, version);
+        Ok(())
+    }
+
+    fn forget_channel(&mut self, name: &str) -> Result<(), StoreError> {
+        self.presences.forget_channel(name);
         Ok(())
     }
 }

@@ -9,6 +9,7 @@ mod errand;
 mod folder;
 mod key;
 mod node;
+mod presence;
 mod queue;
 mod schema;
 mod session;

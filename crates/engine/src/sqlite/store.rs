@@ -4,7 +4,7 @@
 use super::folder::{Folder, Lock};
 use super::queue::{Queue, Refused};
 use super::value::{fault, number, read_number, read_time, time, unavailable};
-use super::{deadline, document, errand, key, node, schema, session};
+use super::{deadline, document, errand, key, node, presence, schema, session};
 use crate::clock::Clock;
 use crate::commit::{self, Mark, Tables};
 use crate::limits;
@@ -14,6 +14,7 @@ use rusqlite::{Connection, TransactionBehavior};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
+use tavern_domain::Time;
 
 pub struct SqliteStore {
     inbox: Arc<dyn Inbox>,
@@ -212,6 +213,16 @@ impl Scribe {
                 Found::Errands(errand::due(from, *by, after.as_ref(), *limit).map_err(fault)?)
             }
             Read::Document(key) => Found::Document(document::get(from, key).map_err(fault)?),
+            Read::Presence(key) => Found::Presence(presence::get(from, key).map_err(fault)?),
+            Read::Roster { channel, after, limit } => {
+                Found::Roster(presence::roster(from, channel, after.as_deref(), *limit).map_err(fault)?)
+            }
+            Read::ChannelsOf { user, after, limit } => {
+                Found::Presences(presence::of_user(from, user, after.as_deref(), *limit).map_err(fault)?)
+            }
+            Read::PresencesAt { home, after, limit } => {
+                Found::Presences(presence::at_home(from, home, after.as_ref(), *limit).map_err(fault)?)
+            }
         })
     }
 
@@ -252,6 +263,7 @@ impl Tables for SqliteTables<'_> {
             RowKey::Key(id) => key::version(self.0, id),
             RowKey::Session(client) => session::version(self.0, *client),
             RowKey::Document(key) => document::version(self.0, key),
+            RowKey::Presence(key) => presence::version(self.0, key),
             RowKey::Deadline { kind, name } => deadline::version(self.0, kind, name),
             RowKey::Errand(id) => errand::version(self.0, id),
         }
@@ -263,6 +275,7 @@ impl Tables for SqliteTables<'_> {
             Row::Key(key) => key::put(self.0, key, version),
             Row::Session(session) => session::put(self.0, session, version),
             Row::Document(document) => document::put(self.0, document, version),
+            Row::Presence(presence) => presence::put(self.0, presence, version),
         }
         .map_err(fault)
     }
@@ -272,6 +285,7 @@ impl Tables for SqliteTables<'_> {
             RowKey::Key(id) => key::delete(self.0, id),
             RowKey::Session(client) => session::delete(self.0, *client),
             RowKey::Document(key) => document::delete(self.0, key),
+            RowKey::Presence(key) => presence::delete(self.0, key),
             RowKey::Deadline { kind, name } => deadline::delete(self.0, kind, name),
             RowKey::Errand(id) => errand::delete(self.0, id),
         }
@@ -300,5 +314,17 @@ impl Tables for SqliteTables<'_> {
 
     fn forget_node(&mut self, node: &Writer) -> Result<(), StoreError> {
         node::forget(self.0, node).map_err(fault)
+    }
+
+    fn channel(&mut self, name: &str) -> Result<(u64, u64), StoreError> {
+        presence::channel(self.0, name).map_err(fault)
+    }
+
+    fn set_channel(&mut self, name: &Arc<str>, version: u64, now: Time) -> Result<(), StoreError> {
+        presence::set_channel(self.0, name, version, now).map_err(fault)
+    }
+
+    fn forget_channel(&mut self, name: &str) -> Result<(), StoreError> {
+        presence::forget_channel(self.0, name).map_err(fault)
     }
 }

@@ -1,0 +1,211 @@
+//! Presences, the versions of channels, and who is found where.
+
+use super::*;
+use crate::presence::{Presence, PresenceKey, Raise, Roster};
+use crate::row::Page;
+use tavern_domain::presence::{Attendance, Attendee, Departed, Departure, Home, Lost, State};
+use tavern_domain::{ClientId, Epoch};
+
+fn attendee(n: u128, node: &str) -> Attendee {
+    Attendee {
+        client: ClientId::from_random(n),
+        home: Home { node: node.into(), epoch: Epoch(1) },
+        state: None,
+        since: Time(7),
+        lost: None,
+    }
+}
+
+fn presence(channel: &str, user: &str, clients: Vec<Attendee>) -> Presence {
+    Presence {
+        key: PresenceKey::new(channel, user),
+        anonymous: false,
+        name: None,
+        attendance: Attendance::restore(clients, Time(7), None),
+    }
+}
+
+fn raise(channel: &str, by: u32) -> Raise {
+    Raise { channel: channel.into(), by }
+}
+
+/// Somebody comes into a channel, which tells two changes.
+fn arrive(channel: &str, user: &str) -> Commit {
+    let row = Row::Presence(presence(channel, user, vec![attendee(1, "n1")]));
+    Commit { puts: vec![row], raises: vec![raise(channel, 2)], ..Commit::default() }
+}
+
+fn go(channel: &str, user: &str) -> Commit {
+    let key = RowKey::Presence(PresenceKey::new(channel, user));
+    Commit { deletes: vec![key], raises: vec![raise(channel, 2)], ..Commit::default() }
+}
+
+fn get(client: &Client, channel: &str, user: &str) -> Option<Versioned<Presence>> {
+    match client.read(Read::Presence(PresenceKey::new(channel, user))) {
+        Ok(Found::Presence(found)) => found,
+        other => panic!("no presence but {other:?}"),
+    }
+}
+
+fn roster(client: &Client, channel: &str, after: Option<&str>, limit: u32) -> Roster {
+    match client.read(Read::Roster { channel: channel.into(), after: after.map(Arc::from), limit }) {
+        Ok(Found::Roster(roster)) => roster,
+        other => panic!("no roster but {other:?}"),
+    }
+}
+
+fn presences(client: &Client, read: Read) -> Page<Versioned<Presence>> {
+    match client.read(read) {
+        Ok(Found::Presences(page)) => page,
+        other => panic!("no presences but {other:?}"),
+    }
+}
+
+fn names(page: &Page<Versioned<Presence>>) -> Vec<String> {
+    page.rows.iter().map(|row| format!("{} in {}", row.row.key.user, row.row.key.channel)).collect()
+}
+
+pub(super) fn a_presence_is_read_as_it_was_kept(world: &dyn World) {
+    let client = client(world);
+    let state = |text: &str, meaning| Some(State { text: text.into(), meaning });
+    let clients = vec![
+        Attendee { state: state("{\"ü\": 1}", u64::MAX), ..attendee(9, "n1") },
+        Attendee { lost: Some(Lost { at: Time(8), until: Time::NEVER }), ..attendee(1, "n2") },
+        Attendee { state: state("null", 0), ..attendee(5, "n2") },
+    ];
+    let departed = Some(Departed { reason: Departure::NodeDown, seen: Time(8) });
+    let full = Presence {
+        name: Some("Älice".into()),
+        attendance: Attendance::restore(clients, Time(3), departed),
+        ..presence("game#A b", "al/ice", Vec::new())
+    };
+    let bare = Presence { anonymous: true, ..presence("game#A b", "zoe", vec![attendee(2, "n1")]) };
+    let puts = [&full, &bare].map(|row| Row::Presence(row.clone())).to_vec();
+    let commit = Commit { puts, raises: vec![raise("game#A b", 4)], ..Commit::default() };
+    let receipt = client.commit(commit).unwrap();
+    for (row, version) in [full.clone(), bare].into_iter().zip(receipt.put) {
+        assert_eq!(get(&client, "game#A b", &row.key.user), Some(Versioned { version, row }));
+    }
+    let less = Presence { attendance: Attendance::restore(vec![attendee(9, "n3")], Time(3), None), ..full };
+    let put = vec![Row::Presence(less.clone())];
+    client.commit(Commit { puts: put, raises: vec![raise("game#A b", 1)], ..Commit::default() }).unwrap();
+    assert_eq!(get(&client, "game#A b", "al/ice").unwrap().row, less, "nothing of the earlier one stays");
+}
+
+pub(super) fn a_channels_version_counts_what_is_told(world: &dyn World) {
+    let client = client(world);
+    let first = client.commit(arrive("game#A", "ann")).unwrap();
+    let begun = first.raised[0];
+    assert!(begun > first.time.0 * 1000, "it begins at the store's time, and the first two are told");
+    assert_eq!(client.commit(arrive("game#A", "bob")).unwrap().raised, [begun + 2]);
+    let silent = Commit { raises: vec![raise("game#A", 0)], ..arrive("game#A", "bob") };
+    assert_eq!(client.commit(silent).unwrap().raised, [begun + 2], "nobody is told anything");
+    let both = Commit {
+        puts: [arrive("game#A", "eve").puts, arrive("game#B", "eve").puts].concat(),
+        raises: vec![raise("game#B", 2), raise("game#A", 2)],
+        ..Commit::default()
+    };
+    let raised = client.commit(both).unwrap().raised;
+    assert_eq!(raised[1], begun + 4);
+    assert_eq!(
+        (roster(&client, "game#A", None, 10).version, roster(&client, "game#B", None, 10).version),
+        (raised[1], raised[0])
+    );
+}
+
+pub(super) fn a_channel_stands_as_long_as_somebody_is_there(world: &dyn World) {
+    let client = client(world);
+    client.commit(arrive("game#A", "ann")).unwrap();
+    client.commit(arrive("game#A", "bob")).unwrap();
+    client.commit(go("game#A", "ann")).unwrap();
+    assert_eq!(roster(&client, "game#A", None, 10).users, 1);
+    let last = client.commit(go("game#A", "bob")).unwrap().raised[0];
+    let empty = roster(&client, "game#A", None, 10);
+    assert_eq!((empty.version, empty.users, empty.page.rows.len()), (0, 0, 0));
+    client.commit(go("game#A", "bob")).unwrap();
+    let again = client.commit(arrive("game#A", "ann")).unwrap().raised[0];
+    assert!(again > last, "a number is never given twice, through emptiness too");
+}
+
+pub(super) fn users_of_a_channel_do_not_conflict_with_each_other(world: &dyn World) {
+    let client = client(world);
+    let absent = |user: &str| Expect { key: RowKey::Presence(PresenceKey::new("game#A", user)), version: 0 };
+    for user in ["ann", "bob"] {
+        client.commit(Commit { expects: vec![absent(user)], ..arrive("game#A", user) }).unwrap();
+    }
+    let before = roster(&client, "game#A", None, 10);
+    let found = get(&client, "game#A", "ann").unwrap().version;
+    let outcome = client.commit(Commit { expects: vec![absent("ann")], ..arrive("game#A", "ann") });
+    assert_conflict(outcome, (absent("ann").key, 0, found));
+    assert_eq!(roster(&client, "game#A", None, 10), before, "a refused commit tells nothing");
+    let current = Expect { version: found, ..absent("ann") };
+    let receipt = client.commit(Commit { expects: vec![current], ..arrive("game#A", "ann") }).unwrap();
+    assert_eq!(receipt.put, [found + 1]);
+}
+
+pub(super) fn a_roster_comes_in_pages_with_its_version(world: &dyn World) {
+    let client = client(world);
+    let users: Vec<String> = (0..25).map(|n| format!("user {n:02}")).collect();
+    for user in users.iter().rev() {
+        client.commit(arrive("game#A", user)).unwrap();
+    }
+    client.commit(arrive("game#", "zoe")).unwrap();
+    client.commit(arrive("game#AB", "zoe")).unwrap();
+    let mut listed: Vec<String> = Vec::new();
+    loop {
+        let roster = roster(&client, "game#A", listed.last().map(String::as_str), 10);
+        assert_eq!(roster.users, 25);
+        listed.extend(roster.page.rows.iter().map(|row| row.row.key.user.to_string()));
+        if !roster.page.more {
+            break;
+        }
+    }
+    assert_eq!(listed, users);
+}
+
+pub(super) fn a_users_channels_come_in_pages(world: &dyn World) {
+    let client = client(world);
+    for channel in ["lobby#1", "game#A", "game#B"] {
+        client.commit(arrive(channel, "ann")).unwrap();
+        client.commit(arrive(channel, "anna")).unwrap();
+    }
+    client.commit(go("game#B", "ann")).unwrap();
+    let page = |after: Option<&str>| {
+        presences(&client, Read::ChannelsOf { user: "ann".into(), after: after.map(Arc::from), limit: 1 })
+    };
+    let first = page(None);
+    assert_eq!((names(&first), first.more), (vec!["ann in game#A".to_string()], true));
+    let second = page(Some("game#A"));
+    assert_eq!((names(&second), second.more), (vec!["ann in lobby#1".to_string()], false));
+}
+
+pub(super) fn what_a_node_vouches_for_is_found(world: &dyn World) {
+    let client = client(world);
+    let lost = |n| Attendee { lost: Some(Lost { at: Time(1), until: Time(2) }), ..attendee(n, "n1") };
+    let rows = [
+        presence("game#A", "ann", vec![attendee(1, "n1"), attendee(2, "n2")]),
+        presence("game#A", "bob", vec![attendee(3, "n2")]),
+        presence("game#A", "cid", vec![lost(4)]),
+        presence("game#B", "ann", vec![attendee(1, "n1"), attendee(5, "n1")]),
+    ];
+    let puts = rows.into_iter().map(Row::Presence).collect();
+    let raises = vec![raise("game#A", 6), raise("game#B", 3)];
+    client.commit(Commit { puts, raises, ..Commit::default() }).unwrap();
+    let at = |home: Writer, after: Option<PresenceKey>| {
+        presences(&client, Read::PresencesAt { home, after, limit: 1 })
+    };
+    let first = at(Writer::new("n1", Epoch(1)), None);
+    assert_eq!((names(&first), first.more), (vec!["ann in game#A".to_string()], true));
+    let second = at(Writer::new("n1", Epoch(1)), Some(first.rows[0].row.key.clone()));
+    assert_eq!((names(&second), second.more), (vec!["ann in game#B".to_string()], false));
+    assert!(at(Writer::new("n1", Epoch(2)), None).rows.is_empty(), "another life of the node");
+}
+
+pub(super) fn a_fenced_node_tells_nothing(world: &dyn World) {
+    let client = client(world);
+    let old = open_node(&client, "n1");
+    open_node(&client, "n1");
+    let outcome = client.commit(Commit { writer: Some(old.clone()), ..arrive("game#A", "ann") });
+    assert_fenced(outcome, &old);
+    assert_eq!(roster(&client, "game#A", None, 10).users, 0);
+}
