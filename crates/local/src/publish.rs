@@ -29,6 +29,8 @@ struct Batch {
     /// Processes, and whether they live.
     met: BTreeMap<i64, bool>,
     told: BTreeSet<i64>,
+    /// Nobody has looked for the dead for a while.
+    unswept: bool,
 }
 
 impl Process {
@@ -91,6 +93,10 @@ impl Process {
         let dead: Vec<i64> = batch.met.iter().filter(|(_, alive)| !**alive).map(|(id, _)| *id).collect();
         // It is published, whatever becomes of the dead. Somebody else will meet those who stay.
         let _ = self.bury(&dead, speaker.options.patience);
+        if batch.unswept {
+            // Those who listen to something else, or to nothing yet, are met by nobody.
+            let _ = self.sweep(speaker.options.patience);
+        }
         Ok(batch.recipients)
     }
 
@@ -106,7 +112,7 @@ impl Process {
         let mut reach = lock(&self.reach);
         let own = |at: usize| own.get(at).copied().unwrap_or_default();
         self.write(speaker.options.patience, |database, head| {
-            let mut batch = Batch::default();
+            let mut batch = Batch { unswept: sweep::is_due(head), ..Batch::default() };
             reach.refresh(database, head)?;
             let mut audiences = Vec::with_capacity(drafts.len());
             for draft in drafts {

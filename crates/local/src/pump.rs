@@ -4,6 +4,7 @@
 use crate::error::Error;
 use crate::message::{Space, Words};
 use crate::process::{Process, State};
+use crate::table::Head;
 use crate::{limits, sweep, table};
 use rusqlite::{Connection, OptionalExtension, params};
 use std::sync::Arc;
@@ -137,11 +138,8 @@ impl Process {
         let _ = self.locks.live(self.number());
         self.acknowledge(state, patience)?;
         self.see_off(state, patience)?;
-        let sql = "SELECT swept_at FROM head";
-        let swept_at: i64 =
-            self.reader(state)?.query_row(sql, [], |row| row.get(0)).map_err(|error| self.fault(error))?;
-        let since = table::now_ms() - swept_at;
-        if !(0..limits::SWEEP_MS as i64).contains(&since) {
+        let head = Head::read(self.reader(state)?).map_err(|error| self.fault(error))?;
+        if sweep::is_due(&head) {
             self.sweep(patience)?;
         }
         Ok(())

@@ -55,6 +55,13 @@ impl Process {
     }
 }
 
+/// Whether nobody has looked for the dead for a while.
+pub fn is_due(head: &Head) -> bool {
+    let since = now_ms() - head.swept_at;
+    // A clock that was put back is no reason to wait.
+    !(0..limits::SWEEP_MS as i64).contains(&since)
+}
+
 pub fn processes(database: &Connection) -> rusqlite::Result<Vec<i64>> {
     let mut statement = database.prepare_cached("SELECT id FROM process ORDER BY id")?;
     statement.query_map([], |row| row.get(0))?.collect()

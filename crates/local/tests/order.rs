@@ -2,8 +2,8 @@
 
 mod support;
 
-use std::time::Duration;
-use support::{Voice, decode, drain, encode};
+use std::time::{Duration, Instant};
+use support::{PATIENCE, Voice, decode, drain, encode};
 use tavern_local::{Draft, Error, Local, MESSAGE_BYTES, Options, open};
 
 #[test]
@@ -115,6 +115,36 @@ fn what_was_counted_before_an_unsubscription_is_still_delivered_and_nothing_afte
     ear.punsubscribe(["c*"]).unwrap();
     assert_eq!(mouth.count("publish c after"), 0);
     assert_eq!(drain(&ear), ["message c before", "pmessage c* c before", "pmessage c* c between"]);
+}
+
+#[test]
+fn what_is_counted_is_delivered_exactly_while_subscriptions_come_and_go() {
+    const SAID: usize = 2_000;
+    let folder = tempfile::tempdir().unwrap();
+    let (fickle, constant) = (open(folder.path()).unwrap(), open(folder.path()).unwrap());
+    constant.subscribe(["c"]).unwrap();
+    let mut mouth = Voice::at(folder.path());
+    mouth.tell(&format!("say c {SAID} m 1"));
+    let (mut counted, mut said, mut heard) = (0, 0, 0);
+    let began = Instant::now();
+    while said < SAID {
+        assert!(began.elapsed() < PATIENCE, "{said} of {SAID}");
+        fickle.subscribe(["c"]).unwrap();
+        fickle.psubscribe(["c*"]).unwrap();
+        fickle.unsubscribe(["c"]).unwrap();
+        heard += drain(&fickle).len();
+        fickle.punsubscribe(["c*"]).unwrap();
+        heard += drain(&constant).len();
+        while let Some(line) = mouth.try_line() {
+            if let Some(recipients) = line.strip_prefix(&format!("said {said} ")) {
+                counted += recipients.parse::<usize>().unwrap();
+                said += 1;
+            }
+        }
+    }
+    heard += drain(&fickle).len() + drain(&constant).len();
+    assert_eq!(heard, counted);
+    assert!(counted > SAID, "some were heard by both");
 }
 
 #[test]

@@ -3,8 +3,10 @@
 
 mod support;
 
-use std::os::unix::fs::symlink;
+use std::fs::Permissions;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+use support::mounts::is_root;
 use support::{Voice, drain, names, rows, word_of};
 use tavern_local::{Error, open};
 
@@ -153,7 +155,6 @@ fn a_newer_database_is_refused() {
 
 #[test]
 fn our_files_are_for_their_owner_only() {
-    use std::os::unix::fs::PermissionsExt;
     let place = tempfile::tempdir().unwrap();
     let folder = place.path().join("new");
     let local = open(&folder).unwrap();
@@ -163,6 +164,21 @@ fn our_files_are_for_their_owner_only() {
     assert_eq!(rights(&folder), 0o700);
     for name in names(&folder).iter().filter(|name| !name.contains("wake")) {
         assert_eq!(rights(&folder.join(name)), 0o600, "{name}");
+    }
+}
+
+/// A process that cannot write to the folders at a place. Rights do not bind root, so for root it is a mount.
+fn without_rights(place: &Path, folders: &[PathBuf]) -> Voice {
+    if is_root() {
+        return Voice::behind("mount --bind \"$0\" \"$0\" && mount -o remount,bind,ro \"$0\"", place);
+    }
+    set_rights(folders, 0o500);
+    Voice::silent()
+}
+
+fn set_rights(folders: &[PathBuf], rights: u32) {
+    for folder in folders {
+        std::fs::set_permissions(folder, Permissions::from_mode(rights)).unwrap();
     }
 }
 
@@ -186,10 +202,12 @@ fn check_read_only(voice: &mut Voice, folder: &Path, seen: &Path) {
 fn a_folder_that_cannot_be_written_to_gives_one_clear_error_and_stays_as_it_is() {
     let place = tempfile::tempdir().unwrap();
     let place = place.path().canonicalize().unwrap();
-    let script = "mount -t tmpfs none \"$0\" && mkdir \"$0/empty\" && mount -o remount,ro \"$0\"";
-    let mut voice = Voice::behind(script, &place);
+    std::fs::create_dir(place.join("empty")).unwrap();
+    let folders = [place.join("empty"), place.clone()];
+    let mut voice = without_rights(&place, &folders);
     check_read_only(&mut voice, &place.join("empty"), &place.join("empty"));
     check_read_only(&mut voice, &place.join("not there"), &place);
+    set_rights(&folders, 0o700);
 }
 
 #[test]
@@ -199,7 +217,8 @@ fn a_bus_that_became_read_only_gives_the_same_error() {
     let used = open(&place).unwrap();
     used.subscribe(["c"]).unwrap();
     used.close().unwrap();
-    let script = "mount --bind \"$0\" \"$0\" && mount -o remount,bind,ro \"$0\"";
-    let mut voice = Voice::behind(script, &place);
+    let folders = [place.clone()];
+    let mut voice = without_rights(&place, &folders);
     check_read_only(&mut voice, &place, &place);
+    set_rights(&folders, 0o700);
 }

@@ -78,6 +78,11 @@ impl Voice {
         self.lines.recv_timeout(longest).expect("it answers")
     }
 
+    /// What it has said already, if it has.
+    pub fn try_line(&mut self) -> Option<String> {
+        self.lines.try_recv().ok()
+    }
+
     pub fn ask(&mut self, line: &str) -> String {
         self.tell(line);
         self.line()

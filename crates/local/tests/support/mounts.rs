@@ -1,11 +1,11 @@
 //! Processes that see file systems of their own: small ones that fill up, and some that cannot be written to. As root
 //! in a namespace of mounts; as anybody else in one of users as well, where the system allows it.
 
-use super::{Voice, program, word_of};
+use super::{PATIENCE, Voice, program, word_of};
 use std::path::Path;
 use std::process::Command;
 
-fn is_root() -> bool {
+pub fn is_root() -> bool {
     // SAFETY: a plain system call.
     unsafe { libc::geteuid() == 0 }
 }
@@ -18,8 +18,9 @@ impl Voice {
         let mut command = Command::new("unshare");
         command.args([own, "--propagation", "private", "sh", "-ec", &script]).arg(place).arg(program());
         let mut voice = Voice::start(&mut command);
-        let listed = voice.ask(&format!("list {}", word_of(place)));
-        assert!(listed.starts_with("ok"), "this test needs root, or namespaces of users: {listed}");
+        voice.tell(&format!("list {}", word_of(place)));
+        let listed = voice.lines.recv_timeout(PATIENCE);
+        assert!(listed.is_ok(), "this test mounts: run it as root, or allow users their own namespaces");
         voice
     }
 
