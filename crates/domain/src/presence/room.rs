@@ -1,0 +1,276 @@
+//! A channel as its watchers see it: who is there at which version. Fed with the changes of commits, in any order and
+//! more than once; tells them in order and once, or says that something is missing and must be read again.
+//! Must hold: a snapshot and the changes after it are the later snapshot, exactly; a version is told once.
+
+use super::attendance::{Attendance, Change, State};
+use crate::id::ClientId;
+use crate::time::Time;
+use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+/// One user as a view shows him.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Member {
+    pub name: Option<Arc<str>>,
+    pub anonymous: bool,
+    pub since: Time,
+    /// Nobody of his is there, and somebody may still come back.
+    pub leaving: bool,
+    pub clients: BTreeMap<ClientId, Seen>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Seen {
+    pub state: Option<State>,
+    pub since: Time,
+}
+
+/// What one commit changed for one user. The channel's version is `to` after it, and grew by one with each change.
+#[derive(Clone, Debug, PartialEq)]
+pub struct News {
+    pub user: Arc<str>,
+    pub name: Option<Arc<str>>,
+    pub anonymous: bool,
+    pub at: Time,
+    pub changes: Vec<Change>,
+    pub to: u64,
+}
+
+/// What became of news.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Heard {
+    /// Tell these and those that had waited for them: `Room::take_told`.
+    Told,
+    /// It was known already.
+    Old,
+    /// Something before it is missing. It waits; if what is missing does not come, read the channel again.
+    Hole,
+}
+
+/// Who is in a channel at a version.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Snapshot {
+    pub version: u64,
+    pub members: BTreeMap<Arc<str>, Member>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Room {
+    now: Snapshot,
+    /// News after a hole, by the version before their first change.
+    waiting: BTreeMap<u64, News>,
+    told: Vec<News>,
+}
+
+/// News that may wait behind a hole. More means that reading again is cheaper than waiting.
+const WAITING_MAX: usize = 256;
+
+impl News {
+    fn from(&self) -> u64 {
+        self.to.saturating_sub(self.changes.len() as u64)
+    }
+}
+
+impl Room {
+    /// As it was read. Everything after it will be told.
+    pub fn new(snapshot: Snapshot) -> Room {
+        Room { now: snapshot, ..Room::default() }
+    }
+
+    pub fn snapshot(&self) -> &Snapshot {
+        &self.now
+    }
+
+    pub fn version(&self) -> u64 {
+        self.now.version
+    }
+
+    /// Takes the news of one commit.
+    pub fn hear(&mut self, news: News) -> Heard {
+        if news.to <= self.now.version {
+            return Heard::Old;
+        }
+        // An empty channel forgets its number and may begin anew above it: the first to arrive bridges that.
+        let anew = self.now.members.is_empty() && matches!(news.changes.first(), Some(Change::UserOnline));
+        if news.from() != self.now.version && !anew {
+            if self.waiting.len() < WAITING_MAX {
+                self.waiting.insert(news.from(), news);
+            }
+            return Heard::Hole;
+        }
+        self.tell(news);
+        while let Some(next) = self.waiting.remove(&self.now.version) {
+            self.tell(next);
+        }
+        self.forget_old();
+        Heard::Told
+    }
+
+    /// The channel was read again: gives what is different from before, and goes on from there.
+    pub fn replace(&mut self, snapshot: Snapshot) -> Difference {
+        if snapshot.version != 0 && snapshot.version < self.now.version {
+            // Read before what was told meanwhile: it says nothing new.
+            return Difference::between(&self.now, &self.now);
+        }
+        let difference = Difference::between(&self.now, &snapshot);
+        self.now = snapshot;
+        self.forget_old();
+        while let Some(next) = self.waiting.remove(&self.now.version) {
+            self.tell(next);
+        }
+        difference
+    }
+
+    /// Whether news wait behind a hole.
+    pub fn has_hole(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// What was told since this was last asked, in order.
+    pub fn take_told(&mut self) -> Vec<News> {
+        core::mem::take(&mut self.told)
+    }
+
+    fn tell(&mut self, news: News) {
+        for change in &news.changes {
+            self.now.apply(&news, change);
+        }
+        self.now.version = news.to;
+        self.told.push(news);
+    }
+
+    fn forget_old(&mut self) {
+        let version = self.now.version;
+        self.waiting.retain(|_, news| news.to > version);
+    }
+}
+
+impl Snapshot {
+    /// One user as he is kept.
+    pub fn insert(
+        &mut self,
+        user: Arc<str>,
+        name: Option<Arc<str>>,
+        anonymous: bool,
+        attendance: &Attendance,
+    ) {
+        if !attendance.is_present() {
+            return;
+        }
+        let seen = |client: &super::Attendee| Seen { state: client.state.clone(), since: client.since };
+        let clients = attendance.living().map(|client| (client.client, seen(client))).collect();
+        let (since, leaving) = (attendance.since(), attendance.is_leaving());
+        self.members.insert(user, Member { name, anonymous, since, leaving, clients });
+    }
+
+    fn apply(&mut self, news: &News, change: &Change) {
+        match change {
+            Change::UserOnline => {
+                let member = Member {
+                    name: news.name.clone(),
+                    anonymous: news.anonymous,
+                    since: news.at,
+                    ..Member::default()
+                };
+                self.members.insert(news.user.clone(), member);
+            }
+            Change::UserOffline { .. } => {
+                self.members.remove(&news.user);
+            }
+            Change::ClientOnline { client, state } => {
+                if let Some(member) = self.members.get_mut(&news.user) {
+                    member.leaving = false;
+                    member.clients.insert(*client, Seen { state: state.clone(), since: news.at });
+                }
+            }
+            Change::ClientUpdated { client, state } => {
+                let member = self.members.get_mut(&news.user);
+                if let Some(seen) = member.and_then(|member| member.clients.get_mut(client)) {
+                    seen.state = Some(state.clone());
+                }
+            }
+            Change::ClientOffline { client, .. } => {
+                if let Some(member) = self.members.get_mut(&news.user) {
+                    member.clients.remove(client);
+                    member.leaving = member.clients.is_empty();
+                }
+            }
+            Change::NotFound => {}
+        }
+    }
+}
+
+/// What changed between two versions, however it happened. Entries are absolute: what is there now.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Difference {
+    pub from: u64,
+    pub to: u64,
+    pub joined: Vec<Entry>,
+    pub updated: Vec<Entry>,
+    pub left: Vec<Gone>,
+    /// Users there now.
+    pub count: usize,
+}
+
+/// A client that is there; without a client a user who is there for nobody but himself: in a grace.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Entry {
+    pub user: Arc<str>,
+    pub client: Option<ClientId>,
+    pub state: Option<State>,
+}
+
+/// A client that is not there any more; without a client the user has gone, and all of his with him.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Gone {
+    pub user: Arc<str>,
+    pub client: Option<ClientId>,
+}
+
+impl Difference {
+    pub fn between(before: &Snapshot, after: &Snapshot) -> Difference {
+        let mut difference = Difference { from: before.version, to: after.version, ..Difference::default() };
+        difference.count = after.members.len();
+        let users = before
+            .members
+            .keys()
+            .chain(after.members.keys().filter(|user| !before.members.contains_key(*user)));
+        for user in users {
+            difference.add(user, before.members.get(user), after.members.get(user));
+        }
+        difference
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.joined.is_empty() && self.updated.is_empty() && self.left.is_empty()
+    }
+
+    /// One user before and after.
+    pub(crate) fn add(&mut self, user: &Arc<str>, before: Option<&Member>, after: Option<&Member>) {
+        let none = BTreeMap::new();
+        let old = before.map_or(&none, |member| &member.clients);
+        let Some(after) = after else {
+            if before.is_some() {
+                self.left.push(Gone { user: user.clone(), client: None });
+            }
+            return;
+        };
+        if before.is_none() && after.clients.is_empty() {
+            self.joined.push(Entry { user: user.clone(), client: None, state: None });
+        }
+        for (client, seen) in &after.clients {
+            let entry = || Entry { user: user.clone(), client: Some(*client), state: seen.state.clone() };
+            match old.get(client) {
+                None => self.joined.push(entry()),
+                Some(was) if was.state != seen.state => self.updated.push(entry()),
+                Some(_) => {}
+            }
+        }
+        let gone = old.keys().filter(|client| !after.clients.contains_key(*client));
+        self.left.extend(gone.map(|client| Gone { user: user.clone(), client: Some(*client) }));
+    }
+}
+
+#[cfg(test)]
+mod tests;

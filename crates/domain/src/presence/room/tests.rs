@@ -1,0 +1,197 @@
+//! A room beside the truth: whatever is lost, repeated, late or out of order, what a watcher knows ends as what is there.
+
+use super::*;
+use crate::id::Epoch;
+use crate::presence::{Departure, Home, Input, Loss};
+use alloc::format;
+use alloc::string::ToString;
+
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % sides
+    }
+}
+
+/// The store: attendances, and the channel's version.
+#[derive(Default)]
+struct Truth {
+    version: u64,
+    users: BTreeMap<Arc<str>, Attendance>,
+}
+
+impl Truth {
+    /// Something happens to somebody. None: nobody is told anything.
+    fn step(&mut self, now: u64, dice: &mut Dice) -> Option<News> {
+        let user: Arc<str> = format!("user{}", dice.roll(4)).into();
+        let client = ClientId::from_random(u128::from(dice.roll(3)));
+        let home = Home { node: "a".into(), epoch: Epoch(1) };
+        let state = |n: u64| State { text: n.to_string().into(), meaning: n };
+        let input = match dice.roll(6) {
+            0 | 1 => Some(Input::Join { client, home, state: Some(state(dice.roll(3))) }),
+            2 => Some(Input::Leave { client, reason: Departure::Left }),
+            3 => {
+                let loss = Loss { at: Time(now), grace_ms: dice.roll(40), reason: Departure::Lost };
+                Some(Input::Lose { client, loss })
+            }
+            4 => Some(Input::Join { client, home, state: None }),
+            _ => None,
+        };
+        let attendance = self.users.entry(user.clone()).or_default();
+        let mut changes = Vec::new();
+        match input {
+            Some(input) => attendance.handle(Time(now), input, &mut changes),
+            None => attendance.wake(Time(now), &mut changes),
+        }
+        if changes.is_empty() {
+            return None;
+        }
+        // An emptied channel begins anew, above what it had.
+        let others = self.users.iter().any(|(other, a)| *other != user && a.is_present());
+        if !others && changes.first() == Some(&Change::UserOnline) {
+            self.version += 100;
+        }
+        self.version += changes.len() as u64;
+        Some(News { user, name: None, anonymous: false, at: Time(now), changes, to: self.version })
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        let mut snapshot = Snapshot { version: self.version, ..Snapshot::default() };
+        for (user, attendance) in &self.users {
+            snapshot.insert(user.clone(), None, false, attendance);
+        }
+        snapshot
+    }
+}
+
+#[test]
+fn a_snapshot_and_the_news_after_it_are_the_later_snapshot() {
+    for seed in 0..2_000 {
+        let mut dice = Dice(seed);
+        let (mut truth, mut now) = (Truth::default(), 0);
+        let mut room = Room::new(truth.snapshot());
+        for _ in 0..dice.roll(60) {
+            now += dice.roll(15);
+            let Some(news) = truth.step(now, &mut dice) else { continue };
+            assert_eq!(room.hear(news.clone()), Heard::Told);
+            assert_eq!(room.hear(news), Heard::Old, "once");
+            assert_eq!(*room.snapshot(), truth.snapshot());
+        }
+    }
+}
+
+#[test]
+fn what_is_late_or_out_of_order_is_told_in_order() {
+    for seed in 0..2_000 {
+        let mut dice = Dice(seed);
+        let (mut truth, mut now) = (Truth::default(), 0);
+        // Somebody who stays, so that numbers have no jumps.
+        truth.users.entry("host".into()).or_default().handle(
+            Time(0),
+            Input::Join {
+                client: ClientId::from_random(99),
+                home: Home { node: "a".into(), epoch: Epoch(1) },
+                state: None,
+            },
+            &mut Vec::new(),
+        );
+        let mut room = Room::new(truth.snapshot());
+        let mut under_way: Vec<News> = Vec::new();
+        let mut versions = Vec::new();
+        for _ in 0..40 {
+            now += dice.roll(15);
+            under_way.extend(truth.step(now, &mut dice));
+            if !under_way.is_empty() && dice.roll(3) > 0 {
+                let at = dice.roll(under_way.len().min(3) as u64) as usize;
+                let news = under_way.remove(at);
+                if dice.roll(5) == 0 {
+                    under_way.push(news.clone());
+                }
+                room.hear(news);
+            }
+            versions.extend(room.take_told().iter().map(|news| news.to));
+        }
+        for news in under_way.drain(..) {
+            room.hear(news);
+        }
+        versions.extend(room.take_told().iter().map(|news| news.to));
+        assert!(versions.is_sorted() && !room.has_hole(), "{versions:?}");
+        assert_eq!(*room.snapshot(), truth.snapshot());
+    }
+}
+
+#[test]
+fn a_hole_is_healed_by_reading_again() {
+    for seed in 0..2_000 {
+        let mut dice = Dice(seed);
+        let (mut truth, mut now) = (Truth::default(), 0);
+        let mut room = Room::new(truth.snapshot());
+        // A watcher that knows only what it is told: news and differences.
+        let mut watcher = room.snapshot().clone();
+        for _ in 0..50 {
+            now += dice.roll(15);
+            let Some(news) = truth.step(now, &mut dice) else { continue };
+            if dice.roll(4) == 0 {
+                continue;
+            }
+            if room.hear(news) == Heard::Hole {
+                let difference = room.replace(truth.snapshot());
+                follow(&mut watcher, &difference);
+            }
+            for news in room.take_told() {
+                news.changes.iter().for_each(|change| watcher.apply(&news, change));
+                watcher.version = news.to;
+            }
+            assert_eq!(shown(&watcher), shown(room.snapshot()));
+        }
+        follow(&mut watcher, &room.replace(truth.snapshot()));
+        assert_eq!(shown(&watcher), shown(&truth.snapshot()));
+    }
+}
+
+/// What a client does with a `presence` event.
+fn follow(watcher: &mut Snapshot, difference: &Difference) {
+    assert_eq!(watcher.version, difference.from);
+    for gone in &difference.left {
+        match gone.client {
+            None => drop(watcher.members.remove(&gone.user)),
+            Some(client) => drop(watcher.members.get_mut(&gone.user).unwrap().clients.remove(&client)),
+        }
+    }
+    for entry in difference.joined.iter().chain(&difference.updated) {
+        let member = watcher.members.entry(entry.user.clone()).or_default();
+        if let Some(client) = entry.client {
+            member.clients.insert(client, Seen { state: entry.state.clone(), since: Time(0) });
+        }
+    }
+    watcher.version = difference.to;
+}
+
+/// Users and their clients with their states; moments are not part of a difference.
+type Shown = Vec<(Arc<str>, Vec<(ClientId, Option<State>)>)>;
+
+fn shown(snapshot: &Snapshot) -> Shown {
+    let clients = |member: &Member| {
+        member.clients.iter().map(|(client, seen)| (*client, seen.state.clone())).collect::<Vec<_>>()
+    };
+    snapshot.members.iter().map(|(user, member)| (user.clone(), clients(member))).collect()
+}
+
+#[test]
+fn an_old_reading_says_nothing() {
+    let mut dice = Dice(3);
+    let mut truth = Truth::default();
+    let mut room = Room::new(truth.snapshot());
+    let mut old = truth.snapshot();
+    for now in 0..40 {
+        if now == 10 {
+            old = truth.snapshot();
+        }
+        truth.step(now, &mut dice).map(|news| room.hear(news));
+    }
+    let before = room.snapshot().clone();
+    assert!(old.version > 0 && room.replace(old).is_empty());
+    assert_eq!(*room.snapshot(), before);
+}
