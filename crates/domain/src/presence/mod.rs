@@ -1,7 +1,11 @@
 //! Presence: who is in a channel, and how they leave it. Rules only; where it is kept and who is told is not known here.
 
 pub mod attendance;
+pub mod crowd;
 pub mod room;
+pub mod status;
 
 pub use attendance::{Attendance, Attendee, Change, Departed, Departure, Home, Input, Loss, Lost, State};
+pub use crowd::{Mode, Thresholds, Tick};
 pub use room::{Difference, Entry, Gone, Heard, Member, News, Room, Seen, Snapshot};
+pub use status::{Activities, Activity, Herald, Status, Tidings, Turn, Viewer, Visibility, Whereabouts};

@@ -1,0 +1,152 @@
+//! How much watchers of a channel are told: everything, the sum of each tick, or numbers only. Grows with the crowd, and
+//! goes back later than it came, so that a room at the edge does not flicker.
+//! Must hold: the changes of a tick that cancel out are told to nobody; what is told adds up to what is there.
+
+use super::room::{Difference, Member, Snapshot};
+use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Mode {
+    /// Every change, as it happens.
+    #[default]
+    Full,
+    /// One difference for each tick.
+    Coalesced,
+    /// Only how many there are, and those a watcher follows.
+    Counts,
+}
+
+impl Mode {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Mode::Full => "full",
+            Mode::Coalesced => "coalesced",
+            Mode::Counts => "counts",
+        }
+    }
+}
+
+/// From how many users on a channel is in which mode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Thresholds {
+    pub coalesce_at: usize,
+    pub counts_at: usize,
+}
+
+impl Thresholds {
+    /// The mode for so many users, coming from `mode`. Down only below four fifths of what led up.
+    pub fn mode(self, mode: Mode, users: usize) -> Mode {
+        let up = self.reached(users, 5);
+        let kept = self.reached(users, 4);
+        if up > mode {
+            up
+        } else if kept < mode {
+            kept
+        } else {
+            mode
+        }
+    }
+
+    /// The mode if thresholds stood at so many fifths of where they are.
+    fn reached(self, users: usize, fifths: usize) -> Mode {
+        let at = |threshold: usize| users.saturating_mul(5) >= threshold.saturating_mul(fifths);
+        if at(self.counts_at) {
+            Mode::Counts
+        } else if at(self.coalesce_at) {
+            Mode::Coalesced
+        } else {
+            Mode::Full
+        }
+    }
+}
+
+/// The users that changed since the last tick, as they were then.
+#[derive(Clone, Debug, Default)]
+pub struct Tick {
+    from: u64,
+    touched: BTreeMap<Arc<str>, Option<Member>>,
+}
+
+impl Tick {
+    /// Begins at a version of the channel.
+    pub fn at(version: u64) -> Tick {
+        Tick { from: version, touched: BTreeMap::new() }
+    }
+
+    /// Somebody is about to change: remembers him as he is, once.
+    pub fn touch(&mut self, room: &Snapshot, user: &Arc<str>) {
+        if !self.touched.contains_key(user) {
+            self.touched.insert(user.clone(), room.members.get(user).cloned());
+        }
+    }
+
+    /// The tick is over: gives what is different now, and begins the next one. None: it all cancelled out.
+    pub fn settle(&mut self, room: &Snapshot) -> Option<Difference> {
+        let mut difference = Difference { from: self.from, to: room.version, ..Difference::default() };
+        difference.count = room.members.len();
+        for (user, before) in core::mem::take(&mut self.touched) {
+            difference.add(&user, before.as_ref(), room.members.get(&user));
+        }
+        self.from = room.version;
+        (!difference.is_empty()).then_some(difference)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::ClientId;
+    use crate::presence::Seen;
+    use crate::time::Time;
+
+    #[test]
+    fn a_mode_comes_at_its_threshold_and_goes_below_four_fifths() {
+        let thresholds = Thresholds { coalesce_at: 200, counts_at: 5_000 };
+        let mut mode = Mode::Full;
+        let mut check = |users: usize, expected: Mode| {
+            mode = thresholds.mode(mode, users);
+            assert_eq!(mode, expected, "{users}");
+        };
+        check(199, Mode::Full);
+        check(200, Mode::Coalesced);
+        check(160, Mode::Coalesced);
+        check(159, Mode::Full);
+        check(199, Mode::Full);
+        check(5_000, Mode::Counts);
+        check(4_000, Mode::Counts);
+        check(3_999, Mode::Coalesced);
+        check(5_000, Mode::Counts);
+        check(0, Mode::Full);
+    }
+
+    fn set(room: &mut Snapshot, user: &Arc<str>, clients: &[u128]) {
+        room.version += 1;
+        if clients.is_empty() {
+            room.members.remove(user);
+            return;
+        }
+        let seen = Seen { state: None, since: Time(0) };
+        let clients = clients.iter().map(|n| (ClientId::from_random(*n), seen.clone())).collect();
+        room.members.insert(user.clone(), Member { clients, ..Member::default() });
+    }
+
+    #[test]
+    fn what_comes_and_goes_within_a_tick_is_told_to_nobody() {
+        let (ann, bob): (Arc<str>, Arc<str>) = ("ann".into(), "bob".into());
+        let mut room = Snapshot::default();
+        set(&mut room, &ann, &[1]);
+        let mut tick = Tick::at(room.version);
+        for (user, clients) in [(&bob, &[2u128][..]), (&ann, &[]), (&bob, &[]), (&ann, &[1])] {
+            tick.touch(&room, user);
+            set(&mut room, user, clients);
+        }
+        assert_eq!(tick.settle(&room), None);
+        tick.touch(&room, &bob);
+        set(&mut room, &bob, &[2, 3]);
+        let difference = tick.settle(&room).unwrap();
+        assert_eq!((difference.from, difference.to, difference.count), (5, 6, 2));
+        assert_eq!((difference.joined.len(), difference.left.len()), (2, 0));
+        assert_eq!(tick.settle(&room), None, "a tick is told once");
+    }
+}
