@@ -6,7 +6,7 @@
 //!
 //! | field | form |
 //! |---|---|
-//! | format | `u8` = 1 |
+//! | format | `u8` = 2; 1 has no presences |
 //! | token_expires | `u64` milliseconds |
 //! | flags | `u8`: 1 unlimited |
 //! | scopes | `text`, names joined by commas |
@@ -14,12 +14,14 @@
 //! | subscriptions | `list` of (name `text`, `u8`: 1 pattern, 2 presence) |
 //! | last_seq | `u64`: the number of the newest event ever put into the mailbox |
 //! | events | `list` of (seq `u64`, event `text`) |
+//! | presences | `list` of (channel `text`, `u8`: 1 with a state, state `text`) |
 
 use std::sync::Arc;
 use tavern_domain::rights::Grant;
 use tavern_domain::{Rights, Scope, Scopes, Time, Verb};
 
-const FORMAT: u8 = 1;
+const FORMAT: u8 = 2;
+const WITHOUT_PRESENCES: u8 = 1;
 const UNLIMITED: u8 = 1;
 const PATTERN: u8 = 1;
 const PRESENCE: u8 = 2;
@@ -33,6 +35,8 @@ pub struct SessionBody {
     pub subscriptions: Vec<Subscription>,
     pub last_seq: u64,
     pub events: Vec<StoredEvent>,
+    /// The channels its client is present in, with its state there.
+    pub presences: Vec<(Arc<str>, Option<Arc<str>>)>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,13 +87,19 @@ impl SessionBody {
             out.extend(event.seq.to_le_bytes());
             text(&mut out, &event.event);
         }
+        count(&mut out, self.presences.len());
+        for (channel, state) in &self.presences {
+            text(&mut out, channel.as_bytes());
+            out.push(u8::from(state.is_some()));
+            text(&mut out, state.as_ref().map_or(&[], |state| state.as_bytes()));
+        }
         out
     }
 
     pub fn decode(bytes: &[u8]) -> Result<SessionBody, BodyError> {
         let mut from = Bytes(bytes);
         let format = from.byte()?;
-        if format != FORMAT {
+        if format != FORMAT && format != WITHOUT_PRESENCES {
             return Err(BodyError::Format(format));
         }
         let body = SessionBody {
@@ -108,6 +118,15 @@ impl SessionBody {
             })?,
             last_seq: from.number()?,
             events: from.list(|from| Ok(StoredEvent { seq: from.number()?, event: from.text()?.into() }))?,
+            presences: match format {
+                WITHOUT_PRESENCES => Vec::new(),
+                _ => from.list(|from| {
+                    let channel = from.string()?;
+                    let given = from.byte()? != 0;
+                    let state = from.string()?;
+                    Ok((channel, given.then_some(state)))
+                })?,
+            },
         };
         if from.0.is_empty() { Ok(body) } else { Err(BodyError::Unknown) }
     }
@@ -154,6 +173,10 @@ impl<'a> Bytes<'a> {
         self.take(bytes)
     }
 
+    fn string(&mut self) -> Result<Arc<str>, BodyError> {
+        std::str::from_utf8(self.text()?).map(Arc::from).map_err(|_| BodyError::Unknown)
+    }
+
     fn words<T, C: FromIterator<T>>(&mut self, parse: impl Fn(&str) -> Option<T>) -> Result<C, BodyError> {
         let text = std::str::from_utf8(self.text()?).map_err(|_| BodyError::Unknown)?;
         let words = text.split(',').filter(|word| !word.is_empty());
@@ -186,6 +209,7 @@ mod tests {
             ],
             last_seq: 9,
             events: vec![StoredEvent { seq: 9, event: Arc::from(*b"{}") }],
+            presences: vec![("game#A".into(), Some("{}".into())), ("lobby".into(), None)],
         }
     }
 
@@ -194,6 +218,14 @@ mod tests {
         for body in [SessionBody::default(), full()] {
             assert_eq!(SessionBody::decode(&body.encode()), Ok(body));
         }
+    }
+
+    #[test]
+    fn a_body_of_the_first_format_is_read_without_presences() {
+        let mut bytes = SessionBody { presences: Vec::new(), ..full() }.encode();
+        bytes[0] = WITHOUT_PRESENCES;
+        bytes.truncate(bytes.len() - 4);
+        assert_eq!(SessionBody::decode(&bytes), Ok(SessionBody { presences: Vec::new(), ..full() }));
     }
 
     #[test]

@@ -93,7 +93,9 @@ pub(crate) fn apply(
         receipt.put.push(version);
     }
     for raise in &commit.raises {
-        receipt.raised.push(raise_channel(tables, mark, time, raise)?);
+        let (version, begun) = raise_channel(tables, mark, time, raise)?;
+        receipt.raised.push(version);
+        receipt.begun.push(begun);
     }
     for deadline in &commit.deadlines {
         // Version 0 means absent, so nothing is due at 0.
@@ -110,7 +112,7 @@ fn raise_channel(
     mark: &mut Mark,
     now: Time,
     raise: &Raise,
-) -> Result<u64, StoreError> {
+) -> Result<(u64, bool), StoreError> {
     let (last, users) = tables.channel(&raise.channel)?;
     let version = match (last, raise.by) {
         (last, 0) => last,
@@ -123,7 +125,7 @@ fn raise_channel(
         tables.forget_channel(&raise.channel)?;
         mark.bury(version);
     }
-    Ok(version)
+    Ok((version, last == 0))
 }
 
 fn add_errands(tables: &mut impl Tables, commit: &Commit, receipt: &mut Receipt) -> Result<(), StoreError> {

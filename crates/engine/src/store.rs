@@ -105,6 +105,8 @@ pub struct Receipt {
     pub deleted: Vec<u64>,
     /// The version that each channel has now, in the order of `raises`.
     pub raised: Vec<u64>,
+    /// Whether nobody was in it before: its numbers begin anew.
+    pub begun: Vec<bool>,
     /// In the order of `errands`.
     pub errands: Vec<ErrandId>,
     /// The epoch that was opened.

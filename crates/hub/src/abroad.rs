@@ -3,6 +3,7 @@
 
 use crate::event::{Author, Space, Words};
 use crate::node::Node;
+use crate::presence::ChannelNews;
 use crate::registry::Registry;
 use std::sync::Arc;
 use tavern_domain::{Channel, ClientId};
@@ -10,6 +11,9 @@ use tavern_engine::{Interest, Parcel, Subject, Writer};
 
 /// The kind of subject of the Redis protocol's shard channels.
 const SHARD: &str = "_shard";
+
+/// The kind of subject of the news of a channel's presence.
+const PRESENCE: &str = "_presence";
 
 const JSON: u8 = 1;
 const AUTHOR: u8 = 2;
@@ -21,7 +25,7 @@ impl Node {
         let settings = &self.settings;
         Some(Parcel {
             subject: subject(&settings.prefix, space, words.channel())?,
-            from: Writer { node: self.name.clone(), epoch: settings.epoch },
+            from: Writer { node: self.name.clone(), epoch: self.epoch() },
             n: self.carrier.number(),
             note: note(words).into(),
             payload: words.payload().into(),
@@ -49,6 +53,33 @@ impl Node {
     }
 }
 
+impl Node {
+    /// News for the other nodes.
+    pub(crate) fn news_parcel(&self, told: &ChannelNews) -> Option<Parcel> {
+        if !self.carrier.reaches_others() {
+            return None;
+        }
+        Some(Parcel {
+            subject: subject(&self.settings.prefix, Space::Presence, told.channel.as_bytes())?,
+            from: Writer { node: self.name.clone(), epoch: self.epoch() },
+            n: self.carrier.number(),
+            note: Arc::from([]),
+            payload: tavern_wire::news::encode(&told.news).into(),
+        })
+    }
+
+    /// News that arrived, and the shards that watch the channel.
+    pub fn unpack_news(&self, parcel: &Parcel) -> Option<(ChannelNews, u64)> {
+        if parcel.subject.kind() != PRESENCE || parcel.from.is_outsider() {
+            return None;
+        }
+        let channel = String::from_utf8(parcel.subject.rest()?).ok()?;
+        let mask = self.registry.find(Space::Presence, channel.as_bytes())?.mask();
+        let news = tavern_wire::news::decode(&parcel.payload)?;
+        Some((ChannelNews { channel: channel.into(), news: Arc::new(news) }, mask))
+    }
+}
+
 /// What the bus must carry here for a name that somebody listens to.
 pub(crate) fn interest(prefix: &Arc<str>, space: Space, name: &[u8]) -> Option<Interest> {
     match space {
@@ -60,6 +91,7 @@ pub(crate) fn interest(prefix: &Arc<str>, space: Space, name: &[u8]) -> Option<I
 fn subject(prefix: &str, space: Space, name: &[u8]) -> Option<Subject> {
     match space {
         Space::Shard => Subject::new(prefix, SHARD, name).ok(),
+        Space::Presence => Subject::new(prefix, PRESENCE, name).ok(),
         _ => Subject::of_channel(prefix, name).ok(),
     }
 }

@@ -86,6 +86,7 @@ impl Shard {
         }
         self.stats.sessions_resumed.add(1);
         self.mark_dirty(id);
+        self.come_back(now, id);
         Some(Attached { listener: id, reset: !known })
     }
 
@@ -120,6 +121,8 @@ impl Shard {
                 session.parked_until = None;
             }
         }
+        self.presences.forget_link(link);
+        self.watch_for_loss(id);
     }
 
     /// A command that came without a transport of its own is a sign of life.
@@ -200,5 +203,6 @@ impl Shard {
                 session.polling = true;
             }
         }
+        self.watch_for_loss(id);
     }
 }

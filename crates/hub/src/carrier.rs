@@ -111,7 +111,7 @@ impl Carrier {
         // Whoever subscribes at this moment is in the registry before its hold ends.
         let _book = self.book();
         let mut needs = Vec::new();
-        for space in [Space::Channel, Space::Pattern, Space::Shard] {
+        for space in [Space::Channel, Space::Pattern, Space::Shard, Space::Presence] {
             let names = registry.listened(space);
             needs.extend(names.iter().filter_map(|(name, _)| abroad::interest(&self.prefix, space, name)));
         }

@@ -10,6 +10,7 @@ use crate::render::{read_session, write_session};
 use crate::session::STRIKES_MAX;
 use crate::shard::Shard;
 use std::sync::Arc;
+use tavern_domain::presence::Departure;
 use tavern_domain::{Channel, Identity, SessionKey, Time, Verb, limits};
 use tavern_engine::limits::RETRY_AFTER_MS;
 use tavern_wire::error::{Code, Refusal};
@@ -53,7 +54,7 @@ pub enum Flow {
     Move(usize),
 }
 
-enum Stop {
+pub(crate) enum Stop {
     Refused(Refusal),
     Wait,
     Move(usize),
@@ -65,9 +66,9 @@ impl From<Refusal> for Stop {
     }
 }
 
-type Step<T> = Result<T, Stop>;
+pub(crate) type Step<T> = Result<T, Stop>;
 
-fn refuse<T>(code: Code, message: impl Into<std::borrow::Cow<'static, str>>) -> Step<T> {
+pub(crate) fn refuse<T>(code: Code, message: impl Into<std::borrow::Cow<'static, str>>) -> Step<T> {
     Err(Stop::Refused(Refusal::new(code, message)))
 }
 
@@ -144,8 +145,13 @@ impl Shard {
                     Op::Subscribe(subscribe) => self.op_subscribe(now, caller, id, &subscribe, body),
                     Op::Unsubscribe(target) => self.op_unsubscribe(id, &target),
                     Op::Publish(publish) => self.op_publish(now, caller, id, &publish, body),
+                    Op::Join(join) => self.op_join(now, caller, id, &join, body),
+                    Op::Update(update) => self.op_update(now, caller, id, &update, body),
+                    Op::Leave { channel } => self.op_leave(now, caller, id, &channel, body),
+                    Op::Who(who) => self.op_who(now, caller, id, &who, body),
                     Op::Ack { seq } => self.op_ack(id, seq),
                     Op::Bye => {
+                        self.leave_all(now, id, Departure::Bye);
                         self.end(id);
                         caller.listener = None;
                         Ok(())
@@ -276,7 +282,7 @@ impl Shard {
         json::string(body, &settings.node);
         let rest = format!(
             ",\"epoch\":{},\"resumed\":{resumed}{},\"seq\":{},\"heartbeat_ms\":{},\"party\":null}}",
-            settings.epoch.0,
+            self.node.epoch().0,
             if reset { ",\"reset\":true" } else { "" },
             listener.mailbox.last(),
             settings.heartbeat_ms,
@@ -292,9 +298,6 @@ impl Shard {
         subscribe: &Subscribe<'_>,
         body: &mut Vec<u8>,
     ) -> Step<()> {
-        if subscribe.presence {
-            return refuse(Code::BadRequest, "presence is not part of this release");
-        }
         let (space, name): (Space, Arc<str>) = match &subscribe.target {
             Target::Channel(name) => {
                 let channel = parse_channel(name)?;
@@ -325,22 +328,40 @@ impl Shard {
                 format!("a session listens to at most {most} channels and patterns"),
             );
         }
+        if subscribe.presence {
+            return self.op_watch(now, caller, id, subscribe, &name, body);
+        }
         if !there {
-            let node = self.node.clone();
-            let mut hold = node.carrier.hold();
-            match hold.carry(space, name.as_bytes(), Some((self.index, caller.link.id))) {
-                Carried::Yes => self.subscribe(id, space, name.as_bytes()),
-                Carried::Wait => return Err(Stop::Wait),
-                Carried::Failed => return unavailable(),
-            };
+            self.carried_subscribe(caller, id, space, &name)?;
         }
         write_instead(&subscribe.target, &name, body);
         Ok(())
     }
 
+    /// Begins to listen once the bus carries the name here.
+    pub(crate) fn carried_subscribe(
+        &mut self,
+        caller: &Caller,
+        id: ListenerId,
+        space: Space,
+        name: &str,
+    ) -> Step<()> {
+        let node = self.node.clone();
+        let mut hold = node.carrier.hold();
+        match hold.carry(space, name.as_bytes(), Some((self.index, caller.link.id))) {
+            Carried::Yes => self.subscribe(id, space, name.as_bytes()),
+            Carried::Wait => return Err(Stop::Wait),
+            Carried::Failed => return unavailable(),
+        };
+        Ok(())
+    }
+
     fn op_unsubscribe(&mut self, id: ListenerId, target: &Target<'_>) -> Step<()> {
         match target {
-            Target::Channel(name) => self.unsubscribe(id, Space::Channel, name.as_bytes()),
+            Target::Channel(name) => {
+                self.unsubscribe(id, Space::Presence, name.as_bytes());
+                self.unsubscribe(id, Space::Channel, name.as_bytes())
+            }
             Target::Pattern(pattern) => self.unsubscribe(id, Space::Pattern, pattern.as_bytes()),
         };
         Ok(())
@@ -391,7 +412,7 @@ impl Shard {
     }
 
     /// The channel a session may use: the one it named, or the one the app put in its place.
-    fn permitted(
+    pub(crate) fn permitted(
         &mut self,
         now: Time,
         caller: &Caller,
@@ -418,7 +439,7 @@ impl Shard {
     }
 }
 
-fn parse_channel(name: &str) -> Step<Channel<'_>> {
+pub(crate) fn parse_channel(name: &str) -> Step<Channel<'_>> {
     Channel::parse(name).or_else(|error| refuse(Code::BadRequest, error.to_string()))
 }
 
@@ -427,7 +448,7 @@ fn unavailable<T>() -> Step<T> {
     Err(Stop::Refused(refusal.retry_after(RETRY_AFTER_MS)))
 }
 
-fn not_allowed<T>(verb: Verb, name: &str) -> Step<T> {
+pub(crate) fn not_allowed<T>(verb: Verb, name: &str) -> Step<T> {
     refuse(Code::NotAllowed, format!("no right to {} {name:?}", verb.as_str()))
 }
 

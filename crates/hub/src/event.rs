@@ -93,7 +93,7 @@ fn decimal_digits(number: usize) -> usize {
     itoa::Buffer::new().format(number).len()
 }
 
-/// The three sets of names that people listen to.
+/// The sets of names that people listen to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Space {
@@ -101,7 +101,12 @@ pub enum Space {
     Pattern,
     /// Shard channels of the Redis protocol: the same names mean other channels there.
     Shard,
+    /// The presence of a channel, for those who watch it.
+    Presence,
 }
+
+/// How many spaces there are.
+pub const SPACES: usize = 4;
 
 /// Physical bytes of all events alive on one shard, each counted once however many mailboxes hold it.
 #[derive(Debug, Default)]

@@ -8,9 +8,11 @@ use crate::session::Session;
 use crate::settings::SlowReader;
 use crate::shard::Shard;
 use std::sync::Arc;
+use tavern_domain::presence::State;
 use tavern_domain::{ClientId, Identity, SessionKey, Time};
 use tavern_engine::SessionBody;
 use tavern_engine::body::{StoredEvent, Subscription};
+use tavern_wire::json::presence::meaning;
 
 #[derive(Clone, Debug)]
 pub struct Packed {
@@ -38,6 +40,10 @@ impl Shard {
                 self.detach(now, id, link.id);
             }
             packed.extend(self.pack_one(id));
+            if let Some(session) = self.listeners.get_mut(id).and_then(|listener| listener.session_mut()) {
+                // It goes on elsewhere: its client is not lost.
+                session.present.clear();
+            }
             self.end(id);
         }
         self.effects.dirty.clear();
@@ -49,7 +55,10 @@ impl Shard {
         let session = listener.session()?;
         let names = |space| self.subscriptions(id, space).into_iter().map(move |name| (name, space));
         let subscriptions = names(Space::Channel).chain(names(Space::Pattern)).map(|(name, space)| {
-            Subscription { name: (*name).into(), pattern: space == Space::Pattern, presence: false }
+            let place = self.roster.find(Space::Presence, &name);
+            let presence =
+                space == Space::Channel && place.is_some_and(|place| listener.places.contains_key(&place));
+            Subscription { name: (*name).into(), pattern: space == Space::Pattern, presence }
         });
         let first = listener.mailbox.first();
         let kept = (0..listener.mailbox.len()).filter_map(|index| listener.mailbox.front(index));
@@ -63,6 +72,11 @@ impl Shard {
             subscriptions: subscriptions.collect(),
             last_seq: listener.mailbox.last(),
             events: events.collect(),
+            presences: session
+                .present
+                .iter()
+                .map(|(channel, state)| (channel.clone(), state.as_ref().map(|state| state.text.clone())))
+                .collect(),
         };
         Some(Packed {
             key: session.key,
@@ -101,6 +115,23 @@ impl Shard {
             let node = self.node.clone();
             node.carrier.hold().carry(space, &subscription.name, None);
             self.subscribe(id, space, &subscription.name);
+            if subscription.presence
+                && let Ok(name) = std::str::from_utf8(&subscription.name)
+            {
+                node.carrier.hold().carry(Space::Presence, name.as_bytes(), None);
+                self.subscribe(id, Space::Presence, name.as_bytes());
+                self.read_again(&name.into());
+            }
+        }
+        let graces = body.presences.iter().map(|(channel, _)| self.grace_ms(channel));
+        let window_ms = graces.max();
+        if let Some(session) = self.listeners.get_mut(id).and_then(|listener| listener.session_mut()) {
+            session.window_ms = window_ms;
+        }
+        // The same client under a new home: nobody is told anything.
+        for (channel, state) in &body.presences {
+            let state = state.as_ref().map(|text| State { text: text.clone(), meaning: meaning(text) });
+            self.join(now, id, channel, state, None);
         }
         true
     }

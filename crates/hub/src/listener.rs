@@ -1,6 +1,7 @@
 //! Somebody who hears events on this shard: a session of the JSON protocol, or a Redis connection that subscribed.
 //! Holds the mailbox and the book of places. A session outlives its transport; a Redis listener does not.
 
+use crate::event::SPACES;
 use crate::mailbox::Mailbox;
 use crate::roster::Places;
 use crate::session::Session;
@@ -54,8 +55,8 @@ pub struct Listener {
     pub stamp: u64,
     pub mailbox: Mailbox,
     pub places: Places,
-    /// Subscriptions by space: channels, patterns, shard channels.
-    pub counts: [u32; 3],
+    /// Subscriptions by space: channels, patterns, shard channels, watched channels.
+    pub counts: [u32; SPACES],
 }
 
 impl Listener {
@@ -114,7 +115,7 @@ impl Listeners {
             stamp: 0,
             mailbox: Mailbox::default(),
             places: Places::default(),
-            counts: [0; 3],
+            counts: [0; SPACES],
         });
         self.len += 1;
         ListenerId { index, generation }

@@ -7,6 +7,7 @@ use crate::roster::PlaceIndex;
 use crate::settings::SlowReader;
 use crate::shard::Shard;
 use std::rc::Rc;
+use std::sync::Arc;
 use tavern_domain::Time;
 use tavern_wire::json;
 
@@ -32,10 +33,15 @@ impl Shard {
     fn tell_loss(&mut self, now: Time, index: PlaceIndex) {
         let place = self.roster.place(index);
         let name = String::from_utf8_lossy(&place.entry.name);
+        if place.space == Space::Presence {
+            // What happened can be read: watchers hear the difference.
+            let channel: Arc<str> = name.into();
+            return self.read_again(&channel);
+        }
         let mut tail = Vec::new();
         match place.space {
             Space::Pattern => json::pattern_gap_tail(&mut tail, &name),
-            Space::Channel | Space::Shard => json::channel_gap_tail(&mut tail, &name),
+            Space::Channel | Space::Shard | Space::Presence => json::channel_gap_tail(&mut tail, &name),
         }
         let listeners = place.listeners.clone();
         let event: Rc<Event> = Event::json(tail.into_boxed_slice(), now, SlowReader::Gap, &self.pool);

@@ -5,7 +5,8 @@ use crate::registry::Registry;
 use crate::settings::Settings;
 use crate::stats::Stats;
 use std::sync::Arc;
-use tavern_domain::{Identity, Time};
+use std::sync::atomic::{AtomicU64, Ordering};
+use tavern_domain::{Epoch, Identity, Time};
 use tavern_wire::error::Refusal;
 
 /// Tells who a token speaks for. Pure arithmetic over the token and the time; it asks nobody.
@@ -26,6 +27,7 @@ pub struct Node {
     /// The way to the other nodes.
     pub carrier: Carrier,
     pub(crate) name: Arc<str>,
+    epoch: AtomicU64,
 }
 
 impl Node {
@@ -33,7 +35,18 @@ impl Node {
         let stats = (0..settings.shards).map(|_| Arc::default()).collect();
         let carrier = Carrier::new(&settings.prefix);
         let name = settings.node.as_str().into();
-        Arc::new(Node { settings, registry: Registry::new(), stats, gate, carrier, name })
+        let epoch = AtomicU64::new(settings.epoch.0);
+        Arc::new(Node { settings, registry: Registry::new(), stats, gate, carrier, name, epoch })
+    }
+
+    /// The life of this node that vouches for its clients.
+    pub fn epoch(&self) -> Epoch {
+        Epoch(self.epoch.load(Ordering::Acquire))
+    }
+
+    /// Others took this node for dead: it lives on under a new epoch.
+    pub fn begin_epoch(&self, epoch: Epoch) {
+        self.epoch.store(epoch.0, Ordering::Release);
     }
 
     /// One shard's part of the memory for mailboxes.

@@ -74,6 +74,7 @@ struct Patterns {
 pub struct Registry {
     channels: RwLock<Names>,
     shard_channels: RwLock<Names>,
+    watched: RwLock<Names>,
     patterns: RwLock<Patterns>,
     /// Grows with every change of the set of patterns, so that shards know when their matches are old.
     pattern_version: AtomicU64,
@@ -90,6 +91,7 @@ impl Registry {
         match space {
             Space::Channel => intern(&mut write(&self.channels), name),
             Space::Shard => intern(&mut write(&self.shard_channels), name),
+            Space::Presence => intern(&mut write(&self.watched), name),
             Space::Pattern => {
                 let mut patterns = write(&self.patterns);
                 let known = patterns.names.len();
@@ -110,6 +112,7 @@ impl Registry {
         match space {
             Space::Channel => read(&self.channels).get(name).cloned(),
             Space::Shard => read(&self.shard_channels).get(name).cloned(),
+            Space::Presence => read(&self.watched).get(name).cloned(),
             Space::Pattern => read(&self.patterns).names.get(name).cloned(),
         }
     }
@@ -122,6 +125,9 @@ impl Registry {
             }
             Space::Shard => {
                 forget(&mut write(&self.shard_channels), entry);
+            }
+            Space::Presence => {
+                forget(&mut write(&self.watched), entry);
             }
             Space::Pattern => {
                 let mut patterns = write(&self.patterns);
@@ -172,6 +178,7 @@ impl Registry {
         match space {
             Space::Channel => collect(&read(&self.channels)),
             Space::Shard => collect(&read(&self.shard_channels)),
+            Space::Presence => collect(&read(&self.watched)),
             Space::Pattern => collect(&read(&self.patterns).names),
         }
     }

@@ -1,7 +1,7 @@
 //! One shard's listeners by name. Lists of listener numbers; who they are is known to `listener`.
 //! Must hold: a listener stands at most once in a list; its own book of places agrees with the list.
 
-use crate::event::Space;
+use crate::event::{SPACES, Space};
 use crate::registry::{Entry, Registry};
 use crate::settings::KindRules;
 use foldhash::fast::RandomState;
@@ -35,7 +35,7 @@ pub struct Removed {
 pub struct Roster {
     shard: usize,
     registry: Arc<Registry>,
-    names: [HashMap<Arc<[u8]>, PlaceIndex, RandomState>; 3],
+    names: [HashMap<Arc<[u8]>, PlaceIndex, RandomState>; SPACES],
     places: Vec<Option<Place>>,
     free: Vec<PlaceIndex>,
     /// Places without listeners, kept so that a publisher finds its channel; swept when they grow many.
@@ -47,7 +47,7 @@ const UNHEARD_MAX: usize = 10_000;
 
 impl Roster {
     pub fn new(shard: usize, registry: Arc<Registry>) -> Roster {
-        let names = [HashMap::default(), HashMap::default(), HashMap::default()];
+        let names = std::array::from_fn(|_| HashMap::default());
         Roster { shard, registry, names, places: Vec::new(), free: Vec::new(), unheard: 0 }
     }
 

@@ -1,6 +1,9 @@
 //! A session: who a client is, what it may do, how it comes back. It outlives its transport.
 //! Knows no sockets; the mailbox and the places it listens to are with its `Listener`.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tavern_domain::presence::State;
 use tavern_domain::rate::{Allowance, Bucket};
 use tavern_domain::{ClientId, Identity, SessionKey, Time};
 
@@ -16,6 +19,12 @@ pub struct Session {
     pub polling: bool,
     /// A parked poll answers empty at this moment.
     pub parked_until: Option<Time>,
+    /// The channels its client is present in, with the state it gave there.
+    pub present: BTreeMap<Arc<str>, Option<State>>,
+    /// How long it may be without a transport before it is lost, when that is not `resume_ms`: it waited in the store.
+    pub window_ms: Option<u64>,
+    /// Its loss was told, or is on its way: coming back is an arrival.
+    pub lost: bool,
     bucket: Bucket,
     /// Refused commands in a row.
     strikes: u16,
@@ -34,6 +43,9 @@ impl Session {
             heard_at: now,
             polling: false,
             parked_until: None,
+            present: BTreeMap::new(),
+            window_ms: None,
+            lost: false,
             bucket: Bucket::default(),
             strikes: 0,
         }

@@ -33,9 +33,13 @@ pub struct Settings {
     /// In front of everything that this cluster says to engines it shares with others.
     pub prefix: String,
     pub shards: usize,
+    /// A loss shorter than this is told to nobody.
+    pub resume_ms: u64,
     pub heartbeat_ms: u64,
     pub poll_idle_ms: u64,
     pub message_bytes: usize,
+    /// What a client may say about itself in a channel.
+    pub state_bytes: usize,
     pub mailbox_events: usize,
     pub mailbox_bytes: usize,
     pub mailbox_sent_ms: u64,
@@ -68,9 +72,11 @@ impl Default for Settings {
             epoch: Epoch(1),
             prefix: "tavern".into(),
             shards: 1,
+            resume_ms: 2_000,
             heartbeat_ms: 15_000,
             poll_idle_ms: 45_000,
             message_bytes: 65_536,
+            state_bytes: 4_096,
             mailbox_events: 1024,
             mailbox_bytes: 1 << 20,
             mailbox_sent_ms: 30_000,

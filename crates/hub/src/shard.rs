@@ -9,6 +9,7 @@ use crate::goodbye::Goodbye;
 use crate::listener::{Link, LinkId, Listener, ListenerId, Listeners, Who};
 use crate::mailbox::Bounds;
 use crate::node::{Dice, Node};
+use crate::presence::{ChannelNews, Presences};
 use crate::roster::{PlaceIndex, Roster};
 use crate::settings::SlowReader;
 use crate::stats::Stats;
@@ -19,6 +20,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 use tavern_domain::{Channel, Identity, Reach, Time, Verb};
+use tavern_engine::{Ticket, Work};
 use tavern_wire::error::Code;
 
 /// What the server must carry out after calling a shard. Buffers are reused: drain them, keep them.
@@ -32,6 +34,10 @@ pub struct Effects {
     pub parcels: Vec<Vec<Parcel>>,
     /// Words for the other nodes.
     pub abroad: Vec<tavern_engine::Parcel>,
+    /// What the store must do.
+    pub work: Vec<(Ticket, Work)>,
+    /// News of presence for other shards, by shard number.
+    pub news: Vec<(usize, ChannelNews)>,
     /// What the app must be asked.
     pub questions: Vec<Question>,
     /// Transports whose waiting command can run again: the app or the bus has answered.
@@ -59,6 +65,7 @@ pub struct Shard {
     pub(crate) dice: Box<dyn Dice>,
     pub(crate) sweeper: crate::sweep::Sweeper,
     pub(crate) stats: Arc<Stats>,
+    pub(crate) presences: Presences,
     /// Names that nobody here listens to any more, and until when the bus carries them still.
     pub(crate) lingering: VecDeque<(Time, Space, Arc<[u8]>)>,
     /// When a name left last: the time of the last turn.
@@ -87,6 +94,7 @@ impl Shard {
             answers: Answers::default(),
             asked: HashMap::default(),
             dice,
+            presences: Presences::default(),
             lingering: VecDeque::new(),
             now,
             effects,
@@ -197,6 +205,7 @@ impl Shard {
 
     /// Ends a listener for good: it listens nowhere and is forgotten.
     pub fn end(&mut self, id: ListenerId) {
+        self.lose_all(self.now, id);
         let Some(listener) = self.listeners.get(id) else { return };
         let places: Vec<PlaceIndex> = listener.places.keys().copied().collect();
         for place in places {

@@ -40,17 +40,19 @@ impl Shard {
     pub fn next_wake(&self) -> Option<Time> {
         let sweep = (!self.listeners.is_empty()).then_some(self.sweeper.due);
         let lingering = self.lingering.front().map(|(due, ..)| *due);
-        [sweep, self.wheel.next_wake(), lingering].into_iter().flatten().min()
+        [sweep, self.wheel.next_wake(), lingering, self.presences.next_wake()].into_iter().flatten().min()
     }
 
     /// Time has passed: settle what is due.
     pub fn wake(&mut self, now: Time) {
         self.now = now;
         self.let_go(now);
+        self.settle_presences(now);
         let mut due = Vec::new();
         self.wheel.expire(now, &mut due);
         for id in due {
             self.poll_is_due(now, id);
+            self.loss_is_due(now, id);
         }
         if now >= self.sweeper.due {
             self.sweep_piece(now);

@@ -15,6 +15,7 @@ use crate::shard::conn::{Conn, Speaks};
 use crate::shard::inbox::Inbox;
 use crate::shard::mail::{Arrival, Mail};
 use crate::shard::worker::{BELL, Seed};
+use crate::vigil;
 use anyhow::Context;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -68,11 +69,10 @@ async fn serve(mut config: Config) -> anyhow::Result<()> {
     open_bus(&services)?;
     let threads = start_shards(workers)?;
     adopt(&services, &desk, &writer, left).await?;
-    forget_earlier(&desk, &writer).await?;
     if let Some(tls) = &tls {
         tokio::spawn(tls.clone().watch());
     }
-    let renewal = tokio::spawn(renew(desk.clone(), writer.clone(), services.clone()));
+    let renewal = tokio::spawn(vigil::keep(services.clone()));
     let mut doors = vec![tokio::spawn(accept_web(services.clone(), tls.clone(), web))];
     if let Some(redis) = redis {
         doors.push(tokio::spawn(accept_redis(services.clone(), tls, redis)));
@@ -82,6 +82,8 @@ async fn serve(mut config: Config) -> anyhow::Result<()> {
     tracing::info!("stopping");
     services.stopping.store(true, Ordering::Relaxed);
     let patience = Duration::from_millis(config.sessions.drain_ms);
+    // It may live under another epoch than it began with.
+    let writer = Writer { epoch: services.node.epoch(), ..writer };
     let stopped = tokio::time::timeout(patience, stop(&services, &desk, &writer)).await;
     doors.iter().for_each(|door| door.abort());
     renewal.abort();
@@ -164,7 +166,7 @@ fn assemble(
     epoch: Epoch,
 ) -> anyhow::Result<(Arc<Services>, Vec<Seed>)> {
     let verifier = Verifier::new(&config)?;
-    let keyring = Keyring::new(config.admin_key.clone(), desk);
+    let keyring = Keyring::new(config.admin_key.clone(), desk.clone());
     let gate = Arc::new(auth::Gate::new(config.mode, verifier, keyring));
     let node = Node::new(settings::of(&config, epoch), Box::new(TokenGate(gate.clone())));
     let mut polls = Vec::new();
@@ -186,8 +188,10 @@ fn assemble(
         node: node.clone(),
         inboxes: inboxes.clone(),
         gate,
+        desk: desk.clone(),
         hook,
     });
+    desk.set_shards(inboxes.clone());
     // Each shard makes its own state inside its thread; here only what can travel.
     let workers = polls.into_iter().zip(inboxes).enumerate();
     let workers = workers.map(|(index, (poll, inbox))| Seed::new(index, services.clone(), inbox, poll));
@@ -256,39 +260,6 @@ async fn adopt(
         desk.commit(commit).await?;
     }
     Ok(())
-}
-
-/// Earlier lives of this node have nothing left: their rows go.
-async fn forget_earlier(desk: &Desk, writer: &Writer) -> anyhow::Result<()> {
-    let read = Read::Nodes { after: None, limit: tavern_engine::limits::PAGE_ROWS };
-    let Found::Nodes(page) = desk.read(read).await? else { return Ok(()) };
-    let earlier = |node: &tavern_engine::Node| {
-        node.writer.node == writer.node && node.writer.epoch != writer.epoch && node.closed_at.is_some()
-    };
-    for node in page.rows.into_iter().filter(earlier) {
-        let forget = NodeChange::Forget { node: node.writer };
-        desk.commit(Commit { writer: Some(writer.clone()), node: Some(forget), ..Commit::default() }).await?;
-    }
-    Ok(())
-}
-
-/// Keeps the node's lease alive. While the store does not answer, the server is not ready.
-async fn renew(desk: Arc<Desk>, writer: Writer, services: Arc<Services>) {
-    let nodes = &services.config.nodes;
-    loop {
-        tokio::time::sleep(Duration::from_millis(nodes.heartbeat_ms)).await;
-        let renew = NodeChange::Renew { node: writer.clone(), lease_ms: nodes.lease_ms };
-        let commit = Commit { writer: Some(writer.clone()), node: Some(renew), ..Commit::default() };
-        let outcome = desk.commit(commit).await;
-        let trouble = services.store_trouble.swap(outcome.is_err(), Ordering::Relaxed);
-        match outcome {
-            Err(error) if !trouble => {
-                tracing::error!(%error, "the node's lease could not be renewed; does another server use this node's name?");
-            }
-            Ok(_) if trouble => tracing::info!("the store answers again"),
-            _ => {}
-        }
-    }
 }
 
 async fn accept_web(

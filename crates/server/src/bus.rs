@@ -49,6 +49,14 @@ impl BusInbox for Ear {
     fn words(&self, parcels: Vec<Parcel>) {
         let mut heard: Vec<Vec<Words>> = self.inboxes.iter().map(|_| Vec::new()).collect();
         for parcel in &parcels {
+            if let Some((told, mut mask)) = self.node.unpack_news(parcel) {
+                while mask != 0 {
+                    let shard = mask.trailing_zeros() as usize;
+                    mask &= mask - 1;
+                    self.inboxes[shard].force(Mail::News(told.clone()));
+                }
+                continue;
+            }
             let Some((space, words, mut mask)) = self.node.unpack(parcel) else { continue };
             while mask != 0 {
                 let shard = mask.trailing_zeros() as usize;

@@ -1,7 +1,9 @@
 //! The server's own questions to the store: one work in, one answer awaited. Not for hot paths.
 
 use crate::auth::KeySource;
-use std::collections::HashMap;
+use crate::shard::inbox::Inbox as ShardInbox;
+use crate::shard::mail::Mail;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -16,9 +18,12 @@ pub struct Desk {
     store: OnceLock<Arc<dyn Store>>,
     waiting: Mutex<HashMap<Ticket, Waiter>>,
     tickets: AtomicU64,
+    shards: OnceLock<Vec<Arc<ShardInbox>>>,
 }
 
 enum Waiter {
+    /// A shard, and its own number for the work.
+    Shard(usize, Ticket),
     Any(oneshot::Sender<Answer>),
     Key(oneshot::Sender<Result<Option<ApiKey>, StoreError>>),
 }
@@ -49,6 +54,27 @@ impl Desk {
         }
     }
 
+    /// The shards are made after the store is opened; they are set here.
+    pub fn set_shards(&self, shards: Vec<Arc<ShardInbox>>) {
+        let _ = self.shards.set(shards);
+    }
+
+    /// Work of a shard; its answers come as mail.
+    pub fn submit_for(&self, shard: usize, work: Vec<(Ticket, Work)>) {
+        let first = self.tickets.fetch_add(work.len() as u64, Ordering::Relaxed);
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut numbered = Vec::with_capacity(work.len());
+        for (at, (own, work)) in work.into_iter().enumerate() {
+            let ticket = Ticket(first + at as u64);
+            waiting.insert(ticket, Waiter::Shard(shard, own));
+            numbered.push((ticket, work));
+        }
+        drop(waiting);
+        if let Some(store) = self.store.get() {
+            store.submit(numbered);
+        }
+    }
+
     async fn ask(&self, work: Work) -> Result<Answer, DeskError> {
         let (sender, answer) = oneshot::channel();
         self.submit(work, Waiter::Any(sender));
@@ -76,13 +102,21 @@ impl Desk {
 
 impl Inbox for Desk {
     fn answer(&self, answers: Vec<(Ticket, Answer)>) {
+        let mut by_shard: BTreeMap<usize, Vec<(Ticket, Answer)>> = BTreeMap::new();
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         for (ticket, answer) in answers {
             // Whoever asked may have given up; then the answer is nobody's.
             match waiting.remove(&ticket) {
+                Some(Waiter::Shard(shard, own)) => by_shard.entry(shard).or_default().push((own, answer)),
                 Some(Waiter::Any(sender)) => drop(sender.send(answer)),
                 Some(Waiter::Key(sender)) => drop(sender.send(key_of(answer))),
                 None => {}
+            }
+        }
+        drop(waiting);
+        for (shard, answers) in by_shard {
+            if let Some(inbox) = self.shards.get().and_then(|shards| shards.get(shard)) {
+                inbox.force(Mail::Answers(answers));
             }
         }
     }

@@ -17,3 +17,4 @@ mod services;
 mod settings;
 mod shard;
 mod tls;
+mod vigil;

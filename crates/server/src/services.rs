@@ -2,6 +2,7 @@
 
 use crate::auth::{self, Credential};
 use crate::config::Config;
+use crate::desk::Desk;
 use crate::http::idempotency::Remembered;
 use crate::resp::clients::Clients;
 use crate::shard::inbox::Inbox;
@@ -17,6 +18,8 @@ pub struct Services {
     pub node: Arc<Node>,
     pub inboxes: Vec<Arc<Inbox>>,
     pub gate: Arc<auth::Gate>,
+    /// The way to the store.
+    pub desk: Arc<Desk>,
     pub clients: Clients,
     pub remembered: Remembered,
     pub runtime: tokio::runtime::Handle,
@@ -37,6 +40,7 @@ pub struct Parts {
     pub node: Arc<Node>,
     pub inboxes: Vec<Arc<Inbox>>,
     pub gate: Arc<auth::Gate>,
+    pub desk: Arc<Desk>,
     pub runtime: tokio::runtime::Handle,
     pub hook: Option<crate::hook::Hook>,
     pub doors: Arc<crate::door::Counts>,
@@ -44,13 +48,14 @@ pub struct Parts {
 
 impl Services {
     pub fn new(parts: Parts) -> Arc<Services> {
-        let Parts { config, node, inboxes, gate, runtime, hook, doors } = parts;
+        let Parts { config, node, inboxes, gate, desk, runtime, hook, doors } = parts;
         let remembered = Remembered::new(config.limits.idempotency_keys);
         Arc::new(Services {
             config,
             node,
             inboxes,
             gate,
+            desk,
             clients: Clients::default(),
             remembered,
             runtime,

@@ -35,6 +35,8 @@ pub struct News {
     pub at: Time,
     pub changes: Vec<Change>,
     pub to: u64,
+    /// Nobody was in the channel before: its numbers begin anew, above those it had.
+    pub begins: bool,
 }
 
 /// What became of news.
@@ -91,8 +93,7 @@ impl Room {
         if news.to <= self.now.version {
             return Heard::Old;
         }
-        // An empty channel forgets its number and may begin anew above it: the first to arrive bridges that.
-        let anew = self.now.members.is_empty() && matches!(news.changes.first(), Some(Change::UserOnline));
+        let anew = news.begins && self.now.members.is_empty();
         if news.from() != self.now.version && !anew {
             if self.waiting.len() < WAITING_MAX {
                 self.waiting.insert(news.from(), news);
@@ -100,10 +101,7 @@ impl Room {
             return Heard::Hole;
         }
         self.tell(news);
-        while let Some(next) = self.waiting.remove(&self.now.version) {
-            self.tell(next);
-        }
-        self.forget_old();
+        self.tell_waiting();
         Heard::Told
     }
 
@@ -115,10 +113,7 @@ impl Room {
         }
         let difference = Difference::between(&self.now, &snapshot);
         self.now = snapshot;
-        self.forget_old();
-        while let Some(next) = self.waiting.remove(&self.now.version) {
-            self.tell(next);
-        }
+        self.tell_waiting();
         difference
     }
 
@@ -140,9 +135,18 @@ impl Room {
         self.told.push(news);
     }
 
-    fn forget_old(&mut self) {
-        let version = self.now.version;
-        self.waiting.retain(|_, news| news.to > version);
+    /// Tells what had waited for what was told just now.
+    fn tell_waiting(&mut self) {
+        loop {
+            let version = self.now.version;
+            self.waiting.retain(|_, news| news.to > version);
+            let empty = self.now.members.is_empty();
+            let next = self.waiting.iter().find(|(from, news)| **from == version || empty && news.begins);
+            let Some(from) = next.map(|(from, _)| *from) else { return };
+            if let Some(news) = self.waiting.remove(&from) {
+                self.tell(news);
+            }
+        }
     }
 }
 

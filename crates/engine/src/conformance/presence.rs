@@ -96,8 +96,10 @@ pub(super) fn a_channels_version_counts_what_is_told(world: &dyn World) {
     let client = client(world);
     let first = client.commit(arrive("game#A", "ann")).unwrap();
     let begun = first.raised[0];
+    assert_eq!(first.begun, [true]);
     assert!(begun > first.time.0 * 1000, "it begins at the store's time, and the first two are told");
-    assert_eq!(client.commit(arrive("game#A", "bob")).unwrap().raised, [begun + 2]);
+    let second = client.commit(arrive("game#A", "bob")).unwrap();
+    assert_eq!((second.raised, second.begun), (vec![begun + 2], vec![false]));
     let silent = Commit { raises: vec![raise("game#A", 0)], ..arrive("game#A", "bob") };
     assert_eq!(client.commit(silent).unwrap().raised, [begun + 2], "nobody is told anything");
     let both = Commit {
@@ -123,8 +125,9 @@ pub(super) fn a_channel_stands_as_long_as_somebody_is_there(world: &dyn World) {
     let empty = roster(&client, "game#A", None, 10);
     assert_eq!((empty.version, empty.users, empty.page.rows.len()), (0, 0, 0));
     client.commit(go("game#A", "bob")).unwrap();
-    let again = client.commit(arrive("game#A", "ann")).unwrap().raised[0];
-    assert!(again > last, "a number is never given twice, through emptiness too");
+    let again = client.commit(arrive("game#A", "ann")).unwrap();
+    assert_eq!(again.begun, [true]);
+    assert!(again.raised[0] > last, "a number is never given twice, through emptiness too");
 }
 
 pub(super) fn users_of_a_channel_do_not_conflict_with_each_other(world: &dyn World) {

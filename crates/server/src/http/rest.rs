@@ -167,7 +167,7 @@ fn nodes(services: &Services) -> Answer {
     };
     let node = value!({
         "node": settings.node,
-        "epoch": settings.epoch.0,
+        "epoch": services.node.epoch().0,
         "shards": settings.shards,
         "uptime_ms": services.started.elapsed().as_millis() as u64,
         "stopping": services.is_stopping(),

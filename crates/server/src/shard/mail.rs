@@ -3,8 +3,10 @@
 use crate::shard::conn::Conn;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use tavern_domain::presence::{Home, Loss};
 use tavern_domain::{ClientId, Identity, SessionKey};
-use tavern_hub::{LinkId, Parcel, Question, Verdict};
+use tavern_engine::{Answer as StoreAnswer, Deadline, Presence, Ticket};
+use tavern_hub::{ChannelNews, LinkId, Parcel, Question, Verdict};
 use tavern_wire::error::{Code, Refusal};
 use tokio::sync::{mpsc, oneshot};
 
@@ -15,6 +17,16 @@ pub enum Mail {
     Ready(Vec<LinkId>),
     /// Words of another node were lost: of this channel, or of any.
     Lost(Option<Vec<u8>>),
+    /// The store has answered what this shard asked.
+    Answers(Vec<(Ticket, StoreAnswer)>),
+    /// A presence whose node is gone, and how its clients were lost.
+    TakeOver(Box<(Presence, Home, Loss)>),
+    /// A deadline that nobody has settled.
+    Overdue(Deadline),
+    /// The node has a new epoch: its living clients are announced under it.
+    Announce,
+    /// News of a channel that somebody here watches.
+    News(ChannelNews),
     /// A connection after its handshake.
     Arrival(Box<Arrival>),
     /// One command over HTTP.

@@ -238,6 +238,18 @@ impl Worker {
                     self.flush_if_many();
                 }
             }
+            Mail::Answers(answers) => {
+                for (ticket, answer) in answers {
+                    self.hub.answered(self.now, ticket, answer);
+                }
+            }
+            Mail::TakeOver(taken) => {
+                let (presence, home, loss) = *taken;
+                self.hub.take_over(self.now, &presence, home, loss);
+            }
+            Mail::Overdue(deadline) => self.hub.overdue(self.now, &deadline),
+            Mail::Announce => self.hub.announce(self.now),
+            Mail::News(told) => self.hub.hear_news(self.now, &told),
             Mail::Ready(links) => self.hub.effects.ready.extend(links),
             Mail::Lost(channel) => self.hub.lost_abroad(self.now, channel.as_deref()),
             Mail::Arrival(arrival) => self.arrive(*arrival),

@@ -44,6 +44,7 @@ impl Worker {
         self.hand_over();
         self.ask();
         self.rerun();
+        self.hand_work();
         self.touch_dirty();
         let mut replies = std::mem::take(&mut self.replies);
         for link in replies.drain(..) {
@@ -80,6 +81,17 @@ impl Worker {
         {
             bus.publish(std::mem::take(&mut self.hub.effects.abroad));
             self.congested |= bus.is_full();
+        }
+    }
+
+    /// Gives the store its work and the other shards their news.
+    fn hand_work(&mut self) {
+        for (shard, told) in self.hub.effects.news.drain(..) {
+            self.services.inboxes[shard].force(Mail::News(told));
+        }
+        if !self.hub.effects.work.is_empty() {
+            let work = std::mem::take(&mut self.hub.effects.work);
+            self.services.desk.submit_for(self.index, work);
         }
     }
 

@@ -6,6 +6,7 @@ mod body;
 mod encode;
 mod field;
 mod frame;
+pub mod presence;
 mod request;
 mod scan;
 
@@ -15,5 +16,8 @@ pub use encode::{
     reply_ok, seq_head, string, superseded,
 };
 pub use frame::commands;
-pub use request::{BadRequest, Hello, ID_BYTES, OPS, Op, Publish, Request, Subscribe, Target, parse_request};
+pub use request::{
+    BadRequest, Hello, ID_BYTES, Join, OPS, Op, Publish, Request, Subscribe, Target, Update, Who,
+    parse_request,
+};
 pub use scan::{depth_ok, is_json};

@@ -24,9 +24,36 @@ pub enum Op<'a> {
     Subscribe(Subscribe<'a>),
     Unsubscribe(Target<'a>),
     Publish(Publish<'a>),
+    Join(Join<'a>),
+    Update(Update<'a>),
+    Leave { channel: Cow<'a, str> },
+    Who(Who<'a>),
     Ack { seq: u64 },
     Bye,
     Ping,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Join<'a> {
+    pub channel: Cow<'a, str>,
+    /// Raw JSON; absent: an earlier one stays.
+    pub state: Option<&'a str>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Update<'a> {
+    pub channel: Cow<'a, str>,
+    /// Raw JSON.
+    pub state: &'a str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Who<'a> {
+    pub channel: Cow<'a, str>,
+    pub counts_only: bool,
+    /// The last user of the part before.
+    pub after: Option<Cow<'a, str>>,
+    pub limit: Option<u64>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -64,7 +91,8 @@ pub struct BadRequest<'a> {
 }
 
 /// The ops this server knows, as told to a client that asks for another.
-pub const OPS: [&str; 7] = ["hello", "subscribe", "unsubscribe", "publish", "ack", "bye", "ping"];
+pub const OPS: [&str; 11] =
+    ["hello", "subscribe", "unsubscribe", "publish", "join", "update", "leave", "who", "ack", "bye", "ping"];
 
 /// Every member any op has. Values stay raw until the op is known: what one op needs, another ignores.
 #[derive(Deserialize)]
@@ -89,6 +117,14 @@ struct Fields<'a> {
     token: Raw<'a>,
     #[serde(borrow, default, deserialize_with = "present")]
     status: Raw<'a>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    state: Raw<'a>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    counts_only: Raw<'a>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    after: Raw<'a>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    limit: Raw<'a>,
 }
 
 pub fn parse_request(frame: &[u8]) -> Result<Request<'_>, BadRequest<'_>> {
@@ -124,6 +160,21 @@ fn read_op<'a>(fields: &Fields<'a>) -> Result<Op<'a>, Refusal> {
             presence: boolean("presence", fields.presence)?.unwrap_or(false),
         }),
         "unsubscribe" => Op::Unsubscribe(read_target(fields)?),
+        "join" => Op::Join(Join {
+            channel: need("channel", text("channel", fields.channel)?)?,
+            state: fields.state.map(|state| state.get()),
+        }),
+        "update" => Op::Update(Update {
+            channel: need("channel", text("channel", fields.channel)?)?,
+            state: need("state", fields.state)?.get(),
+        }),
+        "leave" => Op::Leave { channel: need("channel", text("channel", fields.channel)?)? },
+        "who" => Op::Who(Who {
+            channel: need("channel", text("channel", fields.channel)?)?,
+            counts_only: boolean("counts_only", fields.counts_only)?.unwrap_or(false),
+            after: text("after", fields.after)?,
+            limit: number("limit", fields.limit)?,
+        }),
         "hello" => Op::Hello(Hello {
             token: text("token", fields.token)?,
             session: text("session", fields.session)?,
@@ -184,6 +235,32 @@ mod tests {
             r#"{"op":"publish","channel":"game#A","data":{"id":1, "op":[]}}"#,
             None,
             Op::Publish(Publish { channel: "game#A".into(), data: r#"{"id":1, "op":[]}"# }),
+        );
+        check(
+            r#"{"op":"join","channel":"game#A","state":{"x": 1}}"#,
+            None,
+            Op::Join(Join { channel: "game#A".into(), state: Some(r#"{"x": 1}"#) }),
+        );
+        check(
+            r#"{"op":"join","channel":"game#A"}"#,
+            None,
+            Op::Join(Join { channel: "game#A".into(), state: None }),
+        );
+        check(
+            r#"{"op":"update","channel":"game#A","state":null}"#,
+            None,
+            Op::Update(Update { channel: "game#A".into(), state: "null" }),
+        );
+        check(r#"{"op":"leave","channel":"game#A"}"#, None, Op::Leave { channel: "game#A".into() });
+        check(
+            r#"{"op":"who","channel":"game#A","counts_only":true,"after":"bob","limit":5}"#,
+            None,
+            Op::Who(Who {
+                channel: "game#A".into(),
+                counts_only: true,
+                after: Some("bob".into()),
+                limit: Some(5),
+            }),
         );
         check(r#"{"op":"ack","seq":18}"#, None, Op::Ack { seq: 18 });
         check(
@@ -269,7 +346,7 @@ mod tests {
         check_bad(
             r#"{"id":7,"op":"dance"}"#,
             Some("7"),
-            "hello, subscribe, unsubscribe, publish, ack, bye, ping",
+            "hello, subscribe, unsubscribe, publish, join, update, leave, who, ack, bye, ping",
         );
         check_bad(r#"{"id":7,"op":"publish","data":1}"#, Some("7"), "`channel` is missing");
         check_bad(r#"{"id":7,"op":"publish","channel":"c"}"#, Some("7"), "`data` is missing");

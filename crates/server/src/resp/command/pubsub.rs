@@ -182,8 +182,10 @@ fn leave(call: &mut Call<'_, '_>, space: Space, kind: &str) -> Next {
     Next::Go
 }
 
+/// Channels, patterns, shard channels.
 fn counts(call: &Call<'_, '_>) -> [u32; 3] {
-    call.peer.listener.and_then(|id| call.desk.hub.listener(id)).map_or([0; 3], |listener| listener.counts)
+    let listener = call.peer.listener.and_then(|id| call.desk.hub.listener(id));
+    listener.map_or([0; 3], |listener| [listener.counts[0], listener.counts[1], listener.counts[2]])
 }
 
 fn show_counts(call: &mut Call<'_, '_>) {

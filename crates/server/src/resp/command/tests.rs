@@ -59,6 +59,7 @@ fn world(mode: Mode, settings: Settings) -> World {
         node: node.clone(),
         inboxes: vec![Arc::new(Inbox::new(bell, 100))],
         gate,
+        desk: Arc::default(),
         runtime: runtime.handle().clone(),
         hook: None,
         doors: Counts::new(100, 100),

@@ -1,0 +1,72 @@
+//! Presence on one shard: what its sessions asked of the store and what came back, who is watched, what is due.
+//! The rules are in `tavern-domain`; this carries them out: read, decide, commit with the version that was read, and
+//! on a conflict read and decide again. Must hold: one command, at most one commit; news go out only when committed.
+
+mod command;
+mod life;
+mod step;
+mod watch;
+
+use crate::listener::LinkId;
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use step::{Step, Task};
+use tavern_domain::Time;
+use tavern_domain::presence::{News, Room};
+use tavern_engine::{PresenceKey, Ticket};
+use tavern_wire::error::Refusal;
+use watch::Reading;
+
+/// What a finished command answers: the body of its reply, or why not.
+pub type Outcome = Result<Vec<u8>, Refusal>;
+
+#[derive(Default)]
+pub struct Presences {
+    tickets: u64,
+    under_way: HashMap<Ticket, Task, RandomState>,
+    /// Answers for transports whose command waits; found when the command runs again.
+    outcomes: HashMap<LinkId, Outcome, RandomState>,
+    /// The channels that somebody on this shard watches.
+    rooms: HashMap<Arc<str>, Room, RandomState>,
+    /// Channels that are being read before they can be watched.
+    reading: BTreeMap<Arc<str>, Reading>,
+    /// Graces that this shard wrote down; it looks after them first.
+    deadlines: BTreeSet<(Time, PresenceKey)>,
+    /// When to read a channel again whose news have a hole.
+    holes: BTreeSet<(Time, Arc<str>)>,
+    /// Steps that the store did not take and that nobody else would repeat.
+    later: VecDeque<(Time, Step)>,
+}
+
+/// News of one channel, for the shards and nodes that watch it.
+#[derive(Clone, Debug)]
+pub struct ChannelNews {
+    pub channel: Arc<str>,
+    pub news: Arc<News>,
+}
+
+impl Presences {
+    fn ticket(&mut self) -> Ticket {
+        self.tickets += 1;
+        Ticket(self.tickets)
+    }
+
+    pub(crate) fn next_wake(&self) -> Option<Time> {
+        let deadline = self.deadlines.first().map(|(due, _)| *due);
+        let later = self.later.front().map(|(due, _)| *due);
+        let hole = self.holes.first().map(|(due, _)| *due);
+        [deadline, later, hole].into_iter().flatten().min()
+    }
+
+    /// The answer to a transport's command, if it is there.
+    pub(crate) fn take_outcome(&mut self, link: LinkId) -> Option<Outcome> {
+        self.outcomes.remove(&link)
+    }
+
+    /// The transport is gone: nobody waits for its answer.
+    pub(crate) fn forget_link(&mut self, link: LinkId) {
+        self.outcomes.remove(&link);
+    }
+}

@@ -1,0 +1,212 @@
+//! Watching a channel: it is read once, then kept by the news of its changes. A hole is healed by reading again.
+//! Must hold: a watcher hears every change after its snapshot, in order and once.
+
+use super::step::{Task, refusal};
+use super::{ChannelNews, Outcome};
+use crate::event::{Event, Space};
+use crate::listener::LinkId;
+use crate::settings::SlowReader;
+use crate::shard::Shard;
+use std::sync::Arc;
+use tavern_domain::Time;
+use tavern_domain::presence::{Heard, Member, Room, Snapshot};
+use tavern_engine::{Answer, Found, Presence, Read, Roster, Versioned, Work};
+use tavern_wire::json::presence as json;
+
+/// A channel that is being read, page by page, and what was heard of it meanwhile.
+#[derive(Default)]
+pub(super) struct Reading {
+    snapshot: Snapshot,
+    after: Option<Arc<str>>,
+    heard: Vec<ChannelNews>,
+    links: Vec<LinkId>,
+}
+
+/// One page of a channel's members.
+const PAGE: u32 = 1000;
+/// How long missing news may take before the channel is read again.
+const HOLE_MS: u64 = 100;
+/// News that are kept while a channel is read; more, and it is read again.
+const HEARD_MAX: usize = 10_000;
+
+impl Shard {
+    /// The members of a watched channel as JSON. None: it is not known here yet; the link is told when it is.
+    pub(crate) fn members(&mut self, channel: &Arc<str>, link: LinkId) -> Option<Vec<u8>> {
+        if let Some(room) = self.presences.rooms.get(channel) {
+            let snapshot = room.snapshot();
+            let users: Vec<(&Arc<str>, &Member)> = snapshot.members.iter().collect();
+            let count = users.len() as u64;
+            let mut body = Vec::new();
+            let members = json::Members { version: snapshot.version, count, users: Some(users), next: None };
+            json::members(&mut body, &members);
+            return Some(body);
+        }
+        let known = self.presences.reading.contains_key(channel);
+        self.presences.reading.entry(channel.clone()).or_default().links.push(link);
+        if !known {
+            self.read_roster(channel.clone(), None);
+        }
+        None
+    }
+
+    fn read_roster(&mut self, channel: Arc<str>, after: Option<Arc<str>>) {
+        let work = Work::Read(Read::Roster { channel: channel.clone(), after, limit: PAGE });
+        self.submit(Task::Roster { channel }, work);
+    }
+
+    pub(super) fn roster_read(&mut self, now: Time, channel: Arc<str>, answer: Answer) {
+        let Answer::Read(Found::Roster(roster)) = answer else {
+            if let Some(reading) = self.presences.reading.remove(&channel) {
+                for link in reading.links {
+                    self.finish(link, Err(refusal(&answer)));
+                }
+            }
+            return;
+        };
+        let Some(reading) = self.presences.reading.get_mut(&channel) else { return };
+        // Pages of two versions do not fit together.
+        if reading.after.is_some() && reading.snapshot.version != roster.version {
+            (reading.snapshot, reading.after) = (Snapshot::default(), None);
+            return self.read_roster(channel, None);
+        }
+        reading.snapshot.version = roster.version;
+        let Roster { page, .. } = roster;
+        reading.after = page.rows.last().map(|row| row.row.key.user.clone());
+        for row in page.rows {
+            insert(&mut reading.snapshot, row);
+        }
+        if page.more {
+            let after = reading.after.clone();
+            return self.read_roster(channel, after);
+        }
+        let Some(reading) = self.presences.reading.remove(&channel) else { return };
+        self.settle_reading(now, channel, reading);
+    }
+
+    /// The channel is known: watchers are told what is different, newcomers that they can begin.
+    fn settle_reading(&mut self, now: Time, channel: Arc<str>, reading: Reading) {
+        match self.presences.rooms.get_mut(&channel) {
+            Some(room) => {
+                let difference = room.replace(reading.snapshot);
+                if !difference.is_empty() {
+                    let mut tail = Vec::new();
+                    json::difference_tail(&mut tail, &channel, &difference);
+                    self.tell_watchers(now, &channel, tail);
+                }
+                self.tell_room(now, &channel);
+            }
+            None => {
+                self.presences.rooms.insert(channel.clone(), Room::new(reading.snapshot));
+            }
+        }
+        for news in reading.heard {
+            self.hear_news(now, &news);
+        }
+        self.effects.ready.extend(reading.links);
+    }
+
+    /// News of a channel, from this shard, another one, or another node.
+    pub fn hear_news(&mut self, now: Time, told: &ChannelNews) {
+        if let Some(reading) = self.presences.reading.get_mut(&told.channel)
+            && reading.heard.len() < HEARD_MAX
+        {
+            reading.heard.push(told.clone());
+        }
+        let Some(room) = self.presences.rooms.get_mut(&told.channel) else { return };
+        if self.roster.find(Space::Presence, told.channel.as_bytes()).is_none() {
+            // Nobody watches any more: what is known would grow old.
+            self.presences.rooms.remove(&told.channel);
+            return;
+        }
+        match room.hear((*told.news).clone()) {
+            Heard::Told => self.tell_room(now, &told.channel),
+            Heard::Old => {}
+            Heard::Hole => {
+                // News of two nodes may overtake each other: what is missing is usually on its way.
+                self.presences.holes.insert((now + HOLE_MS, told.channel.clone()));
+            }
+        }
+    }
+
+    /// Holes that nothing has filled.
+    pub(crate) fn look_at_holes(&mut self, now: Time) {
+        while let Some((due, channel)) = self.presences.holes.first().cloned()
+            && due <= now
+        {
+            self.presences.holes.remove(&(due, channel.clone()));
+            if self.presences.rooms.get(&channel).is_some_and(Room::has_hole) {
+                self.read_again(&channel);
+            }
+        }
+    }
+
+    /// Something is missing: the channel is read again, once at a time.
+    pub(crate) fn read_again(&mut self, channel: &Arc<str>) {
+        if !self.presences.reading.contains_key(channel) {
+            self.presences.reading.insert(channel.clone(), Reading::default());
+            self.read_roster(channel.clone(), None);
+        }
+    }
+
+    /// Tells watchers what the room has taken in.
+    fn tell_room(&mut self, now: Time, channel: &Arc<str>) {
+        let Some(room) = self.presences.rooms.get_mut(channel) else { return };
+        for news in room.take_told() {
+            let first = news.to + 1 - news.changes.len() as u64;
+            for (at, change) in news.changes.iter().enumerate() {
+                let mut tail = Vec::new();
+                json::change_tail(&mut tail, channel, &news, change, first + at as u64);
+                self.tell_watchers(now, channel, tail);
+            }
+        }
+    }
+
+    fn tell_watchers(&mut self, now: Time, channel: &str, tail: Vec<u8>) {
+        let Some(place) = self.roster.find(Space::Presence, channel.as_bytes()) else { return };
+        let listeners = self.roster.place(place).listeners.clone();
+        let event = Event::json(tail.into_boxed_slice(), now, SlowReader::Gap, &self.pool);
+        for listener in listeners {
+            self.tell(listener, &event);
+        }
+    }
+
+    /// `who`: asked of the store, so that every asker gets the answer of its own moment.
+    pub(crate) fn ask_who(
+        &mut self,
+        channel: &str,
+        after: Option<&str>,
+        limit: u32,
+        counts_only: bool,
+        link: LinkId,
+    ) {
+        let limit = limit.clamp(1, PAGE);
+        let read = Read::Roster {
+            channel: channel.into(),
+            after: after.map(Arc::from),
+            limit: if counts_only { 1 } else { limit },
+        };
+        self.submit(Task::Who { link, limit, counts_only }, Work::Read(read));
+    }
+
+    pub(super) fn who_read(&self, limit: u32, counts_only: bool, answer: Answer) -> Outcome {
+        let Answer::Read(Found::Roster(Roster { version, users: count, page })) = answer else {
+            return Err(refusal(&answer));
+        };
+        let more = page.more;
+        let mut snapshot = Snapshot::default();
+        for row in page.rows.into_iter().take(limit as usize) {
+            insert(&mut snapshot, row);
+        }
+        let users: Vec<(&Arc<str>, &Member)> = snapshot.members.iter().collect();
+        let next = users.last().filter(|_| more && !counts_only).map(|(user, _)| &***user);
+        let mut body = Vec::new();
+        let users = (!counts_only).then_some(users);
+        json::members(&mut body, &json::Members { version, count, users, next });
+        Ok(body)
+    }
+}
+
+fn insert(snapshot: &mut Snapshot, row: Versioned<Presence>) {
+    let Presence { key, anonymous, name, attendance } = row.row;
+    snapshot.insert(key.user, name, anonymous, &attendance);
+}

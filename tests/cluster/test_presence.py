@@ -1,0 +1,149 @@
+"""Presence over several servers on one folder: watchers, node death, sleep, stop."""
+import os
+import signal
+import time
+
+import pytest
+
+from cluster.conftest import cluster
+from support.json_client import Socket
+from support.process import until
+
+CONFIG = """
+[sessions]
+resume_ms = 500
+[nodes]
+heartbeat_ms = 200
+lease_ms = 1500
+[kinds.game]
+grace_ms = 1500
+"""
+
+
+@pytest.fixture(scope="module")
+def pair():
+    with cluster(2, CONFIG) as servers:
+        yield servers
+
+
+def told(socket, count, timeout=8):
+    events = [socket.event(timeout) for _ in range(count)]
+    versions = [event["version"] for event in events]
+    assert versions == list(range(versions[0], versions[0] + count)), versions
+    return [" ".join([event["event"], event["user"]] + ([event["reason"]] if "reason" in event else [])) for event in events]
+
+
+@pytest.fixture
+def room(channel):
+    return channel.replace("room#", "game#")
+
+
+def test_watchers_on_every_server_hear_the_same(pair, room):
+    a, b = pair
+    with Socket(a, user="w1") as one, Socket(b, user="w2") as two, Socket(a, user="ann") as ann, Socket(b, user="bob") as bob:
+        for watcher in (one, two):
+            watcher.ok("subscribe", channel=room, presence=True)
+        ann.ok("join", channel=room, state=1)
+        bob.ok("join", channel=room)
+        ann.ok("update", channel=room, state=2)
+        bob.ok("leave", channel=room)
+        expected = ["user_online ann", "client_online ann", "user_online bob", "client_online bob", "client_updated ann",
+                    "client_offline bob left", "user_offline bob left"]
+        assert told(one, 7) == expected and told(two, 7) == expected
+        assert one.ok("who", channel=room) == two.ok("who", channel=room)
+
+
+def test_tabs_of_one_user_on_two_servers_are_one_user(pair, room):
+    a, b = pair
+    with Socket(b, user="watcher") as watcher, Socket(a, user="ann") as one, Socket(b, user="ann") as two:
+        watcher.ok("subscribe", channel=room, presence=True)
+        one.ok("join", channel=room)
+        two.ok("join", channel=room)
+        one.ok("leave", channel=room)
+        two.ok("leave", channel=room)
+        assert told(watcher, 6) == ["user_online ann", "client_online ann", "client_online ann", "client_offline ann left",
+                                    "client_offline ann left", "user_offline ann left"]
+
+
+def test_a_page_switch_between_servers_never_ends_the_user(pair, room):
+    a, b = pair
+    with Socket(b, user="watcher") as watcher:
+        watcher.ok("subscribe", channel=room, presence=True)
+        old = Socket(a, user="ann")
+        old.ok("join", channel=room)
+        old.drop()
+        with Socket(b, user="ann") as new:
+            new.ok("join", channel=room)
+            time.sleep(2.5)
+            events = [event["event"] for event in watcher.events_so_far()]
+            assert events == ["user_online", "client_online", "client_online", "client_offline"]
+            assert watcher.ok("who", channel=room)["count"] == 1
+
+
+def test_racing_tabs_of_one_user_agree(pair, room):
+    a, b = pair
+    import concurrent.futures
+    tabs = [Socket(server, user="ann") for server in pair for _ in range(4)]
+    with Socket(a, user="watcher") as watcher, concurrent.futures.ThreadPoolExecutor() as pool:
+        watcher.ok("subscribe", channel=room, presence=True)
+        for _ in range(5):
+            list(pool.map(lambda tab: tab.ok("join", channel=room), tabs))
+            list(pool.map(lambda tab: tab.ok("leave", channel=room), tabs))
+        until(lambda: watcher.ok("who", channel=room)["count"] == 0, "everybody left")
+        events = watcher.events_so_far()
+        versions = [event["version"] for event in events]
+        names = [event["event"] for event in events]
+        assert names.count("client_online") == 40 and names.count("client_offline") == 40
+        edges = [name for name in names if name.startswith("user")]
+        assert edges == ["user_online", "user_offline"] * (len(edges) // 2), "edges alternate"
+        assert versions == sorted(set(versions))
+    for tab in tabs:
+        tab.close()
+
+
+def test_a_dead_server_takes_its_clients_with_it_and_no_others(room):
+    with cluster(2, CONFIG) as (a, b):
+        with Socket(b, user="watcher") as watcher, Socket(b, user="bob") as bob:
+            watcher.ok("subscribe", channel=room, presence=True)
+            ann = Socket(a, user="ann")
+            ann.ok("join", channel=room)
+            bob.ok("join", channel=room)
+            told(watcher, 4)
+            os.kill(a.process.pid, signal.SIGKILL)
+            a.process.wait()
+            died = time.monotonic()
+            assert told(watcher, 1) == ["client_offline ann node_down"]
+            assert time.monotonic() - died < 1.5 + 2
+            assert told(watcher, 1) == ["user_offline ann node_down"]
+            assert [user["user"] for user in watcher.ok("who", channel=room)["users"]] == ["bob"]
+
+
+def test_a_server_that_slept_past_its_lease_announces_its_clients_again(room):
+    with cluster(2, CONFIG) as (a, b):
+        with Socket(b, user="watcher") as watcher:
+            watcher.ok("subscribe", channel=room, presence=True)
+            ann = Socket(a, user="ann")
+            ann.ok("join", channel=room, state="here")
+            told(watcher, 2)
+            os.kill(a.process.pid, signal.SIGSTOP)
+            try:
+                assert told(watcher, 2) == ["client_offline ann node_down", "user_offline ann node_down"]
+            finally:
+                os.kill(a.process.pid, signal.SIGCONT)
+            assert told(watcher, 2) == ["user_online ann", "client_online ann"], "without anybody asking"
+            assert watcher.ok("who", channel=room)["users"][0]["clients"][0]["state"] == "here"
+            ann.ok("leave", channel=room)
+            assert told(watcher, 2) == ["client_offline ann left", "user_offline ann left"]
+
+
+def test_a_stopped_server_keeps_its_clients_for_the_grace(room):
+    with cluster(2, CONFIG) as (a, b):
+        with Socket(b, user="watcher") as watcher:
+            watcher.ok("subscribe", channel=room, presence=True)
+            ann = Socket(a, user="ann")
+            ann.ok("join", channel=room)
+            told(watcher, 2)
+            stopped = time.monotonic()
+            assert a.terminate() == 0
+            assert told(watcher, 2) == ["client_offline ann lost", "user_offline ann lost"]
+            assert time.monotonic() - stopped > 1.2, "not before the grace is over"

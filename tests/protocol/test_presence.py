@@ -1,0 +1,273 @@
+"""Who is in a channel: arrivals, states, departures, graces, on one server."""
+import time
+
+import pytest
+
+from support.json_client import Poller, Socket, Stream
+from support.process import until
+from support.tavern import Tavern
+
+GRACE, RESUME = 1.5, 0.5
+CONFIG = """
+[sessions]
+resume_ms = 500
+[kinds.game]
+grace_ms = 1500
+[kinds.short]
+grace_ms = 0
+"""
+
+
+@pytest.fixture(scope="module")
+def server():
+    with Tavern.dev(CONFIG) as server:
+        yield server
+
+
+@pytest.fixture
+def room(channel):
+    return channel.replace("room#", "game#")
+
+
+@pytest.fixture
+def watcher(server, room):
+    with Socket(server, user="watcher") as socket:
+        socket.members = socket.ok("subscribe", channel=room, presence=True)["members"]
+        yield socket
+
+
+def told(socket, count):
+    """The next events, each as its words, and their versions without a hole."""
+    events = [socket.event() for _ in range(count)]
+    versions = [event["version"] for event in events]
+    assert versions == list(range(versions[0], versions[0] + count)), versions
+    return [words(event) for event in events]
+
+
+def words(event):
+    parts = [event["event"], event["user"]]
+    parts += [str(event[name]) for name in ("state", "explicit", "reason") if name in event]
+    return " ".join(str(part) for part in parts)
+
+
+def test_an_arrival_an_update_and_a_departure(server, room, watcher):
+    assert watcher.members == {"version": 0, "users": [], "count": 0}
+    with Socket(server, user="ann") as ann:
+        ann.ok("join", channel=room, state={"x": 1})
+        ann.ok("join", channel=room, state={"x": 1.0})
+        ann.ok("join", channel=room)
+        ann.ok("update", channel=room, state={"x": 2})
+        ann.ok("leave", channel=room)
+        ann.ok("leave", channel=room)
+        assert told(watcher, 5) == [
+            "user_online ann", "client_online ann {'x': 1}", "client_updated ann {'x': 2}",
+            "client_offline ann True left", "user_offline ann left",
+        ]
+        assert watcher.events_so_far() == [], "what changes nothing is told to nobody"
+
+
+def test_two_tabs_are_one_user(server, room, watcher):
+    with Socket(server, user="ann") as one, Socket(server, user="ann") as two:
+        one.ok("join", channel=room)
+        two.ok("join", channel=room)
+        one.ok("leave", channel=room)
+        assert told(watcher, 4) == [
+            "user_online ann", "client_online ann None", "client_online ann None", "client_offline ann True left"]
+        who = watcher.ok("who", channel=room)
+        assert who["count"] == 1 and [client["client"] for client in who["users"][0]["clients"]] == [two.hello["client"]]
+
+
+def test_a_lost_client_goes_after_the_window_and_its_user_after_the_grace(server, room, watcher):
+    ann = Socket(server, user="ann")
+    ann.ok("join", channel=room)
+    told(watcher, 2)
+    ann.drop()
+    lost = time.monotonic()
+    assert told(watcher, 1) == ["client_offline ann False lost"]
+    assert RESUME - 0.1 < time.monotonic() - lost < RESUME + 0.6
+    who = watcher.ok("who", channel=room)
+    assert who["users"][0]["leaving"] is True and who["users"][0]["clients"] == [] and who["count"] == 1
+    assert told(watcher, 1) == ["user_offline ann lost"]
+    assert GRACE - 0.1 < time.monotonic() - lost < GRACE + 0.8
+    assert watcher.ok("who", channel=room)["count"] == 0
+
+
+def test_a_resume_inside_the_window_is_told_to_nobody(server, room, watcher):
+    ann = Socket(server, user="ann")
+    ann.ok("join", channel=room)
+    told(watcher, 2)
+    session = ann.hello["session"]
+    ann.drop()
+    with Socket(server, greet=False) as back:
+        from support import tokens
+        assert back.call("hello", token=tokens.token("ann"), session=session, seq=0)["ok"]["resumed"]
+        time.sleep(GRACE + RESUME)
+        assert watcher.events_so_far() == []
+        back.ok("leave", channel=room)
+        assert told(watcher, 2) == ["client_offline ann True left", "user_offline ann left"]
+
+
+def test_a_session_that_comes_back_late_is_there_again_with_its_state(server, room, watcher):
+    ann = Socket(server, user="ann")
+    ann.ok("join", channel=room, state="busy")
+    told(watcher, 2)
+    session = ann.hello["session"]
+    ann.drop()
+    assert told(watcher, 1) == ["client_offline ann False lost"]
+    with Socket(server, greet=False) as back:
+        from support import tokens
+        assert back.call("hello", token=tokens.token("ann"), session=session, seq=0)["ok"]["resumed"]
+        assert told(watcher, 1) == ["client_online ann busy"], "the user was never away"
+        time.sleep(GRACE)
+        assert watcher.events_so_far() == []
+
+
+def test_another_tab_ends_the_grace(server, room, watcher):
+    ann = Socket(server, user="ann")
+    ann.ok("join", channel=room)
+    ann.drop()
+    assert told(watcher, 3)[-1] == "client_offline ann False lost"
+    with Socket(server, user="ann") as other:
+        other.ok("join", channel=room)
+        assert told(watcher, 1) == ["client_online ann None"]
+        other.ok("leave", channel=room)
+        assert told(watcher, 2) == ["client_offline ann True left", "user_offline ann left"]
+
+
+def test_bye_leaves_everywhere(server, room, watcher):
+    with Socket(server, user="ann") as ann:
+        ann.ok("join", channel=room)
+        ann.ok("join", channel=room + "-two")
+        ann.ok("bye")
+    assert told(watcher, 4)[2:] == ["client_offline ann True bye", "user_offline ann bye"]
+    until(lambda: watcher.ok("who", channel=room + "-two")["count"] == 0, "she left the other too")
+
+
+def test_without_a_grace_a_loss_is_told_with_the_window(server):
+    with Socket(server, user="watcher") as watcher:
+        watcher.ok("subscribe", channel="short#1", presence=True)
+        ann = Socket(server, user="ann")
+        ann.ok("join", channel="short#1")
+        ann.drop()
+        assert told(watcher, 4)[2:] == ["client_offline ann False lost", "user_offline ann lost"]
+
+
+def test_a_poll_and_a_stream_join_too(server, room, watcher):
+    with Poller(server, user="pia") as pia, Stream(server, user="stu") as stu:
+        pia.ok("hello")
+        pia.ok("join", channel=room, state=1)
+        session = stu.greeting()["session"]
+        with Poller(server, user="stu", session=session) as hand:
+            hand.ok("join", channel=room)
+            hand.ok("subscribe", channel=room, presence=True)
+        assert told(watcher, 4) == ["user_online pia", "client_online pia 1", "user_online stu", "client_online stu None"]
+        pia.ok("leave", channel=room)
+        assert [stu.event()[1]["event"] for _ in range(2)] == ["client_offline", "user_offline"]
+
+
+def test_a_snapshot_and_the_events_after_it_are_the_next_snapshot(server, room):
+    users = [Socket(server, user=f"flap-{n}") for n in range(10)]
+    with Socket(server, user="watcher") as watcher:
+        for user in users[:5]:
+            user.ok("join", channel=room, state=0)
+        members = watcher.ok("subscribe", channel=room, presence=True)["members"]
+        known = {user["user"]: {c["client"]: c["state"] for c in user["clients"]} for user in members["users"]}
+        version = members["version"]
+        for turn in range(1, 6):
+            for at, user in enumerate(users):
+                if (at + turn) % 3 == 0:
+                    user.ok("leave", channel=room)
+                else:
+                    user.ok("join", channel=room, state=turn)
+        for event in watcher.events_so_far():
+            assert event["version"] == version + 1
+            version = event["version"]
+            if event["event"] == "user_online":
+                known[event["user"]] = {}
+            elif event["event"] == "user_offline":
+                assert known.pop(event["user"]) == {}
+            elif event["event"] == "client_offline":
+                del known[event["user"]][event["client"]]
+            else:
+                known[event["user"]][event["client"]] = event["state"]
+        who = watcher.ok("who", channel=room)
+        assert who["version"] == version
+        assert {user["user"]: {c["client"]: c["state"] for c in user["clients"]} for user in who["users"]} == known
+    for user in users:
+        user.close()
+
+
+def test_refusals(server, room):
+    with Socket(server, user="ann") as ann:
+        code = lambda op, **fields: ann.call(op, **fields)["error"]["code"]
+        assert code("update", channel=room, state=1) == "not_found"
+        assert code("join", channel=room, state="x" * 5000) == "too_large"
+        assert code("join", channel="user#bob") == "not_allowed"
+        assert code("join", channel="No Name") == "bad_request"
+        assert code("subscribe", pattern="game#*", presence=True) == "bad_request"
+
+
+def test_who_comes_in_parts_and_in_numbers(server, room):
+    users = [Socket(server, user=f"user-{n}") for n in range(5)]
+    for user in users:
+        user.ok("join", channel=room)
+    first = users[0].ok("who", channel=room, limit=3)
+    assert [user["user"] for user in first["users"]] == ["user-0", "user-1", "user-2"] and first["count"] == 5
+    rest = users[0].ok("who", channel=room, limit=3, after=first["next"])
+    assert [user["user"] for user in rest["users"]] == ["user-3", "user-4"] and "next" not in rest
+    assert users[0].ok("who", channel=room, counts_only=True) == {"version": first["version"], "count": 5}
+    for user in users:
+        user.close()
+
+
+def test_rights_hold_for_presence():
+    from support import tokens
+    with Tavern.serve() as server:
+        token = tokens.token("ann", allow={"game#1": ["subscribe", "join"], "game#2": ["subscribe", "presence"]})
+        with Socket(server, token=token) as ann:
+            code = lambda op, **fields: ann.call(op, **fields).get("error", {}).get("code")
+            assert code("join", channel="game#1") is None
+            assert code("join", channel="game#2") == "not_allowed"
+            assert code("who", channel="game#1") == "not_allowed"
+            assert code("who", channel="game#2") is None
+            assert code("subscribe", channel="game#1", presence=True) == "not_allowed"
+            assert code("subscribe", channel="game#2", presence=True) is None
+
+
+def test_a_clean_restart_is_told_to_nobody():
+    with Tavern.dev(CONFIG.replace("1500", "8000")) as server:
+        from support import tokens
+        ann, watcher = Socket(server, user="ann"), Socket(server, user="watcher")
+        ann.ok("join", channel="game#R", state="here")
+        members = watcher.ok("subscribe", channel="game#R", presence=True)["members"]
+        sessions = {"ann": ann.hello["session"], "watcher": watcher.hello["session"]}
+        assert server.terminate() == 0
+        server.start()
+        back = {}
+        for user, session in sessions.items():
+            back[user] = Socket(server, greet=False)
+            assert back[user].call("hello", token=tokens.token(user), session=session, seq=0)["ok"]["resumed"]
+        time.sleep(3.5)
+        assert back["watcher"].events_so_far() == []
+        assert back["watcher"].ok("who", channel="game#R")["version"] == members["version"]
+        back["ann"].ok("leave", channel="game#R")
+        assert told(back["watcher"], 2) == ["client_offline ann True left", "user_offline ann left"]
+        for socket in back.values():
+            socket.close()
+
+
+def test_a_killed_server_finds_its_clients_lost_when_it_starts_again():
+    with Tavern.dev(CONFIG.replace("1500", "2500")) as server:
+        ann = Socket(server, user="ann")
+        ann.ok("join", channel="game#K")
+        server.process.kill()
+        server.process.wait()
+        server.start()
+        with Socket(server, user="watcher") as watcher:
+            members = watcher.ok("subscribe", channel="game#K", presence=True)["members"]
+            assert members["count"] == 1, "in a grace"
+            events = []
+            while not events or events[-1]["event"] != "user_offline":
+                events.append(watcher.event(timeout=8))
+            assert events[-1]["reason"] == "node_down"
+            assert watcher.ok("who", channel="game#K")["count"] == 0
