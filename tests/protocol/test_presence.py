@@ -271,3 +271,21 @@ def test_a_killed_server_finds_its_clients_lost_when_it_starts_again():
                 events.append(watcher.event(timeout=8))
             assert events[-1]["reason"] == "node_down"
             assert watcher.ok("who", channel="game#K")["count"] == 0
+
+
+def test_the_server_api_and_the_command_line_tell_who_is_there(server, room):
+    import httpx
+    with Socket(server, user="ann") as ann, Socket(server, user="bob") as bob:
+        ann.ok("join", channel=room, state={"mood": "good"})
+        bob.ok("join", channel=room)
+        url = f"{server.url}/v1/channels/{room.replace('#', '%23')}/presence"
+        ask = lambda key, **query: httpx.get(url, params=query, headers={"authorization": f"Bearer {key}"}, trust_env=False)
+        assert ask(server.key).json() == ann.ok("who", channel=room)
+        assert ask(server.key, limit=1).json()["next"] == "ann"
+        assert [user["user"] for user in ask(server.key, after="ann").json()["users"]] == ["bob"]
+        assert "users" not in ask(server.key, counts_only="true").json()
+        assert ask(server.api_key("publish")).json()["error"]["code"] == "not_allowed"
+        shown = server.run("who", room, "--url", server.url)
+        assert "ann" in shown.stdout and '"mood":"good"' in shown.stdout, shown.stderr
+        told_by_key = server.run("who", room, "--json", "--url", server.url, "--key", server.key)
+        assert '"count":2' in told_by_key.stdout, told_by_key.stderr

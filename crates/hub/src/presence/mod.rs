@@ -18,6 +18,7 @@ use tavern_domain::presence::{News, Room};
 use tavern_engine::{PresenceKey, Ticket};
 use tavern_wire::error::Refusal;
 use watch::Reading;
+pub use watch::members_of;
 
 /// What a finished command answers: the body of its reply, or why not.
 pub type Outcome = Result<Vec<u8>, Refusal>;

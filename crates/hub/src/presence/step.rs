@@ -47,7 +47,6 @@ pub(super) enum Task {
     Tidy,
     Who {
         link: LinkId,
-        limit: u32,
         counts_only: bool,
     },
 }
@@ -94,8 +93,8 @@ impl Shard {
             }
             (Task::Tidy, _) => {}
             (Task::Roster { channel }, answer) => self.roster_read(now, channel, answer),
-            (Task::Who { link, limit, counts_only }, answer) => {
-                let outcome = self.who_read(limit, counts_only, answer);
+            (Task::Who { link, counts_only }, answer) => {
+                let outcome = self.who_read(counts_only, answer);
                 self.finish(link, outcome);
             }
             (Task::Read(step) | Task::Commit { step, .. }, answer) => {

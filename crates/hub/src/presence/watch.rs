@@ -11,6 +11,7 @@ use std::sync::Arc;
 use tavern_domain::Time;
 use tavern_domain::presence::{Heard, Member, Room, Snapshot};
 use tavern_engine::{Answer, Found, Presence, Read, Roster, Versioned, Work};
+use tavern_wire::error::{Code, Refusal};
 use tavern_wire::json::presence as json;
 
 /// A channel that is being read, page by page, and what was heard of it meanwhile.
@@ -185,25 +186,35 @@ impl Shard {
             after: after.map(Arc::from),
             limit: if counts_only { 1 } else { limit },
         };
-        self.submit(Task::Who { link, limit, counts_only }, Work::Read(read));
+        self.submit(Task::Who { link, counts_only }, Work::Read(read));
     }
 
-    pub(super) fn who_read(&self, limit: u32, counts_only: bool, answer: Answer) -> Outcome {
-        let Answer::Read(Found::Roster(Roster { version, users: count, page })) = answer else {
-            return Err(refusal(&answer));
-        };
-        let more = page.more;
-        let mut snapshot = Snapshot::default();
-        for row in page.rows.into_iter().take(limit as usize) {
-            insert(&mut snapshot, row);
+    pub(super) fn who_read(&self, counts_only: bool, answer: Answer) -> Outcome {
+        match answer {
+            Answer::Read(found) => members_of(found, counts_only).ok_or_else(internal),
+            answer => Err(refusal(&answer)),
         }
-        let users: Vec<(&Arc<str>, &Member)> = snapshot.members.iter().collect();
-        let next = users.last().filter(|_| more && !counts_only).map(|(user, _)| &***user);
-        let mut body = Vec::new();
-        let users = (!counts_only).then_some(users);
-        json::members(&mut body, &json::Members { version, count, users, next });
-        Ok(body)
     }
+}
+
+fn internal() -> Refusal {
+    Refusal::new(Code::Internal, "the store gave no roster")
+}
+
+/// A part of a channel's members as JSON. None: that is no roster.
+pub fn members_of(found: Found, counts_only: bool) -> Option<Vec<u8>> {
+    let Found::Roster(Roster { version, users: count, page }) = found else { return None };
+    let more = page.more && !counts_only;
+    let mut snapshot = Snapshot::default();
+    for row in page.rows {
+        insert(&mut snapshot, row);
+    }
+    let users: Vec<(&Arc<str>, &Member)> = snapshot.members.iter().collect();
+    let next = users.last().filter(|_| more).map(|(user, _)| &***user);
+    let mut body = Vec::new();
+    let users = (!counts_only).then_some(users);
+    json::members(&mut body, &json::Members { version, count, users, next });
+    Some(body)
 }
 
 fn insert(snapshot: &mut Snapshot, row: Versioned<Presence>) {

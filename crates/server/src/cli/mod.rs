@@ -19,6 +19,7 @@ mod stream;
 mod subscribe;
 mod table;
 mod token;
+mod who;
 
 use clap::Parser;
 use std::io::{ErrorKind, Write};
@@ -48,6 +49,8 @@ enum Command {
     Subscribe(subscribe::Args),
     /// Look at a folder that processes share without a server
     Local(local::Args),
+    /// Show who is in a channel
+    Who(who::Args),
     /// Check the configuration and show where each value came from
     Check(check::Args),
     /// Check what the server needs around it: store, clock, ports, limits, disk
@@ -65,6 +68,7 @@ pub fn main() -> ExitCode {
         Command::Publish(args) => publish::run(args),
         Command::Subscribe(args) => subscribe::run(args),
         Command::Local(args) => local::run(args),
+        Command::Who(args) => who::run(args),
         Command::Check(args) => check::run(args),
         Command::Doctor(args) => doctor::run(args),
         Command::Bench(args) => bench::run(args),

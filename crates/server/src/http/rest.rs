@@ -13,6 +13,8 @@ use hyper::body::Incoming;
 use serde_json::json as value;
 use std::time::Instant;
 use tavern_domain::{Channel, ClientId, Identity, Scope};
+use tavern_engine::Read;
+use tavern_engine::limits::RETRY_AFTER_MS;
 use tavern_hub::Space;
 use tavern_wire::error::{Code, Refusal};
 use tavern_wire::json::parse_message_body;
@@ -40,6 +42,10 @@ async fn answer(guest: &Guest, parts: &Parts, body: Incoming) -> Result<Answer, 
         ("GET", ["channels"]) => {
             holder(services, parts, Scope::Presence).await?;
             channels(services, parts)
+        }
+        ("GET", ["channels", channel, "presence"]) => {
+            holder(services, parts, Scope::Presence).await?;
+            presence(services, parts, channel).await
         }
         ("GET", ["sessions", client]) => {
             holder(services, parts, Scope::Presence).await?;
@@ -144,6 +150,24 @@ fn channels(services: &Services, parts: &Parts) -> Result<Answer, Refusal> {
     let rows: Vec<_> =
         names.into_iter().map(|(name, total)| value!({"channel": name, "subscriptions": total})).collect();
     Ok(json(value!({"channels": rows, "next": next}).to_string()))
+}
+
+/// Who is in a channel, from the store: the same on every node.
+async fn presence(services: &Services, parts: &Parts, name: &str) -> Result<Answer, Refusal> {
+    Channel::parse(name).map_err(|error| Refusal::new(Code::BadRequest, error.to_string()))?;
+    let (after, limit) = page_of(parts)?;
+    let counts_only = Query::of(parts).get("counts_only") == Some("true");
+    let after = (!after.is_empty()).then(|| after.as_str().into());
+    let read = Read::Roster { channel: name.into(), after, limit: limit as u32 };
+    let answer = services.desk.read(read).await;
+    let answer = answer.map_err(|error| {
+        tracing::warn!(%error, "the store could not be asked who is in a channel");
+        Refusal::new(Code::Unavailable, "the store does not answer").retry_after(RETRY_AFTER_MS)
+    })?;
+    match tavern_hub::presence::members_of(answer, counts_only) {
+        Some(body) => Ok(json(body)),
+        None => Err(Refusal::new(Code::Internal, "the store gave no roster")),
+    }
 }
 
 async fn session(services: &Services, client: &str) -> Result<Answer, Refusal> {
