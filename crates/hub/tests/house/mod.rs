@@ -1,5 +1,7 @@
 //! A node with one or two shards and transports that are plain buffers, stepped by hand.
 
+pub mod street;
+
 use serde_json::Value;
 use std::sync::Arc;
 use tavern_domain::rights::Grant;
@@ -58,8 +60,11 @@ impl House {
     pub fn new(settings: Settings) -> House {
         let now = Time(1_000_000);
         let shards = settings.shards;
+        // Two nodes roll different dice.
+        let seed: u128 = settings.node.bytes().fold(7, |sum, byte| sum * 31 + u128::from(byte));
         let node = Node::new(settings, Box::new(Names));
-        let shards = (0..shards).map(|i| Shard::new(node.clone(), i, Box::new(Counting(7 + i as u128)), now));
+        let shards =
+            (0..shards).map(|i| Shard::new(node.clone(), i, Box::new(Counting(seed + i as u128)), now));
         House { now, shards: shards.collect(), links: 0 }
     }
 

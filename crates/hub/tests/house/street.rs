@@ -1,0 +1,196 @@
+//! Two nodes on one hall: a bus between them and a store behind them, stepped by hand in virtual time.
+
+use super::House;
+use serde_json::Value;
+use std::sync::{Arc, Mutex};
+use tavern_domain::{Epoch, Time};
+use tavern_engine::memory::{Faults, Hall, MemoryStore, ParcelFate};
+use tavern_engine::{
+    Answer, BusError, BusInbox, Commit, Inbox, Lost, ManualClock, NodeChange, Parcel, Store, Ticket, Work,
+};
+use tavern_hub::*;
+
+/// Confirms subscriptions after this long, or refuses them.
+pub struct Script {
+    confirms_after: Option<u64>,
+    /// Every so many parcels are lost without a word.
+    lose_every: Option<u64>,
+    carried: u64,
+}
+
+impl Faults for Script {
+    fn parcel(&mut self, _from: &str, _to: &str, parcel: &Parcel) -> ParcelFate {
+        self.carried += 1;
+        if self.lose_every.is_some_and(|every| self.carried.is_multiple_of(every)) {
+            return ParcelFate::lost();
+        }
+        match &*parcel.payload {
+            b"\"lost\"" => ParcelFate { copies: Vec::new(), told: true },
+            _ => ParcelFate::once(),
+        }
+    }
+
+    fn subscribe(&mut self, _node: &str) -> Option<u64> {
+        self.confirms_after
+    }
+}
+
+#[derive(Default)]
+pub struct Ear {
+    answers: Mutex<Vec<(Ticket, Answer)>>,
+    words: Mutex<Vec<Parcel>>,
+    confirmed: Mutex<Vec<(Ticket, Result<(), BusError>)>>,
+    lost: Mutex<Vec<Lost>>,
+}
+
+impl BusInbox for Ear {
+    fn confirmed(&self, ticket: Ticket, outcome: Result<(), BusError>) {
+        self.confirmed.lock().unwrap().push((ticket, outcome));
+    }
+
+    fn words(&self, parcels: Vec<Parcel>) {
+        self.words.lock().unwrap().extend(parcels);
+    }
+
+    fn lost(&self, lost: Lost) {
+        self.lost.lock().unwrap().push(lost);
+    }
+}
+
+impl Inbox for Ear {
+    fn answer(&self, answers: Vec<(Ticket, Answer)>) {
+        self.answers.lock().unwrap().extend(answers);
+    }
+}
+
+pub struct Street {
+    clock: Arc<ManualClock>,
+    hall: Arc<Hall>,
+    houses: [(House, Arc<Ear>); 2],
+    stores: [Arc<MemoryStore>; 2],
+}
+
+impl Street {
+    pub fn new(confirms_after: Option<u64>) -> Street {
+        Street::losing(confirms_after, None)
+    }
+
+    /// With a bus that loses every so many parcels.
+    pub fn losing(confirms_after: Option<u64>, lose_every: Option<u64>) -> Street {
+        let clock = Arc::new(ManualClock::at(Time(1_000_000)));
+        let script = Script { confirms_after, lose_every, carried: 0 };
+        let hall = Hall::stepped(clock.clone(), Box::new(script));
+        let built = ["one", "two"].map(|name| {
+            let ear: Arc<Ear> = Arc::default();
+            let store = hall.store(name, ear.clone());
+            let open = NodeChange::Open { name: name.into(), lease_ms: 600_000 };
+            let open = Work::Commit(Commit { node: Some(open), ..Commit::default() });
+            store.submit(vec![(Ticket(0), open)]);
+            hall.settle();
+            let epoch = match ear.answers.lock().unwrap().pop() {
+                Some((_, Answer::Committed(receipt))) => receipt.epoch.unwrap_or(Epoch(0)),
+                other => panic!("no epoch but {other:?}"),
+            };
+            let settings =
+                Settings { node: name.into(), epoch, commands_per_second: 0, ..Settings::default() };
+            let house = House::new(settings);
+            house.shards[0].node().carrier.set_bus(hall.bus(name, ear.clone()));
+            ((house, ear), store)
+        });
+        let [(first, one), (second, two)] = built;
+        Street { clock, hall, houses: [first, second], stores: [one, two] }
+    }
+
+    pub fn house(&mut self, at: usize) -> &mut House {
+        &mut self.houses[at].0
+    }
+
+    /// Hands everything over that is under way, until nothing is.
+    pub fn settle(&mut self) {
+        loop {
+            for ((house, _), store) in self.houses.iter_mut().zip(&self.stores) {
+                store.submit(std::mem::take(&mut house.shards[0].effects.work));
+                let abroad = std::mem::take(&mut house.shards[0].effects.abroad);
+                let node = house.shards[0].node().clone();
+                if !abroad.is_empty() {
+                    node.carrier.bus().unwrap().publish(abroad);
+                }
+            }
+            if !self.hall.step() {
+                break;
+            }
+            for (house, ear) in &mut self.houses {
+                take(house, ear);
+            }
+        }
+    }
+
+    pub fn pass(&mut self, ms: u64) {
+        self.clock.advance(ms);
+        self.houses.iter_mut().for_each(|(house, _)| house.pass(ms));
+        self.settle();
+    }
+
+    /// Runs a command, again each time what it waited for is there.
+    pub fn say(&mut self, at: usize, caller: &mut Caller, frame: &str) -> Value {
+        loop {
+            let (flow, reply) = self.house(at).flow(caller, frame);
+            if flow != Flow::Wait {
+                self.settle();
+                return reply;
+            }
+            for _ in 0..1_000 {
+                self.settle();
+                if !self.house(at).shards[0].effects.ready.is_empty() {
+                    break;
+                }
+                self.pass(1);
+            }
+            let ready = std::mem::take(&mut self.house(at).shards[0].effects.ready);
+            assert!(ready.contains(&caller.link.id), "{frame} waits for ever");
+        }
+    }
+
+    /// Lets time pass in steps of a millisecond, so that everything happens when it is due.
+    pub fn live(&mut self, ms: u64) {
+        (0..ms).for_each(|_| self.pass(1));
+    }
+
+    /// Subscribes and waits for it.
+    pub fn subscribe(&mut self, at: usize, caller: &mut Caller, what: &str) -> Value {
+        let frame = format!(r#"{{"op":"subscribe",{what}}}"#);
+        let (flow, reply) = self.house(at).flow(caller, &frame);
+        assert_eq!(flow, Flow::Wait, "{reply}");
+        self.settle();
+        let ready = std::mem::take(&mut self.house(at).shards[0].effects.ready);
+        assert_eq!(ready, [caller.link.id], "it can run again");
+        self.house(at).say(caller, &frame)
+    }
+}
+
+fn take(house: &mut House, ear: &Ear) {
+    let node = house.shards[0].node().clone();
+    for (ticket, answer) in std::mem::take(&mut *ear.answers.lock().unwrap()) {
+        house.shards[0].answered(house.now, ticket, answer);
+    }
+    for parcel in std::mem::take(&mut *ear.words.lock().unwrap()) {
+        if let Some((told, _)) = node.unpack_news(&parcel) {
+            house.shards[0].hear_news(house.now, &told);
+        }
+        if let Some((space, words, mask)) = node.unpack(&parcel) {
+            assert_eq!(mask, 1);
+            house.shards[0].receive(house.now, tavern_hub::Parcel { space, words });
+        }
+    }
+    for (ticket, outcome) in std::mem::take(&mut *ear.confirmed.lock().unwrap()) {
+        let links = node.carrier.confirmed(ticket, outcome);
+        house.shards[0].effects.ready.extend(links.into_iter().map(|(_, link)| link));
+    }
+    for lost in std::mem::take(&mut *ear.lost.lock().unwrap()) {
+        let channel = match lost {
+            Lost::Everything => None,
+            Lost::On(subject) => subject.channel(),
+        };
+        house.shards[0].lost_abroad(house.now, channel.as_deref());
+    }
+}

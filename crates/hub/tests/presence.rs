@@ -1,0 +1,263 @@
+//! Presence over two nodes in virtual time, with times to the millisecond: the events of the specification, to the letter.
+
+#[allow(dead_code, reason = "each binary uses a part of it")]
+mod house;
+
+use house::code;
+use house::street::Street;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use tavern_hub::Caller;
+
+const RESUME: u64 = 2_000;
+const GRACE: u64 = 15_000;
+
+fn words(event: &Value) -> String {
+    let mut text = event["event"].as_str().unwrap().to_owned();
+    for name in ["user", "state", "reason"] {
+        if let Some(value) = event.get(name) {
+            text.push_str(&format!(" {}", value.as_str().map_or(value.to_string(), str::to_owned)));
+        }
+    }
+    text
+}
+
+struct Scene {
+    street: Street,
+    /// One on each node.
+    watchers: [Caller; 2],
+    seen: [u64; 2],
+}
+
+impl Scene {
+    fn new() -> Scene {
+        Scene::on(Street::new(Some(0)))
+    }
+
+    fn on(mut street: Street) -> Scene {
+        let watchers = [0, 1].map(|at| {
+            let (mut caller, _) = street.house(at).guest("watcher");
+            let reply =
+                street.say(at, &mut caller, r#"{"op":"subscribe","channel":"game#A","presence":true}"#);
+            assert_eq!(reply["ok"]["members"]["count"], 0, "{reply}");
+            caller
+        });
+        Scene { street, watchers, seen: [0, 0] }
+    }
+
+    fn guest(&mut self, at: usize, user: &str) -> Caller {
+        self.street.house(at).guest(user).0
+    }
+
+    fn say(&mut self, at: usize, caller: &mut Caller, frame: &str) {
+        let reply = self.street.say(at, caller, frame);
+        assert_eq!(code(&reply), "ok", "{frame}: {reply}");
+    }
+
+    fn join(&mut self, at: usize, user: &str) -> Caller {
+        let mut caller = self.guest(at, user);
+        self.say(at, &mut caller, r#"{"op":"join","channel":"game#A"}"#);
+        caller
+    }
+
+    /// What the watcher of one node was told since it was last asked.
+    fn heard(&mut self, at: usize) -> Vec<Value> {
+        let watcher = self.watchers[at].clone();
+        self.street.house(at).hear(&watcher)
+    }
+
+    /// Both watchers were told this, with versions that have no hole.
+    #[track_caller]
+    fn check(&mut self, expected: &str) {
+        for at in [0, 1] {
+            let events = self.heard(at);
+            for event in &events {
+                let version = event["version"].as_u64().unwrap();
+                assert!(
+                    self.seen[at] == 0 || version == self.seen[at] + 1 || event["event"] == "user_online"
+                );
+                self.seen[at] = version;
+            }
+            let told: Vec<String> = events.iter().map(words).collect();
+            assert_eq!(told.join("; "), expected, "the watcher of node {at}");
+        }
+    }
+
+    fn drop_socket(&mut self, at: usize, caller: &Caller) {
+        self.street.house(at).detach(caller);
+    }
+}
+
+#[test]
+fn arrivals_and_departures_are_told_on_both_nodes() {
+    let mut scene = Scene::new();
+    let mut ann = scene.join(0, "ann");
+    scene.check("user_online ann; client_online ann null");
+    let mut bob = scene.join(1, "bob");
+    scene.say(0, &mut ann, r#"{"op":"update","channel":"game#A","state":{"x":1}}"#);
+    scene.say(1, &mut bob, r#"{"op":"leave","channel":"game#A"}"#);
+    scene.check(
+        r#"user_online bob; client_online bob null; client_updated ann {"x":1}; client_offline bob left; user_offline bob left"#,
+    );
+    scene.say(0, &mut ann, r#"{"op":"bye"}"#);
+    scene.check("client_offline ann bye; user_offline ann bye");
+}
+
+#[test]
+fn a_loss_is_told_when_its_time_has_come_and_not_before() {
+    let mut scene = Scene::new();
+    let ann = scene.join(0, "ann");
+    scene.check("user_online ann; client_online ann null");
+    scene.drop_socket(0, &ann);
+    scene.street.live(RESUME - 1);
+    scene.check("");
+    scene.street.live(1);
+    scene.check("client_offline ann lost");
+    scene.street.live(GRACE - RESUME - 1);
+    scene.check("");
+    scene.street.live(1);
+    scene.check("user_offline ann lost");
+}
+
+#[test]
+fn another_tab_on_another_node_ends_the_grace() {
+    let mut scene = Scene::new();
+    let ann = scene.join(0, "ann");
+    scene.drop_socket(0, &ann);
+    scene.street.live(5_000);
+    scene.check("user_online ann; client_online ann null; client_offline ann lost");
+    let mut other = scene.join(1, "ann");
+    scene.street.live(60_000);
+    scene.check("client_online ann null");
+    scene.say(1, &mut other, r#"{"op":"leave","channel":"game#A"}"#);
+    scene.check("client_offline ann left; user_offline ann left");
+}
+
+#[test]
+fn an_explicit_departure_waits_for_the_tab_that_was_lost_elsewhere() {
+    let mut scene = Scene::new();
+    let lost = scene.join(0, "ann");
+    let mut other = scene.join(1, "ann");
+    scene.drop_socket(0, &lost);
+    scene.street.live(3_000);
+    scene.say(1, &mut other, r#"{"op":"leave","channel":"game#A"}"#);
+    scene.check(
+        "user_online ann; client_online ann null; client_online ann null; client_offline ann lost; client_offline ann left",
+    );
+    scene.street.live(GRACE - 3_000 - 1);
+    scene.check("");
+    scene.street.live(1);
+    scene.check("user_offline ann left");
+}
+
+#[test]
+fn a_session_that_comes_back_in_its_window_was_never_away() {
+    let mut scene = Scene::new();
+    let ann = scene.join(0, "ann");
+    let id = ann.listener.unwrap();
+    let session = scene.street.house(0).shards[0].listener(id).unwrap().session().unwrap().key;
+    let identity = scene.street.house(0).shards[0].listener(id).unwrap().session().unwrap().identity.clone();
+    scene.check("user_online ann; client_online ann null");
+    for (away, told) in [(RESUME - 1, ""), (RESUME + 1, "client_offline ann lost; client_online ann null")] {
+        scene.drop_socket(0, &ann);
+        scene.street.live(away);
+        let house = scene.street.house(0);
+        let now = house.now;
+        assert!(house.shards[0].attach(now, session, &identity, ann.link, None).is_some());
+        scene.street.live(GRACE * 2);
+        scene.check(told);
+    }
+}
+
+#[test]
+fn a_bus_that_loses_news_is_healed_by_reading() {
+    let mut scene = Scene::on(Street::losing(Some(0), Some(3)));
+    let mut known: [BTreeMap<String, Vec<String>>; 2] = [BTreeMap::new(), BTreeMap::new()];
+    let mut users: Vec<(usize, Caller)> =
+        (0..6).map(|n| (n % 2, scene.guest(n % 2, &format!("user{n}")))).collect();
+    for turn in 0..12 {
+        for (n, (at, caller)) in users.iter_mut().enumerate() {
+            let op = if (turn + n) % 3 == 0 { "leave" } else { "join" };
+            scene.say(*at, caller, &format!(r#"{{"op":"{op}","channel":"game#A"}}"#));
+        }
+        scene.street.live(200);
+        for at in [0, 1] {
+            for event in scene.heard(at) {
+                follow(&mut known[at], &event);
+            }
+        }
+    }
+    // The last word may be the one that was lost: somebody who stays speaks once more on each node.
+    for _ in 0..4 {
+        for (n, (at, caller)) in users.iter_mut().enumerate().take(2) {
+            scene.say(*at, caller, &format!(r#"{{"op":"join","channel":"game#A","state":{n}}}"#));
+            scene.say(*at, caller, r#"{"op":"update","channel":"game#A","state":null}"#);
+        }
+        scene.street.live(200);
+    }
+    for at in [0, 1] {
+        for event in scene.heard(at) {
+            follow(&mut known[at], &event);
+        }
+    }
+    let (at, asker) = &mut users[0];
+    let who = scene.street.say(*at, asker, r#"{"op":"who","channel":"game#A"}"#);
+    let there: BTreeMap<String, Vec<String>> = who["ok"]["users"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|user| {
+            let clients = user["clients"].as_array().unwrap().iter();
+            (text(&user["user"]), clients.map(|client| text(&client["client"])).collect())
+        })
+        .collect();
+    assert_eq!(known, [there.clone(), there]);
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap().to_owned()
+}
+
+/// What a client does with what it is told.
+fn follow(known: &mut BTreeMap<String, Vec<String>>, event: &Value) {
+    let user = || text(&event["user"]);
+    match event["event"].as_str().unwrap() {
+        "user_online" => drop(known.insert(user(), Vec::new())),
+        "user_offline" => drop(known.remove(&user())),
+        "client_online" => known.entry(user()).or_default().push(text(&event["client"])),
+        "client_offline" => known.entry(user()).or_default().retain(|client| *client != event["client"]),
+        "presence" => {
+            for gone in event["left"].as_array().unwrap() {
+                match gone.get("client") {
+                    None => drop(known.remove(&text(&gone["user"]))),
+                    Some(client) => {
+                        known.entry(text(&gone["user"])).or_default().retain(|known| known != client)
+                    }
+                }
+            }
+            for entry in event["joined"].as_array().unwrap() {
+                let clients = known.entry(text(&entry["user"])).or_default();
+                clients.extend(entry.get("client").map(text));
+            }
+        }
+        _ => {}
+    }
+}
+
+#[test]
+fn commands_have_their_refusals() {
+    let mut scene = Scene::new();
+    let mut ann = scene.guest(0, "ann");
+    for (frame, refused) in [
+        (r#"{"op":"update","channel":"game#A","state":1}"#, "not_found"),
+        (r#"{"op":"join","channel":"user#bob"}"#, "not_allowed"),
+        (r#"{"op":"join","channel":"No"}"#, "bad_request"),
+        (r#"{"op":"leave","channel":"game#A"}"#, "ok"),
+        (r#"{"op":"who","channel":"game#A"}"#, "ok"),
+    ] {
+        assert_eq!(code(&scene.street.say(0, &mut ann, frame)), refused, "{frame}");
+    }
+    let long = format!(r#"{{"op":"join","channel":"game#A","state":"{}"}}"#, "x".repeat(4_095));
+    assert_eq!(code(&scene.street.say(0, &mut ann, &long)), "too_large");
+    scene.check("");
+}
