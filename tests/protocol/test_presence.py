@@ -289,3 +289,121 @@ def test_the_server_api_and_the_command_line_tell_who_is_there(server, room):
         assert "ann" in shown.stdout and '"mood":"good"' in shown.stdout, shown.stderr
         told_by_key = server.run("who", room, "--json", "--url", server.url, "--key", server.key)
         assert '"count":2' in told_by_key.stdout, told_by_key.stderr
+
+
+CROWDS = CONFIG + "[presence]\ntick_ms = 200\ncoalesce_at = 5\ncounts_at = 20\n"
+
+
+def follow(known, event):
+    """What a client does with a difference."""
+    for gone in event["left"]:
+        if "client" in gone:
+            del known[gone["user"]][gone["client"]]
+        else:
+            del known[gone["user"]]
+    for entry in event["joined"] + event["updated"]:
+        clients = known.setdefault(entry["user"], {})
+        if "client" in entry:
+            clients[entry["client"]] = entry["state"]
+
+
+def shown(members):
+    return {user["user"]: {c["client"]: c["state"] for c in user["clients"]} for user in members["users"]}
+
+
+def test_a_growing_crowd_is_told_in_sums_and_then_in_numbers():
+    with Tavern.dev(CROWDS) as server, Socket(server, user="watcher") as watcher:
+        assert watcher.ok("subscribe", channel="game#C", presence=True)["members"]["count"] == 0
+        users = [Socket(server, user=f"user-{n:02}") for n in range(22)]
+        for user in users[:5]:
+            user.ok("join", channel="game#C", state=0)
+        events = watcher.events_so_far()
+        assert [event["event"] for event in events] == ["user_online", "client_online"] * 5 + ["presence_mode"]
+        assert events[-1]["mode"] == "coalesced" and events[-1]["version"] == events[-2]["version"]
+
+        with Socket(server, user="newcomer") as newcomer:
+            known = shown(newcomer.ok("subscribe", channel="game#C", presence=True)["members"])
+            version = events[-1]["version"]
+            users[5].ok("join", channel="game#C", state=0)
+            users[6].ok("join", channel="game#C", state=0)
+            users[6].ok("leave", channel="game#C")
+            users[0].ok("update", channel="game#C", state=1)
+            late = newcomer.ok("who", channel="game#C")
+            event = newcomer.event()
+            assert event["event"] == "presence" and event["from_version"] == version and event["count"] == 6
+            assert {entry["user"] for entry in event["joined"]} == {"user-05"}, "who came and went is not told"
+            follow(known, event)
+            assert known == shown(late) and event["version"] == late["version"]
+            assert watcher.event() | {"seq": 0} == event | {"seq": 0}, "one sum for all"
+
+        for user in users[7:22]:
+            user.ok("join", channel="game#C", state=0)
+        while (event := watcher.event())["event"] != "presence_mode":
+            assert event["event"] == "presence"
+        assert event["mode"] == "counts"
+        with Socket(server, user="late") as late:
+            members = late.ok("subscribe", channel="game#C", presence=True)["members"]
+            assert "users" not in members and members["count"] >= 20
+        for user in users[7:22]:
+            user.ok("leave", channel="game#C")
+        event = watcher.event()
+        while event["event"] == "presence":
+            assert "joined" not in event and event["count"] > 0
+            event = watcher.event()
+        assert (event["event"], event["mode"]) == ("presence_mode", "coalesced")
+        until(lambda: watcher.ok("who", channel="game#C")["count"] == 6, "six are left")
+        for user in users:
+            user.close()
+
+
+def test_coming_and_going_within_a_tick_is_told_to_nobody():
+    config = CONFIG + "presence_mode = \"coalesced\"\n[presence]\ntick_ms = 300\n"
+    config = config.replace("grace_ms = 0\npresence_mode", "grace_ms = 0\n[kinds.crowd]\npresence_mode")
+    with Tavern.dev(config) as server, Socket(server, user="watcher") as watcher, Socket(server, user="ann") as ann:
+        watcher.ok("subscribe", channel="crowd#1", presence=True)
+        ann.ok("join", channel="crowd#1")
+        ann.ok("leave", channel="crowd#1")
+        time.sleep(0.6)
+        assert watcher.events_so_far() == []
+        ann.ok("join", channel="crowd#1", state="x")
+        event = watcher.event()
+        assert (event["event"], event["count"], event["joined"][0]["state"]) == ("presence", 1, "x")
+
+
+def test_a_reader_of_the_tables_never_sees_a_channel_without_its_users_or_the_reverse(server):
+    import sqlite3
+    import threading
+    over, faults, looks = threading.Event(), [], [0]
+
+    def look():
+        database = sqlite3.connect(f"file:{server.data}/tavern.db?mode=ro", uri=True)
+        while not over.is_set():
+            database.execute("BEGIN")
+            looks[0] += 1
+            empty = database.execute(
+                "SELECT channel_name FROM channel_presences c WHERE users <> (SELECT count(*) FROM presences p "
+                "WHERE p.channel_name = c.channel_name) OR version = 0").fetchall()
+            orphans = database.execute(
+                "SELECT channel_name, user_id FROM presences p WHERE NOT EXISTS (SELECT 1 FROM channel_presences c WHERE "
+                "c.channel_name = p.channel_name) OR NOT EXISTS (SELECT 1 FROM user_channel_presences u WHERE "
+                "u.channel_name = p.channel_name AND u.user_id = p.user_id)").fetchall()
+            strays = database.execute(
+                "SELECT channel_name, user_id FROM user_channel_presences u WHERE NOT EXISTS (SELECT 1 FROM presences p "
+                "WHERE p.channel_name = u.channel_name AND p.user_id = u.user_id)").fetchall()
+            database.execute("COMMIT")
+            faults.extend(empty + orphans + strays)
+
+    reader = threading.Thread(target=look)
+    reader.start()
+    users = [Socket(server, user=f"table-{n}") for n in range(8)]
+    try:
+        for turn in range(60):
+            for at, user in enumerate(users):
+                channel = f"game#T{(turn + at) % 3}"
+                user.ok("leave" if (turn * 7 + at) % 2 else "join", channel=channel)
+    finally:
+        over.set()
+        reader.join()
+    for user in users:
+        user.close()
+    assert faults == [] and looks[0] > 100

@@ -1,6 +1,7 @@
 //! What the hub is told once, at boot: bounds, times, rules per channel kind. Plain values, no parsing.
 
 use std::collections::BTreeMap;
+use tavern_domain::presence::{Mode, Thresholds};
 use tavern_domain::{Epoch, Verbs};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,13 +17,15 @@ pub enum SlowReader {
 pub struct KindRules {
     pub grace_ms: u64,
     pub slow_reader: SlowReader,
+    /// How watchers are told; None: as the size of the room allows.
+    pub presence_mode: Option<Mode>,
     /// What everybody may do there.
     pub allow: Verbs,
 }
 
 impl Default for KindRules {
     fn default() -> KindRules {
-        KindRules { grace_ms: 15_000, slow_reader: SlowReader::Gap, allow: Verbs::NONE }
+        KindRules { grace_ms: 15_000, slow_reader: SlowReader::Gap, presence_mode: None, allow: Verbs::NONE }
     }
 }
 
@@ -46,6 +49,9 @@ pub struct Settings {
     pub mailbox_total_bytes: usize,
     /// Unread bytes of a Redis connection before it is closed; such a client cannot be told of a gap.
     pub redis_pending_bytes: usize,
+    /// From how many users on watchers are told less, and how long they wait for the sum of it.
+    pub crowds: Thresholds,
+    pub tick_ms: u64,
     pub channels_per_session: usize,
     pub commands_per_second: u32,
     pub kinds: BTreeMap<String, KindRules>,
@@ -82,6 +88,8 @@ impl Default for Settings {
             mailbox_sent_ms: 30_000,
             mailbox_total_bytes: 1 << 30,
             redis_pending_bytes: 32 << 20,
+            crowds: Thresholds { coalesce_at: 200, counts_at: 5_000 },
+            tick_ms: 250,
             channels_per_session: 256,
             commands_per_second: 100,
             kinds: BTreeMap::new(),

@@ -179,7 +179,11 @@ impl Shard {
         let Some(position) = listener.places.remove(&place) else { return false };
         let space = self.roster.place(place).space;
         listener.counts[space as usize] -= 1;
+        let name = self.roster.place(place).entry.name.clone();
         let removed = self.roster.remove(place, position);
+        if space == Space::Presence && self.roster.find(space, &name).is_none() {
+            self.presences.forget_room(&name);
+        }
         if let Some((moved, to)) = removed.moved {
             self.listeners.at(moved).places.insert(place, to);
         }

@@ -2,6 +2,7 @@
 
 use crate::config::{self, Config};
 use tavern_domain::Epoch;
+use tavern_domain::presence::{Mode, Thresholds};
 use tavern_hub::{AuthorizeRules, KindRules, Settings, SlowReader};
 
 pub fn of(config: &Config, epoch: Epoch) -> Settings {
@@ -10,6 +11,12 @@ pub fn of(config: &Config, epoch: Epoch) -> Settings {
         slow_reader: match kind.slow_reader {
             config::SlowReader::Gap => SlowReader::Gap,
             config::SlowReader::Close => SlowReader::Close,
+        },
+        presence_mode: match kind.presence_mode {
+            config::PresenceMode::Auto => None,
+            config::PresenceMode::Full => Some(Mode::Full),
+            config::PresenceMode::Coalesced => Some(Mode::Coalesced),
+            config::PresenceMode::Counts => Some(Mode::Counts),
         },
         allow: kind.allow,
     };
@@ -30,6 +37,11 @@ pub fn of(config: &Config, epoch: Epoch) -> Settings {
         mailbox_sent_ms: limits.mailbox_sent_ms,
         mailbox_total_bytes: limits.mailbox_total_bytes,
         redis_pending_bytes: limits.redis_pending_bytes,
+        crowds: Thresholds {
+            coalesce_at: config.presence.coalesce_at as usize,
+            counts_at: config.presence.counts_at as usize,
+        },
+        tick_ms: config.presence.tick_ms,
         channels_per_session: limits.channels_per_session,
         commands_per_second: limits.commands_per_second,
         kinds: config.kinds.iter().map(|(name, kind)| (name.clone(), rules(kind))).collect(),

@@ -74,6 +74,23 @@ impl Tick {
         Tick { from: version, touched: BTreeMap::new() }
     }
 
+    /// The version of the channel at the last tick.
+    pub fn version(&self) -> u64 {
+        self.from
+    }
+
+    /// Who was there at the last tick.
+    pub fn members<'a>(&'a self, room: &'a Snapshot) -> BTreeMap<&'a Arc<str>, &'a Member> {
+        let mut members: BTreeMap<&Arc<str>, &Member> = room.members.iter().collect();
+        for (user, before) in &self.touched {
+            match before {
+                Some(member) => members.insert(user, member),
+                None => members.remove(user),
+            };
+        }
+        members
+    }
+
     /// Somebody is about to change: remembers him as he is, once.
     pub fn touch(&mut self, room: &Snapshot, user: &Arc<str>) {
         if !self.touched.contains_key(user) {
@@ -89,7 +106,12 @@ impl Tick {
             difference.add(&user, before.as_ref(), room.members.get(&user));
         }
         self.from = room.version;
-        (!difference.is_empty()).then_some(difference)
+        // Its versions have passed even if it all cancelled out: those who count on them hear so with the next one.
+        if difference.is_empty() {
+            self.from = difference.from;
+            return None;
+        }
+        Some(difference)
     }
 }
 
@@ -145,7 +167,11 @@ mod tests {
         tick.touch(&room, &bob);
         set(&mut room, &bob, &[2, 3]);
         let difference = tick.settle(&room).unwrap();
-        assert_eq!((difference.from, difference.to, difference.count), (5, 6, 2));
+        assert_eq!(
+            (difference.from, difference.to, difference.count),
+            (1, 6, 2),
+            "from where it was last told"
+        );
         assert_eq!((difference.joined.len(), difference.left.len()), (2, 0));
         assert_eq!(tick.settle(&room), None, "a tick is told once");
     }

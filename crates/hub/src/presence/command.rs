@@ -112,7 +112,7 @@ impl Shard {
         // Carried first, read then: what happens in between is heard.
         self.carried_subscribe(caller, id, Space::Channel, name)?;
         self.carry_presence(caller, name)?;
-        let Some(members) = self.members(name, caller.link.id) else { return Err(Stop::Wait) };
+        let Some(members) = self.members(now, name, caller.link.id) else { return Err(Stop::Wait) };
         self.subscribe(id, Space::Presence, name.as_bytes());
         body.extend_from_slice(b"{\"members\":");
         body.extend_from_slice(&members);

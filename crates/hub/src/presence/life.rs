@@ -217,6 +217,7 @@ impl Shard {
             self.end_grace(now, key);
         }
         self.look_at_holes(now);
+        self.settle_ticks(now);
         while self.presences.later.front().is_some_and(|(due, _)| *due <= now) {
             if let Some((_, step)) = self.presences.later.pop_front() {
                 self.begin_step(now, step);

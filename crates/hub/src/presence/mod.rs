@@ -3,18 +3,20 @@
 //! on a conflict read and decide again. Must hold: one command, at most one commit; news go out only when committed.
 
 mod command;
+mod crowd;
 mod life;
 mod step;
 mod watch;
 
 use crate::listener::LinkId;
+use crowd::Watched;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use step::{Step, Task};
 use tavern_domain::Time;
-use tavern_domain::presence::{News, Room};
+use tavern_domain::presence::News;
 use tavern_engine::{PresenceKey, Ticket};
 use tavern_wire::error::Refusal;
 use watch::Reading;
@@ -30,11 +32,13 @@ pub struct Presences {
     /// Answers for transports whose command waits; found when the command runs again.
     outcomes: HashMap<LinkId, Outcome, RandomState>,
     /// The channels that somebody on this shard watches.
-    rooms: HashMap<Arc<str>, Room, RandomState>,
+    rooms: HashMap<Arc<str>, Watched, RandomState>,
     /// Channels that are being read before they can be watched.
     reading: BTreeMap<Arc<str>, Reading>,
     /// Graces that this shard wrote down; it looks after them first.
     deadlines: BTreeSet<(Time, PresenceKey)>,
+    /// When the sum of a channel's changes is told.
+    ticks: BTreeSet<(Time, Arc<str>)>,
     /// When to read a channel again whose news have a hole.
     holes: BTreeSet<(Time, Arc<str>)>,
     /// Steps that the store did not take and that nobody else would repeat.
@@ -58,12 +62,20 @@ impl Presences {
         let deadline = self.deadlines.first().map(|(due, _)| *due);
         let later = self.later.front().map(|(due, _)| *due);
         let hole = self.holes.first().map(|(due, _)| *due);
-        [deadline, later, hole].into_iter().flatten().min()
+        let tick = self.ticks.first().map(|(due, _)| *due);
+        [deadline, later, hole, tick].into_iter().flatten().min()
     }
 
     /// The answer to a transport's command, if it is there.
     pub(crate) fn take_outcome(&mut self, link: LinkId) -> Option<Outcome> {
         self.outcomes.remove(&link)
+    }
+
+    /// Nobody here watches a channel any more: what is known of it would grow old.
+    pub(crate) fn forget_room(&mut self, channel: &[u8]) {
+        if let Ok(channel) = std::str::from_utf8(channel) {
+            self.rooms.remove(channel);
+        }
     }
 
     /// The transport is gone: nobody waits for its answer.

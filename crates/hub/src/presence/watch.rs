@@ -3,9 +3,8 @@
 
 use super::step::{Task, refusal};
 use super::{ChannelNews, Outcome};
-use crate::event::{Event, Space};
+use crate::event::Space;
 use crate::listener::LinkId;
-use crate::settings::SlowReader;
 use crate::shard::Shard;
 use std::sync::Arc;
 use tavern_domain::Time;
@@ -27,20 +26,19 @@ pub(super) struct Reading {
 const PAGE: u32 = 1000;
 /// How long missing news may take before the channel is read again.
 const HOLE_MS: u64 = 100;
+/// How long a channel that was read may wait for its first watcher.
+const FRESH_MS: u64 = 1_000;
 /// News that are kept while a channel is read; more, and it is read again.
 const HEARD_MAX: usize = 10_000;
 
 impl Shard {
     /// The members of a watched channel as JSON. None: it is not known here yet; the link is told when it is.
-    pub(crate) fn members(&mut self, channel: &Arc<str>, link: LinkId) -> Option<Vec<u8>> {
-        if let Some(room) = self.presences.rooms.get(channel) {
-            let snapshot = room.snapshot();
-            let users: Vec<(&Arc<str>, &Member)> = snapshot.members.iter().collect();
-            let count = users.len() as u64;
-            let mut body = Vec::new();
-            let members = json::Members { version: snapshot.version, count, users: Some(users), next: None };
-            json::members(&mut body, &members);
-            return Some(body);
+    pub(crate) fn members(&mut self, now: Time, channel: &Arc<str>, link: LinkId) -> Option<Vec<u8>> {
+        let watched = self.roster.find(Space::Presence, channel.as_bytes()).is_some();
+        match self.presences.rooms.get(channel) {
+            // Without a watcher nobody keeps it up to date.
+            Some(room) if watched || now.since(room.read_at) < FRESH_MS => return Some(room.members()),
+            _ => drop(self.presences.rooms.remove(channel)),
         }
         let known = self.presences.reading.contains_key(channel);
         self.presences.reading.entry(channel.clone()).or_default().links.push(link);
@@ -87,17 +85,18 @@ impl Shard {
     /// The channel is known: watchers are told what is different, newcomers that they can begin.
     fn settle_reading(&mut self, now: Time, channel: Arc<str>, reading: Reading) {
         match self.presences.rooms.get_mut(&channel) {
-            Some(room) => {
-                let difference = room.replace(reading.snapshot);
-                if !difference.is_empty() {
-                    let mut tail = Vec::new();
-                    json::difference_tail(&mut tail, &channel, &difference);
-                    self.tell_watchers(now, &channel, tail);
+            Some(_) => {
+                self.end_tick(now, &channel);
+                if let Some(watched) = self.presences.rooms.get_mut(&channel) {
+                    let difference = watched.room.replace(reading.snapshot);
+                    watched.read_at = now;
+                    self.tell_reading(now, &channel, &difference);
                 }
                 self.tell_room(now, &channel);
             }
             None => {
-                self.presences.rooms.insert(channel.clone(), Room::new(reading.snapshot));
+                let watched = self.watched(now, &channel, Room::new(reading.snapshot));
+                self.presences.rooms.insert(channel.clone(), watched);
             }
         }
         for news in reading.heard {
@@ -113,13 +112,14 @@ impl Shard {
         {
             reading.heard.push(told.clone());
         }
-        let Some(room) = self.presences.rooms.get_mut(&told.channel) else { return };
+        let Some(watched) = self.presences.rooms.get_mut(&told.channel) else { return };
         if self.roster.find(Space::Presence, told.channel.as_bytes()).is_none() {
             // Nobody watches any more: what is known would grow old.
             self.presences.rooms.remove(&told.channel);
             return;
         }
-        match room.hear((*told.news).clone()) {
+        watched.touch(&told.news);
+        match watched.room.hear((*told.news).clone()) {
             Heard::Told => self.tell_room(now, &told.channel),
             Heard::Old => {}
             Heard::Hole => {
@@ -135,7 +135,7 @@ impl Shard {
             && due <= now
         {
             self.presences.holes.remove(&(due, channel.clone()));
-            if self.presences.rooms.get(&channel).is_some_and(Room::has_hole) {
+            if self.presences.rooms.get(&channel).is_some_and(|watched| watched.room.has_hole()) {
                 self.read_again(&channel);
             }
         }
@@ -146,28 +146,6 @@ impl Shard {
         if !self.presences.reading.contains_key(channel) {
             self.presences.reading.insert(channel.clone(), Reading::default());
             self.read_roster(channel.clone(), None);
-        }
-    }
-
-    /// Tells watchers what the room has taken in.
-    fn tell_room(&mut self, now: Time, channel: &Arc<str>) {
-        let Some(room) = self.presences.rooms.get_mut(channel) else { return };
-        for news in room.take_told() {
-            let first = news.to + 1 - news.changes.len() as u64;
-            for (at, change) in news.changes.iter().enumerate() {
-                let mut tail = Vec::new();
-                json::change_tail(&mut tail, channel, &news, change, first + at as u64);
-                self.tell_watchers(now, channel, tail);
-            }
-        }
-    }
-
-    fn tell_watchers(&mut self, now: Time, channel: &str, tail: Vec<u8>) {
-        let Some(place) = self.roster.find(Space::Presence, channel.as_bytes()) else { return };
-        let listeners = self.roster.place(place).listeners.clone();
-        let event = Event::json(tail.into_boxed_slice(), now, SlowReader::Gap, &self.pool);
-        for listener in listeners {
-            self.tell(listener, &event);
         }
     }
 

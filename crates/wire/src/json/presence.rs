@@ -3,7 +3,7 @@
 use super::encode::{number, string};
 use serde_json::Value;
 use std::sync::Arc;
-use tavern_domain::presence::{Change, Difference, Entry, Gone, Member, News, State};
+use tavern_domain::presence::{Change, Difference, Entry, Gone, Member, Mode, News, State};
 
 /// A digest of what JSON means: equal values give the same number, however they are written. Stable, because it is stored.
 pub fn meaning(json: &str) -> u64 {
@@ -99,6 +99,23 @@ pub fn difference_tail(out: &mut Vec<u8>, channel: &str, difference: &Difference
     member(out, "updated", |out| list(out, &difference.updated, entry));
     member(out, "left", |out| list(out, &difference.left, gone));
     member(out, "count", |out| number(out, difference.count as u64));
+    out.push(b'}');
+}
+
+/// The tail of a `presence` event in a crowd: only how many there are.
+pub fn count_tail(out: &mut Vec<u8>, channel: &str, difference: &Difference) {
+    head(out, "presence", channel);
+    member(out, "from_version", |out| number(out, difference.from));
+    member(out, "version", |out| number(out, difference.to));
+    member(out, "count", |out| number(out, difference.count as u64));
+    out.push(b'}');
+}
+
+/// The tail of the event that says how watchers are told from now on.
+pub fn mode_tail(out: &mut Vec<u8>, channel: &str, mode: Mode, version: u64) {
+    head(out, "presence_mode", channel);
+    member(out, "mode", |out| string(out, mode.as_str()));
+    member(out, "version", |out| number(out, version));
     out.push(b'}');
 }
 
