@@ -407,3 +407,10 @@ def test_a_reader_of_the_tables_never_sees_a_channel_without_its_users_or_the_re
     for user in users:
         user.close()
     assert faults == [] and looks[0] > 100
+
+
+def test_a_command_that_waits_is_paid_for_once():
+    from support import tokens
+    with Tavern.serve(CONFIG + "[limits]\ncommands_per_second = 5\n") as server, Socket(server, token=tokens.token("ann")) as ann:
+        codes = [ann.call("join", channel=f"game#{n}").get("error", {}).get("code") for n in range(12)]
+        assert codes[:10] == [None] * 10 and codes[11] == "rate_limited", codes

@@ -27,11 +27,13 @@ pub struct Caller {
     pub identity: Option<Identity>,
     /// Refused commands before any hello.
     strikes: u16,
+    /// Its command waits: the next one is the same again.
+    waited: bool,
 }
 
 impl Caller {
     pub fn new(link: Link, identity: Option<Identity>) -> Caller {
-        Caller { link, passing: false, listener: None, identity, strikes: 0 }
+        Caller { link, passing: false, listener: None, identity, strikes: 0, waited: false }
     }
 
     /// One HTTP request on behalf of a session, or of nobody yet.
@@ -85,7 +87,12 @@ impl Shard {
             }
         };
         let id = request.id;
-        if let Err(retry_after_ms) = self.take_command(now, caller) {
+        let again = std::mem::take(&mut caller.waited);
+        if !again {
+            // An answer that another transport of this number waited for is nobody's.
+            self.presences.forget_link(caller.link.id);
+        }
+        if !again && let Err(retry_after_ms) = self.take_command(now, caller) {
             let refusal = Refusal::new(Code::RateLimited, "too many commands").retry_after(retry_after_ms);
             json::reply_error(out, id, &refusal);
             return self.refused(caller, refusal.code);
@@ -110,7 +117,10 @@ impl Shard {
                 json::reply_error(out, id, &refusal);
                 self.refused(caller, refusal.code)
             }
-            Err(Stop::Wait) => Flow::Wait,
+            Err(Stop::Wait) => {
+                caller.waited = true;
+                Flow::Wait
+            }
             Err(Stop::Move(shard)) => Flow::Move(shard),
         }
     }

@@ -261,3 +261,18 @@ fn commands_have_their_refusals() {
     assert_eq!(code(&scene.street.say(0, &mut ann, &long)), "too_large");
     scene.check("");
 }
+
+#[test]
+fn an_answer_reaches_only_the_transport_that_waited_for_it() {
+    let mut scene = Scene::new();
+    let mut ann = scene.guest(0, "ann");
+    let (flow, _) = scene.street.house(0).flow(&mut ann, r#"{"op":"join","channel":"game#A"}"#);
+    assert_eq!(flow, tavern_hub::Flow::Wait);
+    scene.drop_socket(0, &ann);
+    scene.street.settle();
+    // Another client with the number of the transport that is gone.
+    let mut eve = scene.guest(0, "eve");
+    eve.link = ann.link;
+    let reply = scene.street.say(0, &mut eve, r#"{"op":"update","channel":"game#A","state":1}"#);
+    assert_eq!(code(&reply), "not_found", "not the answer to somebody else's command");
+}

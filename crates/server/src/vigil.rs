@@ -91,11 +91,19 @@ async fn look_after(services: &Services, now: Time, node: Node) -> Result<(), De
         }
         return Ok(());
     };
-    let read = Read::PresencesAt { home: node.writer.clone(), after: None, limit: PAGE_ROWS };
-    let Found::Presences(page) = services.desk.read(read).await? else { return Ok(()) };
-    let left = page.rows.len();
-    for row in page.rows {
-        take_over(services, now, &node, closed_at, row.row);
+    let mut left = 0;
+    let mut after = None;
+    loop {
+        let read = Read::PresencesAt { home: node.writer.clone(), after, limit: PAGE_ROWS };
+        let Found::Presences(page) = services.desk.read(read).await? else { return Ok(()) };
+        after = page.rows.last().map(|row| row.row.key.clone());
+        left += page.rows.len();
+        for row in page.rows {
+            take_over(services, now, &node, closed_at, row.row);
+        }
+        if !page.more {
+            break;
+        }
     }
     let long_gone = now >= closed_at + services.config.sessions.drain_ms + services.config.nodes.lease_ms;
     let own_past = *node.writer.node == *services.node.settings.node;

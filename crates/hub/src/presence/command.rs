@@ -34,7 +34,8 @@ impl Shard {
         if session.is_some_and(|s| s.present.len() >= most && !s.present.contains_key(&name)) {
             return refuse(Code::TooLarge, format!("a client is present in at most {most} channels"));
         }
-        self.join(now, id, &name, state, Some(caller.link.id));
+        let claim = self.presences.claim(caller.link.id);
+        self.join(now, id, &name, state, Some(claim));
         Err(Stop::Wait)
     }
 
@@ -52,7 +53,8 @@ impl Shard {
         let state = self.state_of(update.state)?;
         let channel = parse_channel(&update.channel)?;
         let name = self.permitted(now, caller, id, Verb::Join, &channel)?;
-        self.update(now, id, &name, state, caller.link.id);
+        let claim = self.presences.claim(caller.link.id);
+        self.update(now, id, &name, state, claim);
         Err(Stop::Wait)
     }
 
@@ -69,7 +71,8 @@ impl Shard {
             return done;
         }
         parse_channel(channel)?;
-        self.leave(now, id, channel, Departure::Left, Some(caller.link.id));
+        let claim = self.presences.claim(caller.link.id);
+        self.leave(now, id, channel, Departure::Left, Some(claim));
         Err(Stop::Wait)
     }
 
@@ -87,7 +90,8 @@ impl Shard {
         let channel = parse_channel(&who.channel)?;
         let name = self.permitted(now, caller, id, Verb::Presence, &channel)?;
         let limit = who.limit.unwrap_or(WHO_USERS).min(u64::from(u32::MAX)) as u32;
-        self.ask_who(&name, who.after.as_deref(), limit, who.counts_only, caller.link.id);
+        let claim = self.presences.claim(caller.link.id);
+        self.ask_who(&name, who.after.as_deref(), limit, who.counts_only, claim);
         Err(Stop::Wait)
     }
 

@@ -1,8 +1,9 @@
 //! The presence of a session's client through its life: it joins, changes, leaves, is lost and comes back.
 //! Must hold: a loss shorter than `resume_ms` is told to nobody; a session that ends leaves nobody behind.
 
+use super::Claim;
 use super::step::{Step, grace_of};
-use crate::listener::{LinkId, ListenerId};
+use crate::listener::ListenerId;
 use crate::shard::Shard;
 use std::sync::Arc;
 use tavern_domain::presence::{Departure, Home, Input, Loss, State};
@@ -10,22 +11,22 @@ use tavern_domain::{Channel, Time};
 use tavern_engine::{Deadline, Presence, PresenceKey};
 
 impl Shard {
-    /// Present, or present with another state. The link is told when it is so.
+    /// Present, or present with another state. Whoever claims the answer gets it when it is so.
     pub(crate) fn join(
         &mut self,
         now: Time,
         id: ListenerId,
         channel: &str,
         state: Option<State>,
-        link: Option<LinkId>,
+        claim: Option<Claim>,
     ) {
         let home = self.home();
         let join = |client| Input::Join { client, home, state };
-        self.step_of(now, id, channel, join, link);
+        self.step_of(now, id, channel, join, claim);
     }
 
-    pub(crate) fn update(&mut self, now: Time, id: ListenerId, channel: &str, state: State, link: LinkId) {
-        self.step_of(now, id, channel, |client| Input::Update { client, state }, Some(link));
+    pub(crate) fn update(&mut self, now: Time, id: ListenerId, channel: &str, state: State, claim: Claim) {
+        self.step_of(now, id, channel, |client| Input::Update { client, state }, Some(claim));
     }
 
     pub(crate) fn leave(
@@ -34,12 +35,12 @@ impl Shard {
         id: ListenerId,
         channel: &str,
         reason: Departure,
-        link: Option<LinkId>,
+        claim: Option<Claim>,
     ) {
         if let Some(session) = self.listeners.get_mut(id).and_then(|listener| listener.session_mut()) {
             session.present.remove(channel);
         }
-        self.step_of(now, id, channel, |client| Input::Leave { client, reason }, link);
+        self.step_of(now, id, channel, |client| Input::Leave { client, reason }, claim);
     }
 
     /// An explicit departure from everywhere.
@@ -64,7 +65,7 @@ impl Shard {
         id: ListenerId,
         channel: &str,
         input: impl FnOnce(tavern_domain::ClientId) -> Input,
-        link: Option<LinkId>,
+        claim: Option<Claim>,
     ) {
         let Some(session) = self.listeners.get(id).and_then(|listener| listener.session()) else { return };
         let user = session.identity.user.clone();
@@ -76,13 +77,13 @@ impl Shard {
             anonymous,
             input: Some(input(session.client)),
             listener: Some(id),
-            link,
+            claim,
             tries: 0,
         };
         self.begin_step(now, step);
     }
 
-    fn home(&self) -> Home {
+    pub(super) fn home(&self) -> Home {
         Home { node: self.node.name.clone(), epoch: self.node.epoch() }
     }
 
@@ -107,7 +108,7 @@ impl Shard {
             let loss = Loss { at: now, grace_ms: 0, reason: Departure::Lost };
             let input = Some(Input::Lose { client: *client, loss });
             return self
-                .begin_step(now, Step { input, listener: None, link: None, tries: 0, ..step.clone() });
+                .begin_step(now, Step { input, listener: None, claim: None, tries: 0, ..step.clone() });
         };
         let state = session.present.entry(channel.clone()).or_default();
         if joined.is_some() {
@@ -191,7 +192,7 @@ impl Shard {
             anonymous: presence.anonymous,
             input: Some(Input::LoseHome { home, loss }),
             listener: None,
-            link: None,
+            claim: None,
             tries: 0,
         };
         self.begin_step(now, step);
@@ -234,7 +235,7 @@ impl Shard {
 
     fn end_grace(&mut self, now: Time, key: PresenceKey) {
         let step =
-            Step { key, name: None, anonymous: false, input: None, listener: None, link: None, tries: 0 };
+            Step { key, name: None, anonymous: false, input: None, listener: None, claim: None, tries: 0 };
         self.begin_step(now, step);
     }
 }

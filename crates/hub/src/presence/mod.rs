@@ -29,6 +29,8 @@ pub type Outcome = Result<Vec<u8>, Refusal>;
 pub struct Presences {
     tickets: u64,
     under_way: HashMap<Ticket, Task, RandomState>,
+    /// What transports wait for.
+    claims: HashMap<LinkId, u64, RandomState>,
     /// Answers for transports whose command waits; found when the command runs again.
     outcomes: HashMap<LinkId, Outcome, RandomState>,
     /// The channels that somebody on this shard watches.
@@ -43,6 +45,13 @@ pub struct Presences {
     holes: BTreeSet<(Time, Arc<str>)>,
     /// Steps that the store did not take and that nobody else would repeat.
     later: VecDeque<(Time, Step)>,
+}
+
+/// A transport's claim to an answer. Numbers of transports are used again; a claim is not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Claim {
+    pub link: LinkId,
+    number: u64,
 }
 
 /// News of one channel, for the shards and nodes that watch it.
@@ -80,6 +89,23 @@ impl Presences {
 
     /// The transport is gone: nobody waits for its answer.
     pub(crate) fn forget_link(&mut self, link: LinkId) {
+        self.claims.remove(&link);
         self.outcomes.remove(&link);
+    }
+
+    pub(crate) fn claim(&mut self, link: LinkId) -> Claim {
+        self.tickets += 1;
+        self.claims.insert(link, self.tickets);
+        Claim { link, number: self.tickets }
+    }
+
+    /// Keeps an answer for whoever still waits for it. False: nobody does.
+    fn keep(&mut self, claim: Claim, outcome: Outcome) -> bool {
+        let waits = self.claims.get(&claim.link) == Some(&claim.number);
+        if waits {
+            self.claims.remove(&claim.link);
+            self.outcomes.insert(claim.link, outcome);
+        }
+        waits
     }
 }

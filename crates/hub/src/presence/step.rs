@@ -1,7 +1,7 @@
 //! One change of one user's presence: read, decide, commit; again on a conflict.
 
-use super::{ChannelNews, Outcome};
-use crate::listener::{LinkId, ListenerId};
+use super::{ChannelNews, Claim, Outcome};
+use crate::listener::ListenerId;
 use crate::shard::Shard;
 use std::sync::Arc;
 use tavern_domain::Time;
@@ -28,7 +28,7 @@ pub(crate) struct Step {
     pub input: Option<Input>,
     /// Whose it is, while that one is here.
     pub listener: Option<ListenerId>,
-    pub link: Option<LinkId>,
+    pub claim: Option<Claim>,
     pub tries: u8,
 }
 
@@ -46,7 +46,7 @@ pub(super) enum Task {
     /// Nobody waits for it and nothing depends on it.
     Tidy,
     Who {
-        link: LinkId,
+        claim: Claim,
         counts_only: bool,
     },
 }
@@ -93,13 +93,13 @@ impl Shard {
             }
             (Task::Tidy, _) => {}
             (Task::Roster { channel }, answer) => self.roster_read(now, channel, answer),
-            (Task::Who { link, counts_only }, answer) => {
+            (Task::Who { claim, counts_only }, answer) => {
                 let outcome = self.who_read(counts_only, answer);
-                self.finish(link, outcome);
+                self.finish(claim, outcome);
             }
             (Task::Read(step) | Task::Commit { step, .. }, answer) => {
-                if let Some(link) = step.link {
-                    self.finish(link, Err(refusal(&answer)));
+                if let Some(claim) = step.claim {
+                    self.finish(claim, Err(refusal(&answer)));
                 } else {
                     self.try_later(now, step);
                 }
@@ -118,6 +118,10 @@ impl Shard {
         let mut attendance = before.clone();
         let mut changes = Vec::new();
         match step.input.clone() {
+            // Whoever joins here is vouched for by the present life of this node, however long ago it began to join.
+            Some(Input::Join { client, state, .. }) => {
+                attendance.handle(now, Input::Join { client, home: self.home(), state }, &mut changes);
+            }
             Some(input) => attendance.handle(now, input, &mut changes),
             None => attendance.wake(now, &mut changes),
         }
@@ -212,15 +216,16 @@ impl Shard {
     }
 
     fn end_step(&mut self, step: &Step, outcome: Outcome) {
-        if let Some(link) = step.link {
-            self.finish(link, outcome);
+        if let Some(claim) = step.claim {
+            self.finish(claim, outcome);
         }
     }
 
     /// A command has its answer: it runs again and finds it.
-    pub(super) fn finish(&mut self, link: LinkId, outcome: Outcome) {
-        self.presences.outcomes.insert(link, outcome);
-        self.effects.ready.push(link);
+    pub(super) fn finish(&mut self, claim: Claim, outcome: Outcome) {
+        if self.presences.keep(claim, outcome) {
+            self.effects.ready.push(claim.link);
+        }
     }
 }
 

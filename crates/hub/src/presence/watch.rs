@@ -2,7 +2,7 @@
 //! Must hold: a watcher hears every change after its snapshot, in order and once.
 
 use super::step::{Task, refusal};
-use super::{ChannelNews, Outcome};
+use super::{ChannelNews, Claim, Outcome};
 use crate::event::Space;
 use crate::listener::LinkId;
 use crate::shard::Shard;
@@ -19,7 +19,7 @@ pub(super) struct Reading {
     snapshot: Snapshot,
     after: Option<Arc<str>>,
     heard: Vec<ChannelNews>,
-    links: Vec<LinkId>,
+    claims: Vec<Claim>,
 }
 
 /// One page of a channel's members.
@@ -41,7 +41,8 @@ impl Shard {
             _ => drop(self.presences.rooms.remove(channel)),
         }
         let known = self.presences.reading.contains_key(channel);
-        self.presences.reading.entry(channel.clone()).or_default().links.push(link);
+        let claim = self.presences.claim(link);
+        self.presences.reading.entry(channel.clone()).or_default().claims.push(claim);
         if !known {
             self.read_roster(channel.clone(), None);
         }
@@ -56,8 +57,8 @@ impl Shard {
     pub(super) fn roster_read(&mut self, now: Time, channel: Arc<str>, answer: Answer) {
         let Answer::Read(Found::Roster(roster)) = answer else {
             if let Some(reading) = self.presences.reading.remove(&channel) {
-                for link in reading.links {
-                    self.finish(link, Err(refusal(&answer)));
+                for claim in reading.claims {
+                    self.finish(claim, Err(refusal(&answer)));
                 }
             }
             return;
@@ -102,7 +103,9 @@ impl Shard {
         for news in reading.heard {
             self.hear_news(now, &news);
         }
-        self.effects.ready.extend(reading.links);
+        for claim in reading.claims {
+            self.finish(claim, Ok(Vec::new()));
+        }
     }
 
     /// News of a channel, from this shard, another one, or another node.
@@ -156,7 +159,7 @@ impl Shard {
         after: Option<&str>,
         limit: u32,
         counts_only: bool,
-        link: LinkId,
+        claim: Claim,
     ) {
         let limit = limit.clamp(1, PAGE);
         let read = Read::Roster {
@@ -164,7 +167,7 @@ impl Shard {
             after: after.map(Arc::from),
             limit: if counts_only { 1 } else { limit },
         };
-        self.submit(Task::Who { link, counts_only }, Work::Read(read));
+        self.submit(Task::Who { claim, counts_only }, Work::Read(read));
     }
 
     pub(super) fn who_read(&self, counts_only: bool, answer: Answer) -> Outcome {
