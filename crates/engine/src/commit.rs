@@ -79,9 +79,12 @@ pub(crate) fn apply(
     for key in &commit.deletes {
         let version = match key {
             RowKey::Deadline { .. } | RowKey::Errand(_) => 0,
-            RowKey::Key(_) | RowKey::Session(_) | RowKey::Document(_) | RowKey::Presence(_) => {
-                mark.next(tables.version(key)?)
-            }
+            RowKey::Key(_)
+            | RowKey::Session(_)
+            | RowKey::Document(_)
+            | RowKey::Presence(_)
+            | RowKey::User(_)
+            | RowKey::Follow { .. } => mark.next(tables.version(key)?),
         };
         mark.bury(version);
         tables.delete(key)?;

@@ -6,7 +6,7 @@
 //! | file | holds |
 //! |---|---|
 //! | `store` | the contract: `submit` work, answers arrive in the `Inbox`; `Commit`, `Read`, `StoreError` |
-//! | `row`, `presence` | the kinds of rows, their keys and versions |
+//! | `row`, `presence`, `social` | the kinds of rows, their keys and versions |
 //! | `body` | how a stored session carries its subscriptions, rights and mailbox |
 //! | `commit` | the one algorithm of a commit, over the tables of an engine |
 //! | `bus`, `subject`, `interest` | the contract of the bus, the names it routes by, what a node asks to hear |
@@ -41,6 +41,7 @@ pub mod memory;
 mod open;
 pub mod presence;
 pub mod row;
+pub mod social;
 pub mod sqlite;
 pub mod store;
 pub mod subject;
@@ -56,6 +57,7 @@ pub use row::{
     ApiKey, Deadline, Document, DocumentKey, Errand, ErrandId, NewErrand, Node, Page, Row, RowKey,
     StoredSession, Versioned, Writer,
 };
+pub use social::{Edge, Follow, User};
 pub use store::{
     Answer, Commit, Expect, Found, Inbox, NodeChange, Proof, Read, Receipt, Store, StoreError, Ticket, Work,
 };

@@ -3,6 +3,7 @@
 
 use crate::limits;
 use crate::presence::{Presence, PresenceKey};
+use crate::social::{Follow, User};
 use std::fmt;
 use std::sync::Arc;
 use tavern_domain::{ClientId, Epoch, Scopes, SessionKey, Time};
@@ -21,6 +22,8 @@ pub enum Row {
     Session(StoredSession),
     Document(Document),
     Presence(Presence),
+    User(User),
+    Follow(Follow),
 }
 
 /// Names one row. Deadlines and errands are named here too, to expect and to delete them:
@@ -31,6 +34,8 @@ pub enum RowKey {
     Session(ClientId),
     Document(DocumentKey),
     Presence(PresenceKey),
+    User(Arc<str>),
+    Follow { follower: Arc<str>, followee: Arc<str> },
     Deadline { kind: Arc<str>, name: Arc<str> },
     Errand(ErrandId),
 }
@@ -163,6 +168,10 @@ impl Row {
             Row::Session(session) => RowKey::Session(session.client),
             Row::Document(document) => RowKey::Document(document.key.clone()),
             Row::Presence(presence) => RowKey::Presence(presence.key.clone()),
+            Row::User(user) => RowKey::User(user.user.clone()),
+            Row::Follow(follow) => {
+                RowKey::Follow { follower: follow.follower.clone(), followee: follow.followee.clone() }
+            }
         }
     }
 
@@ -179,6 +188,8 @@ impl Row {
                 document.key.kind.len() + document.key.name.len() + document.body.len()
             }
             Row::Presence(presence) => presence.bytes(),
+            Row::User(user) => user.user.len(),
+            Row::Follow(follow) => follow.follower.len() + follow.followee.len(),
         }
     }
 }
@@ -190,6 +201,11 @@ impl fmt::Display for RowKey {
             RowKey::Session(client) => write!(f, "session:{client}"),
             RowKey::Document(key) => write!(f, "document:{}/{}", key.kind, key.name),
             RowKey::Presence(key) => write!(f, "presence:{key}"),
+            RowKey::User(user) => write!(f, "user:{user}"),
+            // Both may contain anything: the length says where the first ends.
+            RowKey::Follow { follower, followee } => {
+                write!(f, "follow:{}:{follower}/{followee}", follower.len())
+            }
             RowKey::Deadline { kind, name } => write!(f, "deadline:{kind}/{name}"),
             RowKey::Errand(id) => write!(f, "errand:{id}"),
         }

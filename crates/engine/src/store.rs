@@ -7,6 +7,7 @@ use crate::row::{
     ApiKey, Deadline, Document, DocumentKey, Errand, ErrandId, NewErrand, Node, Page, Row, RowKey,
     StoredSession, Versioned, Writer,
 };
+use crate::social::{Edges, Users};
 use std::collections::BTreeSet;
 use std::error::Error;
 use std::path::PathBuf;
@@ -162,6 +163,20 @@ pub enum Read {
         after: Option<Arc<str>>,
         limit: u32,
     },
+    /// Several at once, answered in the order asked; at most a page of them.
+    Users(Vec<Arc<str>>),
+    /// Whom a user follows, by followee.
+    Following {
+        user: Arc<str>,
+        after: Option<Arc<str>>,
+        limit: u32,
+    },
+    /// Who follows a user, by follower.
+    Followers {
+        user: Arc<str>,
+        after: Option<Arc<str>>,
+        limit: u32,
+    },
     /// Presences with a client that one life of a node vouches for, by channel and user.
     PresencesAt {
         home: Writer,
@@ -183,6 +198,8 @@ pub enum Found {
     Document(Option<Versioned<Document>>),
     Presence(Option<Versioned<Presence>>),
     Roster(Roster),
+    Users(Users),
+    Edges(Edges),
     Presences(Page<Versioned<Presence>>),
 }
 
@@ -323,6 +340,8 @@ fn check_key(key: &RowKey) -> Result<(), StoreError> {
         RowKey::Session(_) => 0,
         RowKey::Document(key) => key.name().len(),
         RowKey::Presence(key) => key.channel.len() + key.user.len(),
+        RowKey::User(user) => user.len(),
+        RowKey::Follow { follower, followee } => follower.len() + followee.len(),
         RowKey::Deadline { name, .. } => name.len(),
         RowKey::Errand(id) => id.source.len().saturating_sub("document:/".len() + 32),
     };

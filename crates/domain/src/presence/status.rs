@@ -188,6 +188,14 @@ impl Visibility {
         }
     }
 
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Visibility::Everyone => "everyone",
+            Visibility::FollowersIFollow => "followers_i_follow",
+            Visibility::Nobody => "nobody",
+        }
+    }
+
     /// Whether he is shown to somebody. He always sees himself; to the others he looks offline, and counts as anonymous.
     pub fn shows(self, viewer: Viewer) -> bool {
         match (self, viewer) {

@@ -9,6 +9,7 @@ mod key;
 mod node;
 mod presence;
 mod session;
+mod social;
 mod work;
 
 use crate::blocking::Client;
@@ -105,6 +106,10 @@ macro_rules! store_cases {
             presence::a_users_channels_come_in_pages,
             presence::what_a_node_vouches_for_is_found,
             presence::a_fenced_node_tells_nothing,
+            social::users_are_read_together_in_the_order_asked,
+            social::last_seen_never_goes_back,
+            social::follows_are_found_from_both_ends,
+            social::a_pair_follows_once_and_can_stop,
             work::what_is_unknown_is_not_found,
             work::bounds_are_the_same_everywhere,
             work::every_work_is_answered_once,

@@ -12,6 +12,7 @@ mod key;
 mod node;
 mod presence;
 mod session;
+mod social;
 mod store;
 
 pub use bus::MemoryBus;

@@ -8,6 +8,7 @@ use super::key::Keys;
 use super::node::Nodes;
 use super::presence::Presences;
 use super::session::Sessions;
+use super::social::People;
 use crate::commit::{self, Mark, Tables};
 use crate::row::{Deadline, Errand, Node, Row, RowKey, Writer};
 use crate::store::{Answer, Commit, Found, Inbox, Outage, Read, Receipt, Store, StoreError, Ticket, Work};
@@ -36,6 +37,7 @@ pub(super) struct MemoryTables {
     sessions: Sessions,
     documents: Documents,
     presences: Presences,
+    people: People,
     deadlines: Deadlines,
     errands: Errands,
 }
@@ -120,6 +122,16 @@ impl MemoryTables {
             Read::ChannelsOf { user, after, limit } => {
                 Found::Presences(self.presences.of_user(user, after.as_ref(), *limit))
             }
+            Read::Users(users) => {
+                let users = users.iter().take(crate::limits::PAGE_ROWS as usize);
+                Found::Users(users.map(|user| self.people.user(user)).collect())
+            }
+            Read::Following { user, after, limit } => {
+                Found::Edges(self.people.following(user, after.as_ref(), *limit))
+            }
+            Read::Followers { user, after, limit } => {
+                Found::Edges(self.people.followers(user, after.as_ref(), *limit))
+            }
             Read::PresencesAt { home, after, limit } => {
                 Found::Presences(self.presences.at_home(home, after.as_ref(), *limit))
             }
@@ -134,6 +146,8 @@ impl Tables for MemoryTables {
             RowKey::Session(client) => self.sessions.version(*client),
             RowKey::Document(key) => self.documents.version(key),
             RowKey::Presence(key) => self.presences.version(key),
+            RowKey::User(user) => self.people.user_version(user),
+            RowKey::Follow { follower, followee } => self.people.follow_version(follower, followee),
             RowKey::Deadline { kind, name } => self.deadlines.version(kind, name),
             RowKey::Errand(id) => self.errands.version(id),
         })
@@ -145,6 +159,8 @@ impl Tables for MemoryTables {
             Row::Session(session) => self.sessions.put(session, version),
             Row::Document(document) => self.documents.put(document, version),
             Row::Presence(presence) => self.presences.put(presence, version),
+            Row::User(user) => self.people.put_user(user, version),
+            Row::Follow(follow) => self.people.put_follow(follow, version),
         }
         Ok(())
     }
@@ -155,6 +171,8 @@ impl Tables for MemoryTables {
             RowKey::Session(client) => self.sessions.delete(*client),
             RowKey::Document(key) => self.documents.delete(key),
             RowKey::Presence(key) => self.presences.delete(key),
+            RowKey::User(user) => self.people.delete_user(user),
+            RowKey::Follow { follower, followee } => self.people.delete_follow(follower, followee),
             RowKey::Deadline { kind, name } => self.deadlines.delete(kind, name),
             RowKey::Errand(id) => self.errands.delete(id),
         }

@@ -13,6 +13,7 @@ mod presence;
 mod queue;
 mod schema;
 mod session;
+mod social;
 mod store;
 mod value;
 

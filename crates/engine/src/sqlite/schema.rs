@@ -8,8 +8,11 @@ use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 use std::path::Path;
 use std::time::Duration;
 
-const MIGRATIONS: &[&str] =
-    &[include_str!("migrations/0001_first_rows.sql"), include_str!("migrations/0002_presence.sql")];
+const MIGRATIONS: &[&str] = &[
+    include_str!("migrations/0001_first_rows.sql"),
+    include_str!("migrations/0002_presence.sql"),
+    include_str!("migrations/0003_people.sql"),
+];
 
 /// Older ones can corrupt a WAL with several writers.
 const OLDEST_SQLITE: i32 = 3_051_003;

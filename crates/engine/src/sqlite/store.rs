@@ -4,7 +4,7 @@
 use super::folder::{Folder, Lock};
 use super::queue::{Queue, Refused};
 use super::value::{fault, number, read_number, read_time, time, unavailable};
-use super::{deadline, document, errand, key, node, presence, schema, session};
+use super::{deadline, document, errand, key, node, presence, schema, session, social};
 use crate::clock::Clock;
 use crate::commit::{self, Mark, Tables};
 use crate::limits;
@@ -220,6 +220,18 @@ impl Scribe {
             Read::ChannelsOf { user, after, limit } => {
                 Found::Presences(presence::of_user(from, user, after.as_deref(), *limit).map_err(fault)?)
             }
+            Read::Users(users) => {
+                let users = users.iter().take(limits::PAGE_ROWS as usize);
+                Found::Users(
+                    users.map(|user| social::user(from, user)).collect::<Result<_, _>>().map_err(fault)?,
+                )
+            }
+            Read::Following { user, after, limit } => {
+                Found::Edges(social::following(from, user, after.as_deref(), *limit).map_err(fault)?)
+            }
+            Read::Followers { user, after, limit } => {
+                Found::Edges(social::followers(from, user, after.as_deref(), *limit).map_err(fault)?)
+            }
             Read::PresencesAt { home, after, limit } => {
                 Found::Presences(presence::at_home(from, home, after.as_ref(), *limit).map_err(fault)?)
             }
@@ -264,6 +276,8 @@ impl Tables for SqliteTables<'_> {
             RowKey::Session(client) => session::version(self.0, *client),
             RowKey::Document(key) => document::version(self.0, key),
             RowKey::Presence(key) => presence::version(self.0, key),
+            RowKey::User(user) => social::user_version(self.0, user),
+            RowKey::Follow { follower, followee } => social::follow_version(self.0, follower, followee),
             RowKey::Deadline { kind, name } => deadline::version(self.0, kind, name),
             RowKey::Errand(id) => errand::version(self.0, id),
         }
@@ -276,6 +290,8 @@ impl Tables for SqliteTables<'_> {
             Row::Session(session) => session::put(self.0, session, version),
             Row::Document(document) => document::put(self.0, document, version),
             Row::Presence(presence) => presence::put(self.0, presence, version),
+            Row::User(user) => social::put_user(self.0, user, version),
+            Row::Follow(follow) => social::put_follow(self.0, follow, version),
         }
         .map_err(fault)
     }
@@ -286,6 +302,8 @@ impl Tables for SqliteTables<'_> {
             RowKey::Session(client) => session::delete(self.0, *client),
             RowKey::Document(key) => document::delete(self.0, key),
             RowKey::Presence(key) => presence::delete(self.0, key),
+            RowKey::User(user) => social::delete_user(self.0, user),
+            RowKey::Follow { follower, followee } => social::delete_follow(self.0, follower, followee),
             RowKey::Deadline { kind, name } => deadline::delete(self.0, kind, name),
             RowKey::Errand(id) => errand::delete(self.0, id),
         }

@@ -131,6 +131,7 @@ fn who_hides_is_seen_by_those_he_chose() {
         [("everyone", true, true), ("followers_i_follow", false, true), ("nobody", false, false)]
     {
         let visibility = Visibility::parse(value).unwrap();
+        assert_eq!(visibility.as_str(), value);
         assert_eq!(
             (visibility.shows(stranger), visibility.shows(friend)),
             (to_stranger, to_friend),

@@ -1,0 +1,97 @@
+//! Users and follows.
+
+use super::*;
+use crate::row::Page;
+use crate::social::{Edge, Follow, User};
+use tavern_domain::presence::Visibility;
+
+fn user(name: &str, last_seen: Option<u64>) -> User {
+    User { user: name.into(), last_seen: last_seen.map(Time), visibility: Visibility::Everyone }
+}
+
+fn keep(client: &Client, user: User) -> u64 {
+    client.commit(Commit { puts: vec![Row::User(user)], ..Commit::default() }).unwrap().put[0]
+}
+
+fn users(client: &Client, names: &[&str]) -> Vec<Option<Versioned<User>>> {
+    match client.read(Read::Users(names.iter().map(|name| Arc::from(*name)).collect())) {
+        Ok(Found::Users(users)) => users,
+        other => panic!("no users but {other:?}"),
+    }
+}
+
+fn follow(follower: &str, followee: &str, since: u64) -> Commit {
+    let follow = Follow { follower: follower.into(), followee: followee.into(), since: Time(since) };
+    Commit { puts: vec![Row::Follow(follow)], ..Commit::default() }
+}
+
+fn edges(client: &Client, read: Read) -> Page<Edge> {
+    match client.read(read) {
+        Ok(Found::Edges(page)) => page,
+        other => panic!("no follows but {other:?}"),
+    }
+}
+
+fn following(client: &Client, user: &str, after: Option<&str>, limit: u32) -> Page<Edge> {
+    edges(client, Read::Following { user: user.into(), after: after.map(Arc::from), limit })
+}
+
+fn followers(client: &Client, user: &str, after: Option<&str>, limit: u32) -> Page<Edge> {
+    edges(client, Read::Followers { user: user.into(), after: after.map(Arc::from), limit })
+}
+
+fn shown(page: &Page<Edge>) -> Vec<String> {
+    let arrow = |edge: &Edge| if edge.mutual { "<>" } else { ">" };
+    page.rows
+        .iter()
+        .map(|edge| format!("{}{}{}", edge.follow.follower, arrow(edge), edge.follow.followee))
+        .collect()
+}
+
+pub(super) fn users_are_read_together_in_the_order_asked(world: &dyn World) {
+    let client = client(world);
+    let ann = User { visibility: Visibility::FollowersIFollow, ..user("ann", Some(5)) };
+    let version = keep(&client, ann.clone());
+    keep(&client, user("bob", None));
+    let found = users(&client, &["bob", "nobody", "ann"]);
+    assert_eq!(found[0].as_ref().map(|row| &row.row), Some(&user("bob", None)));
+    assert_eq!((&found[1], &found[2]), (&None, &Some(Versioned { version, row: ann })));
+}
+
+pub(super) fn last_seen_never_goes_back(world: &dyn World) {
+    let client = client(world);
+    for (given, kept) in [(Some(5), Some(5)), (Some(3), Some(5)), (None, Some(5)), (Some(9), Some(9))] {
+        keep(&client, user("ann", given));
+        let found = users(&client, &["ann"]);
+        assert_eq!(found[0].as_ref().unwrap().row.last_seen, kept.map(Time), "{given:?}");
+    }
+}
+
+pub(super) fn follows_are_found_from_both_ends(world: &dyn World) {
+    let client = client(world);
+    for (follower, followee) in
+        [("ann", "bob"), ("ann", "cid"), ("bob", "ann"), ("cid", "bob"), ("anna", "bob")]
+    {
+        client.commit(follow(follower, followee, 1)).unwrap();
+    }
+    assert_eq!(shown(&following(&client, "ann", None, 10)), ["ann<>bob", "ann>cid"]);
+    assert_eq!(shown(&followers(&client, "bob", None, 10)), ["ann<>bob", "anna>bob", "cid>bob"]);
+    let first = followers(&client, "bob", None, 2);
+    assert!(first.more);
+    assert_eq!(shown(&followers(&client, "bob", Some("anna"), 2)), ["cid>bob"]);
+    assert_eq!(shown(&following(&client, "ann", Some("bob"), 1)), ["ann>cid"]);
+}
+
+pub(super) fn a_pair_follows_once_and_can_stop(world: &dyn World) {
+    let client = client(world);
+    client.commit(follow("ann", "bob", 1)).unwrap();
+    client.commit(follow("ann", "bob", 2)).unwrap();
+    let page = following(&client, "ann", None, 10);
+    assert_eq!((page.rows.len(), page.rows[0].follow.since), (1, Time(2)));
+    let key = RowKey::Follow { follower: "ann".into(), followee: "bob".into() };
+    let stop = || Commit { deletes: vec![key.clone()], ..Commit::default() };
+    client.commit(stop()).unwrap();
+    client.commit(stop()).unwrap();
+    assert!(following(&client, "ann", None, 10).rows.is_empty());
+    assert!(followers(&client, "bob", None, 10).rows.is_empty());
+}

@@ -1,0 +1,78 @@
+//! Users and follows, in memory.
+
+use super::store::page;
+use crate::row::{Page, Versioned};
+use crate::social::{Edge, Follow, User};
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+
+#[derive(Default)]
+pub(super) struct People {
+    users: BTreeMap<Arc<str>, Versioned<User>>,
+    /// Follower, then followee.
+    follows: BTreeMap<(Arc<str>, Arc<str>), Versioned<Follow>>,
+    /// Followee, then follower.
+    followers: BTreeMap<(Arc<str>, Arc<str>), ()>,
+}
+
+impl People {
+    pub fn user_version(&self, user: &str) -> u64 {
+        self.users.get(user).map_or(0, |row| row.version)
+    }
+
+    pub fn user(&self, user: &str) -> Option<Versioned<User>> {
+        self.users.get(user).cloned()
+    }
+
+    pub fn put_user(&mut self, user: &User, version: u64) {
+        let before = self.users.get(&user.user).and_then(|row| row.row.last_seen);
+        let row = User { last_seen: user.last_seen.max(before), ..user.clone() };
+        self.users.insert(user.user.clone(), Versioned { version, row });
+    }
+
+    pub fn delete_user(&mut self, user: &str) {
+        self.users.remove(user);
+    }
+
+    pub fn follow_version(&self, follower: &Arc<str>, followee: &Arc<str>) -> u64 {
+        self.follows.get(&(follower.clone(), followee.clone())).map_or(0, |row| row.version)
+    }
+
+    pub fn put_follow(&mut self, follow: &Follow, version: u64) {
+        let Follow { follower, followee, .. } = follow;
+        let row = Versioned { version, row: follow.clone() };
+        self.follows.insert((follower.clone(), followee.clone()), row);
+        self.followers.insert((followee.clone(), follower.clone()), ());
+    }
+
+    pub fn delete_follow(&mut self, follower: &Arc<str>, followee: &Arc<str>) {
+        self.follows.remove(&(follower.clone(), followee.clone()));
+        self.followers.remove(&(followee.clone(), follower.clone()));
+    }
+
+    pub fn following(&self, user: &Arc<str>, after: Option<&Arc<str>>, limit: u32) -> Page<Edge> {
+        let rows = self.follows.range((from(user, after), Bound::Unbounded));
+        let rows = rows.take_while(|((follower, _), _)| follower == user);
+        page(limit, |_| 64, rows.map(|(_, row)| self.edge(&row.row)))
+    }
+
+    pub fn followers(&self, user: &Arc<str>, after: Option<&Arc<str>>, limit: u32) -> Page<Edge> {
+        let rows = self.followers.range((from(user, after), Bound::Unbounded));
+        let rows = rows.take_while(|((followee, _), ())| followee == user);
+        let row = |follower: &Arc<str>| self.follows.get(&(follower.clone(), user.clone()));
+        page(limit, |_| 64, rows.filter_map(|((_, follower), ())| Some(self.edge(&row(follower)?.row))))
+    }
+
+    fn edge(&self, follow: &Follow) -> Edge {
+        let back = (follow.followee.clone(), follow.follower.clone());
+        Edge { follow: follow.clone(), mutual: self.follows.contains_key(&back) }
+    }
+}
+
+fn from(user: &Arc<str>, after: Option<&Arc<str>>) -> Bound<(Arc<str>, Arc<str>)> {
+    match after {
+        Some(other) => Bound::Excluded((user.clone(), other.clone())),
+        None => Bound::Included((user.clone(), Arc::from(""))),
+    }
+}

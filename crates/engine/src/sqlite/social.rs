@@ -1,0 +1,87 @@
+//! Users and follows: the tables `user_presences` and `follows`.
+
+use super::value::{number, read_number, read_time, read_time_or_none, strange, time};
+use crate::row::{Page, Versioned};
+use crate::social::{Edge, Follow, User};
+use rusqlite::{Connection, Error, OptionalExtension, Row};
+use tavern_domain::presence::Visibility;
+
+pub(super) fn user_version(connection: &Connection, user: &str) -> Result<u64, Error> {
+    let sql = "SELECT version FROM user_presences WHERE user_id = ?1";
+    let found = connection.prepare_cached(sql)?.query_row([user], |row| read_number(row, 0)).optional()?;
+    Ok(found.unwrap_or(0))
+}
+
+pub(super) fn user(connection: &Connection, user: &str) -> Result<Option<Versioned<User>>, Error> {
+    let sql = "SELECT version, last_seen, visibility FROM user_presences WHERE user_id = ?1";
+    let read = |row: &Row<'_>| {
+        let visibility: String = row.get(2)?;
+        let row_of = User {
+            user: user.into(),
+            last_seen: read_time_or_none(row, 1)?,
+            visibility: Visibility::parse(&visibility).ok_or_else(|| strange(2, "no visibility"))?,
+        };
+        Ok(Versioned { version: read_number(row, 0)?, row: row_of })
+    };
+    connection.prepare_cached(sql)?.query_row([user], read).optional()
+}
+
+pub(super) fn put_user(connection: &Connection, user: &User, version: u64) -> Result<(), Error> {
+    let sql = "INSERT INTO user_presences (user_id, version, last_seen, visibility) VALUES (?1, ?2, ?3, ?4)
+        ON CONFLICT DO UPDATE SET version = excluded.version, visibility = excluded.visibility,
+        last_seen = CASE WHEN last_seen IS NULL OR excluded.last_seen > last_seen THEN excluded.last_seen ELSE last_seen END";
+    let values = (&user.user, number(version), user.last_seen.map(time), user.visibility.as_str());
+    connection.prepare_cached(sql)?.execute(values).map(drop)
+}
+
+pub(super) fn delete_user(connection: &Connection, user: &str) -> Result<(), Error> {
+    connection.prepare_cached("DELETE FROM user_presences WHERE user_id = ?1")?.execute([user]).map(drop)
+}
+
+pub(super) fn follow_version(connection: &Connection, follower: &str, followee: &str) -> Result<u64, Error> {
+    let sql = "SELECT version FROM follows WHERE follower = ?1 AND followee = ?2";
+    let mut statement = connection.prepare_cached(sql)?;
+    Ok(statement.query_row((follower, followee), |row| read_number(row, 0)).optional()?.unwrap_or(0))
+}
+
+pub(super) fn put_follow(connection: &Connection, follow: &Follow, version: u64) -> Result<(), Error> {
+    let sql = "INSERT OR REPLACE INTO follows (follower, followee, version, since) VALUES (?1, ?2, ?3, ?4)";
+    let values = (&follow.follower, &follow.followee, number(version), time(follow.since));
+    connection.prepare_cached(sql)?.execute(values).map(drop)
+}
+
+pub(super) fn delete_follow(connection: &Connection, follower: &str, followee: &str) -> Result<(), Error> {
+    let sql = "DELETE FROM follows WHERE follower = ?1 AND followee = ?2";
+    connection.prepare_cached(sql)?.execute((follower, followee)).map(drop)
+}
+
+pub(super) fn following(
+    connection: &Connection,
+    user: &str,
+    after: Option<&str>,
+    limit: u32,
+) -> Result<Page<Edge>, Error> {
+    let sql = "SELECT follower, followee, since,
+        EXISTS (SELECT 1 FROM follows b WHERE b.follower = f.followee AND b.followee = f.follower)
+        FROM follows f WHERE follower = ?1 AND followee > ?2 ORDER BY followee";
+    let mut statement = connection.prepare_cached(sql)?;
+    Page::fill(limit, |_| 64, statement.query_map((user, after.unwrap_or("")), read)?)
+}
+
+pub(super) fn followers(
+    connection: &Connection,
+    user: &str,
+    after: Option<&str>,
+    limit: u32,
+) -> Result<Page<Edge>, Error> {
+    let sql = "SELECT follower, followee, since,
+        EXISTS (SELECT 1 FROM follows b WHERE b.follower = f.followee AND b.followee = f.follower)
+        FROM follows f WHERE followee = ?1 AND follower > ?2 ORDER BY follower";
+    let mut statement = connection.prepare_cached(sql)?;
+    Page::fill(limit, |_| 64, statement.query_map((user, after.unwrap_or("")), read)?)
+}
+
+fn read(row: &Row<'_>) -> Result<Edge, Error> {
+    let follow = Follow { follower: row.get(0)?, followee: row.get(1)?, since: read_time(row, 2)? };
+    Ok(Edge { follow, mutual: row.get(3)? })
+}
