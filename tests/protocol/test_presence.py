@@ -414,3 +414,26 @@ def test_a_command_that_waits_is_paid_for_once():
     with Tavern.serve(CONFIG + "[limits]\ncommands_per_second = 5\n") as server, Socket(server, token=tokens.token("ann")) as ann:
         codes = [ann.call("join", channel=f"game#{n}").get("error", {}).get("code") for n in range(12)]
         assert codes[:10] == [None] * 10 and codes[11] == "rate_limited", codes
+
+
+def test_a_user_is_explained(server, room):
+    import httpx
+    ask = lambda name: httpx.get(f"{server.url}/v1/users/{name}", headers={"authorization": f"Bearer {server.key}"}, trust_env=False)
+    assert ask("zoe").json() == {
+        "user": "zoe", "online": False, "leaving": False, "activities": [], "channels": [], "last_seen": None,
+        "why": "no client is present anywhere, and no grace is running"}
+    zoe = Socket(server, user="zoe")
+    zoe.ok("join", channel=room, state=7)
+    zoe.ok("join", channel="lobby#puzzles")
+    shown = ask("zoe").json()
+    assert shown["online"] and not shown["leaving"] and "2 living" in shown["why"]
+    assert [one["activity"] for one in shown["activities"]] == ["in_game_channel", "solving_puzzles"]
+    client = next(one for one in shown["channels"] if one["channel"] == room)["clients"][0]
+    assert client["client"] == zoe.hello["client"] and client["node"] == zoe.hello["node"] and client["state"] == 7
+    text = server.run("user", "zoe", "--url", server.url, "--key", server.key).stdout
+    assert text.startswith("zoe is online") and room in text
+    assert "API key" in server.run("user", "zoe", "--url", server.url).stderr
+    zoe.drop()
+    until(lambda: ask("zoe").json()["leaving"], "she is lost everywhere")
+    shown = ask("zoe").json()
+    assert "grace ends" in shown["why"] and all("gone_in_ms" in one for one in shown["channels"])

@@ -19,6 +19,7 @@ mod stream;
 mod subscribe;
 mod table;
 mod token;
+mod user;
 mod who;
 
 use clap::Parser;
@@ -51,6 +52,8 @@ enum Command {
     Local(local::Args),
     /// Show who is in a channel
     Who(who::Args),
+    /// Show where a user is, and why he counts as online
+    User(user::Args),
     /// Check the configuration and show where each value came from
     Check(check::Args),
     /// Check what the server needs around it: store, clock, ports, limits, disk
@@ -69,6 +72,7 @@ pub fn main() -> ExitCode {
         Command::Subscribe(args) => subscribe::run(args),
         Command::Local(args) => local::run(args),
         Command::Who(args) => who::run(args),
+        Command::User(args) => user::run(args),
         Command::Check(args) => check::run(args),
         Command::Doctor(args) => doctor::run(args),
         Command::Bench(args) => bench::run(args),

@@ -13,5 +13,6 @@ pub(crate) mod request;
 mod rest;
 mod session;
 mod stream;
+mod user;
 
 pub use edge::{Edge, serve};

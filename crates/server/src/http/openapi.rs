@@ -23,6 +23,7 @@ mod tests {
             ("post", "/v1/channels/{channel}/messages"),
             ("get", "/v1/channels"),
             ("get", "/v1/channels/{channel}/presence"),
+            ("get", "/v1/users/{user}"),
             ("get", "/v1/sessions/{client}"),
             ("get", "/v1/nodes"),
             ("get", "/livez"),

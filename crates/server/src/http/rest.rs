@@ -47,6 +47,10 @@ async fn answer(guest: &Guest, parts: &Parts, body: Incoming) -> Result<Answer, 
             holder(services, parts, Scope::Presence).await?;
             presence(services, parts, channel).await
         }
+        ("GET", ["users", name]) => {
+            holder(services, parts, Scope::Presence).await?;
+            super::user::user(services, name).await
+        }
         ("GET", ["sessions", client]) => {
             holder(services, parts, Scope::Presence).await?;
             session(services, client).await

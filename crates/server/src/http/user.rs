@@ -1,0 +1,130 @@
+//! `GET /v1/users/{user}`: where a user is, what that means, and why he counts as online. From the store: the same on
+//! every node.
+
+use super::body::{Answer, json};
+use crate::services::Services;
+use serde_json::{Value, json as value};
+use std::sync::Arc;
+use tavern_domain::Time;
+use tavern_domain::presence::{Activities, Attendee, Whereabouts};
+use tavern_engine::limits::{PAGE_ROWS, RETRY_AFTER_MS};
+use tavern_engine::{Found, Presence, Read};
+use tavern_wire::error::{Code, Refusal};
+
+/// Channels of one user that are shown.
+const CHANNELS_MAX: usize = 10_000;
+
+pub async fn user(services: &Services, name: &str) -> Result<Answer, Refusal> {
+    if name.is_empty() || name.len() > tavern_domain::limits::USER_BYTES {
+        return Err(Refusal::new(Code::BadRequest, "a user id has 1 to 128 bytes"));
+    }
+    let user: Arc<str> = name.into();
+    let presences = presences(services, &user).await.map_err(|()| unavailable())?;
+    let Ok(Found::Time(now)) = services.desk.read(Read::Time).await else { return Err(unavailable()) };
+    let known = services.desk.read(Read::Users(vec![user.clone()])).await;
+    let Ok(Found::Users(known)) = known else { return Err(unavailable()) };
+    let last_seen = known.into_iter().flatten().next().and_then(|row| row.row.last_seen);
+    let left =
+        presences.iter().filter_map(|presence| presence.attendance.departed()).map(|gone| gone.seen).max();
+    let online = !presences.is_empty();
+    let leaving = online && presences.iter().all(|presence| presence.attendance.is_leaving());
+    let places: Vec<Whereabouts> = presences.iter().map(whereabouts).collect();
+    let status = activities(services).status(online, leaving, &places, last_seen.max(left));
+    let activities: Vec<Value> = status
+        .activities
+        .iter()
+        .map(|one| value!({"activity": &*one.activity, "channel": &*one.channel, "since": one.since.ms()}))
+        .collect();
+    let channels: Vec<Value> = presences.iter().map(|presence| channel(now, presence)).collect();
+    let report = value!({
+        "user": name,
+        "online": status.online,
+        "leaving": status.leaving,
+        "why": why(now, &presences),
+        "activities": activities,
+        "channels": channels,
+        "last_seen": status.last_seen.map(Time::ms),
+    });
+    Ok(json(report.to_string()))
+}
+
+async fn presences(services: &Services, user: &Arc<str>) -> Result<Vec<Presence>, ()> {
+    let mut all: Vec<Presence> = Vec::new();
+    loop {
+        let after = all.last().map(|presence| presence.key.channel.clone());
+        let read = Read::ChannelsOf { user: user.clone(), after, limit: PAGE_ROWS };
+        let Ok(Found::Presences(page)) = services.desk.read(read).await else { return Err(()) };
+        all.extend(page.rows.into_iter().map(|row| row.row).filter(|presence| !presence.anonymous));
+        if !page.more || all.len() >= CHANNELS_MAX {
+            return Ok(all);
+        }
+    }
+}
+
+fn unavailable() -> Refusal {
+    Refusal::new(Code::Unavailable, "the store does not answer").retry_after(RETRY_AFTER_MS)
+}
+
+fn whereabouts(presence: &Presence) -> Whereabouts {
+    Whereabouts { channel: presence.key.channel.clone(), since: presence.attendance.since() }
+}
+
+fn channel(now: Time, presence: &Presence) -> Value {
+    let attendance = &presence.attendance;
+    let clients: Vec<Value> = attendance.clients().iter().map(client).collect();
+    let mut shown = value!({
+        "channel": &*presence.key.channel,
+        "since": attendance.since().ms(),
+        "leaving": attendance.is_leaving(),
+        "clients": clients,
+    });
+    if let Some(until) = attendance.next_wake() {
+        shown["gone_in_ms"] = until.since(now).into();
+    }
+    shown
+}
+
+fn client(client: &Attendee) -> Value {
+    let state: Value = client
+        .state
+        .as_ref()
+        .map_or(Value::Null, |state| serde_json::from_str(&state.text).unwrap_or(Value::Null));
+    let mut shown = value!({
+        "client": client.client.to_string(),
+        "node": &*client.home.node,
+        "epoch": client.home.epoch.0,
+        "since": client.since.ms(),
+        "state": state,
+    });
+    if let Some(lost) = client.lost {
+        shown["lost_at"] = lost.at.ms().into();
+        shown["kept_until"] = lost.until.ms().into();
+    }
+    shown
+}
+
+fn why(now: Time, presences: &[Presence]) -> String {
+    if presences.is_empty() {
+        return "no client is present anywhere, and no grace is running".to_owned();
+    }
+    let living: usize = presences.iter().map(|presence| presence.attendance.living().count()).sum();
+    if living > 0 {
+        let channels = presences.iter().filter(|presence| !presence.attendance.is_leaving()).count();
+        return format!("{living} living presences of clients in {channels} channels; each names its node");
+    }
+    let until = presences.iter().filter_map(|presence| presence.attendance.next_wake()).max().unwrap_or(now);
+    format!("every client is lost; the last grace ends in {} ms", until.since(now))
+}
+
+/// What being in a channel means, by the configuration.
+fn activities(services: &Services) -> Activities {
+    let config = &services.config;
+    let kinds =
+        config.kinds.iter().map(|(kind, rules)| (kind.as_str().into(), rules.activity.as_str().into()));
+    Activities {
+        kinds: kinds.collect(),
+        channels: vec![("lobby#puzzles".into(), "solving_puzzles".into())],
+        others: config.kind("default").activity.as_str().into(),
+        priority: config.presence.priority.iter().map(|word| word.as_str().into()).collect(),
+    }
+}
