@@ -437,3 +437,27 @@ def test_a_user_is_explained(server, room):
     until(lambda: ask("zoe").json()["leaving"], "she is lost everywhere")
     shown = ask("zoe").json()
     assert "grace ends" in shown["why"] and all("gone_in_ms" in one for one in shown["channels"])
+
+
+def test_somebody_without_a_name_is_counted_and_never_named(server, room, watcher):
+    from support import tokens
+    ghost = Socket(server, token=tokens.token(None))
+    ghost.ok("join", channel=room)
+    assert watcher.ok("who", channel=room)["users"][0]["user"] is None
+    ghost.drop()
+    events = [watcher.event() for _ in range(4)]
+    assert [event["event"] for event in events] == ["user_online", "client_online", "client_offline", "user_offline"]
+    assert {event["user"] for event in events} == {None}
+
+
+def test_a_name_survives_the_loss_of_another_tab(server, room, watcher):
+    from support import tokens
+    named = tokens.token("ann", name="Ann")
+    one, two = Socket(server, token=named), Socket(server, token=named)
+    one.ok("join", channel=room)
+    two.ok("join", channel=room)
+    one.drop()
+    assert told(watcher, 4)[-1] == "client_offline ann False lost"
+    time.sleep(GRACE + 0.3)
+    assert watcher.ok("who", channel=room)["users"][0]["name"] == "Ann"
+    two.close()

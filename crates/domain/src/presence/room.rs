@@ -221,6 +221,7 @@ pub struct Difference {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
     pub user: Arc<str>,
+    pub anonymous: bool,
     pub client: Option<ClientId>,
     pub state: Option<State>,
 }
@@ -229,6 +230,7 @@ pub struct Entry {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Gone {
     pub user: Arc<str>,
+    pub anonymous: bool,
     pub client: Option<ClientId>,
 }
 
@@ -255,16 +257,26 @@ impl Difference {
         let none = BTreeMap::new();
         let old = before.map_or(&none, |member| &member.clients);
         let Some(after) = after else {
-            if before.is_some() {
-                self.left.push(Gone { user: user.clone(), client: None });
+            if let Some(before) = before {
+                self.left.push(Gone { user: user.clone(), anonymous: before.anonymous, client: None });
             }
             return;
         };
         if before.is_none() && after.clients.is_empty() {
-            self.joined.push(Entry { user: user.clone(), client: None, state: None });
+            self.joined.push(Entry {
+                user: user.clone(),
+                anonymous: after.anonymous,
+                client: None,
+                state: None,
+            });
         }
         for (client, seen) in &after.clients {
-            let entry = || Entry { user: user.clone(), client: Some(*client), state: seen.state.clone() };
+            let entry = || Entry {
+                user: user.clone(),
+                anonymous: after.anonymous,
+                client: Some(*client),
+                state: seen.state.clone(),
+            };
             match old.get(client) {
                 None => self.joined.push(entry()),
                 Some(was) if was.state != seen.state => self.updated.push(entry()),
@@ -272,7 +284,8 @@ impl Difference {
             }
         }
         let gone = old.keys().filter(|client| !after.clients.contains_key(*client));
-        self.left.extend(gone.map(|client| Gone { user: user.clone(), client: Some(*client) }));
+        let anonymous = after.anonymous;
+        self.left.extend(gone.map(|client| Gone { user: user.clone(), anonymous, client: Some(*client) }));
     }
 }
 

@@ -112,8 +112,12 @@ impl Shard {
         self.presences.later.push_back((now + RETRY_AFTER_MS, Step { tries: 0, ..step }));
     }
 
-    fn decide(&mut self, now: Time, step: Step, found: Option<Versioned<Presence>>) {
+    fn decide(&mut self, now: Time, mut step: Step, found: Option<Versioned<Presence>>) {
         let version = found.as_ref().map_or(0, |found| found.version);
+        if let Some(found) = found.as_ref().filter(|_| step.listener.is_none()) {
+            // Nobody is here to say who it is: it is who it was.
+            (step.name, step.anonymous) = (found.row.name.clone(), found.row.anonymous);
+        }
         let before = found.map(|found| found.row.attendance).unwrap_or_default();
         let mut attendance = before.clone();
         let mut changes = Vec::new();

@@ -165,7 +165,7 @@ fn present(out: &mut Vec<u8>, name: &Arc<str>, shown: &Member) {
 
 fn entry(out: &mut Vec<u8>, entry: &Entry) {
     out.extend_from_slice(b"{\"user\":");
-    string(out, &entry.user);
+    user(out, &entry.user, entry.anonymous);
     if let Some(client) = entry.client {
         member(out, "client", |out| string(out, &client.to_string()));
         member(out, "state", |out| state(out, entry.state.as_ref()));
@@ -175,9 +175,12 @@ fn entry(out: &mut Vec<u8>, entry: &Entry) {
 
 fn gone(out: &mut Vec<u8>, gone: &Gone) {
     out.extend_from_slice(b"{\"user\":");
-    string(out, &gone.user);
+    user(out, &gone.user, gone.anonymous);
     if let Some(client) = gone.client {
         member(out, "client", |out| string(out, &client.to_string()));
+    } else if gone.anonymous {
+        // Somebody without a name is one client, and known by it.
+        member(out, "client", |out| string(out, &gone.user));
     }
     out.push(b'}');
 }
@@ -326,18 +329,19 @@ mod tests {
     #[test]
     fn a_difference_shows_what_is_there_now() {
         let client = Some(ClientId::from_random(1));
-        let entry = Entry { user: "ann".into(), client, state: None };
+        let entry = Entry { user: "ann".into(), anonymous: false, client, state: None };
+        let ghost = Gone { user: "0000000000000009".into(), anonymous: true, client: None };
         let difference = Difference {
             from: 3,
             to: 8,
             joined: vec![entry],
-            left: vec![Gone { user: "bob".into(), client: None }],
+            left: vec![Gone { user: "bob".into(), anonymous: false, client: None }, ghost],
             count: 4,
             ..Difference::default()
         };
         let mut out = Vec::new();
         difference_tail(&mut out, "game#A", &difference);
-        let expected = r#","event":"presence","channel":"game#A","from_version":3,"version":8,"joined":[{"user":"ann","client":"0000000000000001","state":null}],"updated":[],"left":[{"user":"bob"}],"count":4}"#;
+        let expected = r#","event":"presence","channel":"game#A","from_version":3,"version":8,"joined":[{"user":"ann","client":"0000000000000001","state":null}],"updated":[],"left":[{"user":"bob"},{"user":null,"client":"0000000000000009"}],"count":4}"#;
         assert_eq!(String::from_utf8(out).unwrap(), expected);
     }
 }
