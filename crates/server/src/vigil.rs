@@ -23,6 +23,7 @@ pub async fn keep(services: Arc<Services>) {
         if let Err(error) = look_around(&services).await {
             tracing::debug!(%error, "the look at other nodes is put off");
         }
+        services.inboxes.iter().for_each(|inbox| inbox.force(Mail::Look));
         tokio::time::sleep(Duration::from_millis(nodes.heartbeat_ms)).await;
     }
 }

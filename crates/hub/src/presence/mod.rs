@@ -41,6 +41,8 @@ pub struct Presences {
     deadlines: BTreeSet<(Time, PresenceKey)>,
     /// When the sum of a channel's changes is told.
     ticks: BTreeSet<(Time, Arc<str>)>,
+    /// Channels that are further in the store than here, and how far.
+    behind: BTreeMap<Arc<str>, u64>,
     /// When to read a channel again whose news have a hole.
     holes: BTreeSet<(Time, Arc<str>)>,
     /// Steps that the store did not take and that nobody else would repeat.

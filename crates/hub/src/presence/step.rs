@@ -43,6 +43,10 @@ pub(super) enum Task {
     Roster {
         channel: Arc<str>,
     },
+    /// Whether a watched channel is where the store says.
+    Look {
+        channel: Arc<str>,
+    },
     /// Nobody waits for it and nothing depends on it.
     Tidy,
     Who {
@@ -92,6 +96,11 @@ impl Shard {
                 self.read_step(step);
             }
             (Task::Tidy, _) => {}
+            (Task::Look { channel }, Answer::Read(Found::Roster(roster))) => {
+                self.compare(&channel, roster.version);
+            }
+            // Looked at again with the next heartbeat.
+            (Task::Look { .. }, _) => {}
             (Task::Roster { channel }, answer) => self.roster_read(now, channel, answer),
             (Task::Who { claim, counts_only }, answer) => {
                 let outcome = self.who_read(counts_only, answer);

@@ -25,7 +25,7 @@ pub(super) struct Reading {
 /// One page of a channel's members.
 const PAGE: u32 = 1000;
 /// How long missing news may take before the channel is read again.
-const HOLE_MS: u64 = 100;
+const HOLE_MS: u64 = 1_000;
 /// How long a channel that was read may wait for its first watcher.
 const FRESH_MS: u64 = 1_000;
 /// News that are kept while a channel is read; more, and it is read again.
@@ -138,9 +138,36 @@ impl Shard {
             && due <= now
         {
             self.presences.holes.remove(&(due, channel.clone()));
-            if self.presences.rooms.get(&channel).is_some_and(|watched| watched.room.has_hole()) {
+            let behind = self.presences.behind.remove(&channel);
+            let Some(watched) = self.presences.rooms.get(&channel) else { continue };
+            let late = behind.is_some_and(|version| version == 0 || version > watched.room.version());
+            if late || watched.room.has_hole() {
                 self.read_again(&channel);
             }
+        }
+    }
+
+    /// Asks the store where the watched channels are: a last word that was lost shows in nothing else. Done at each
+    /// heartbeat while there are other nodes.
+    pub fn look_at_rooms(&mut self) {
+        if !self.node.carrier.reaches_others() {
+            return;
+        }
+        let channels: Vec<Arc<str>> = self.presences.rooms.keys().cloned().collect();
+        for channel in channels {
+            let read = Read::Roster { channel: channel.clone(), after: None, limit: 1 };
+            self.submit(Task::Look { channel }, Work::Read(read));
+        }
+    }
+
+    /// The store is further than this room: what is missing may be on its way, for a while.
+    pub(super) fn compare(&mut self, channel: &Arc<str>, version: u64) {
+        let now = self.now;
+        let Some(watched) = self.presences.rooms.get(channel) else { return };
+        let emptied = version == 0 && !watched.room.snapshot().members.is_empty();
+        if version > watched.room.version() || emptied {
+            self.presences.behind.insert(channel.clone(), version);
+            self.presences.holes.insert((now + HOLE_MS, channel.clone()));
         }
     }
 

@@ -23,6 +23,8 @@ pub enum Mail {
     TakeOver(Box<(Presence, Home, Loss)>),
     /// A deadline that nobody has settled.
     Overdue(Deadline),
+    /// Compare the watched channels with the store.
+    Look,
     /// The node has a new epoch: its living clients are announced under it.
     Announce,
     /// News of a channel that somebody here watches.
