@@ -89,8 +89,10 @@ def test_racing_tabs_of_one_user_agree(pair, room):
         for _ in range(5):
             list(pool.map(lambda tab: tab.ok("join", channel=room), tabs))
             list(pool.map(lambda tab: tab.ok("leave", channel=room), tabs))
-        until(lambda: watcher.ok("who", channel=room)["count"] == 0, "everybody left")
-        events = watcher.events_so_far()
+        assert watcher.ok("who", channel=room)["count"] == 0
+        events = []
+        gone = lambda: events.extend(watcher.events_so_far()) or events[-1]["event"] == "user_offline"
+        until(gone, "the last departure to arrive")
         versions = [event["version"] for event in events]
         names = [event["event"] for event in events]
         assert names.count("client_online") == 40 and names.count("client_offline") == 40
