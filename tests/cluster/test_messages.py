@@ -61,12 +61,13 @@ def test_a_user_of_the_folder_hears_the_servers(nodes, channel):
     try:
         processes = lambda: json.loads(
             nodes[0].run("local", "stat", "--data", nodes[0].data, "--json").stdout)["processes"]
-        until(lambda: any(process["patterns"] == 1 and process["channels"] == 1 for process in processes()), "it listens")
+        listens = lambda process: process["pid"] == ear.pid and process["patterns"] == 1 and process["channels"] == 1
+        until(lambda: any(map(listens, processes())), "it listens")
         with Socket(nodes[0], user="ann") as ann:
             ann.ok("publish", channel=channel, data={"n": 1})
         RespConnection(nodes[1].resp_port).call("PUBLISH", channel, "two")
-        lines = [json.loads(line) for line in ear.stdout]
-        assert ear.wait(10) == 0
+        lines = [json.loads(line) for line in ear.communicate(timeout=20)[0].splitlines()]
+        assert ear.returncode == 0
     finally:
         ear.kill()
         ear.wait()
