@@ -360,7 +360,11 @@ impl Shard {
         let mut hold = node.carrier.hold();
         match hold.carry(space, name.as_bytes(), Some((self.index, caller.link.id))) {
             Carried::Yes => self.subscribe(id, space, name.as_bytes()),
-            Carried::Wait => return Err(Stop::Wait),
+            Carried::Wait => {
+                // Whoever waits may be gone before it is carried.
+                self.linger(space, name.as_bytes().into());
+                return Err(Stop::Wait);
+            }
             Carried::Failed => return unavailable(),
         };
         Ok(())
@@ -453,12 +457,12 @@ pub(crate) fn parse_channel(name: &str) -> Step<Channel<'_>> {
     Channel::parse(name).or_else(|error| refuse(Code::BadRequest, error.to_string()))
 }
 
-fn unavailable<T>() -> Step<T> {
+pub(crate) fn unavailable<T>() -> Step<T> {
     let refusal = Refusal::new(Code::Unavailable, "the bus between nodes does not answer");
     Err(Stop::Refused(refusal.retry_after(RETRY_AFTER_MS)))
 }
 
-pub(crate) fn not_allowed<T>(verb: Verb, name: &str) -> Step<T> {
+fn not_allowed<T>(verb: Verb, name: &str) -> Step<T> {
     refuse(Code::NotAllowed, format!("no right to {} {name:?}", verb.as_str()))
 }
 

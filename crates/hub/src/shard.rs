@@ -187,12 +187,17 @@ impl Shard {
         if let Some((moved, to)) = removed.moved {
             self.listeners.at(moved).places.insert(place, to);
         }
-        if let Some((space, name)) = removed.unheard
-            && self.node.carrier.is_by_name()
-        {
-            self.lingering.push_back((self.now + LINGER_MS, space, name));
+        if let Some((space, name)) = removed.unheard {
+            self.linger(space, name);
         }
         true
+    }
+
+    /// Nobody here listens to a name any more, or not yet: the bus carries it for a while.
+    pub fn linger(&mut self, space: Space, name: Arc<[u8]>) {
+        if self.node.carrier.is_by_name() {
+            self.lingering.push_back((self.now + LINGER_MS, space, name));
+        }
     }
 
     /// The names a listener listens to in one space, in no order.

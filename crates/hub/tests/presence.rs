@@ -277,3 +277,25 @@ fn an_answer_reaches_only_the_transport_that_waited_for_it() {
     let reply = scene.street.say(0, &mut eve, r#"{"op":"update","channel":"game#A","state":1}"#);
     assert_eq!(code(&reply), "not_found", "not the answer to somebody else's command");
 }
+
+#[test]
+fn news_come_here_from_the_moment_a_channel_is_read_for_a_watcher() {
+    let mut scene = Scene::new();
+    let node = scene.street.house(0).shards[0].node().clone();
+    let hears =
+        || node.registry.find(tavern_hub::Space::Presence, b"game#B").is_some_and(|entry| entry.mask() == 1);
+    let mut eve = scene.guest(0, "eve");
+    let frame = r#"{"op":"subscribe","channel":"game#B","presence":true}"#;
+    while scene.street.house(0).shards[0].effects.work.is_empty() {
+        assert_eq!(scene.street.house(0).flow(&mut eve, frame).0, tavern_hub::Flow::Wait);
+        if scene.street.house(0).shards[0].effects.work.is_empty() {
+            scene.street.settle();
+        }
+    }
+    assert!(hears(), "what happens while it is read must be heard");
+    scene.street.settle();
+    assert!(hears(), "and until the watcher is told");
+    scene.drop_socket(0, &eve);
+    scene.street.live(3_000);
+    assert!(!hears(), "but not for somebody who has gone");
+}

@@ -1,7 +1,7 @@
 //! The commands of presence: `join`, `update`, `leave`, `who`, and watching by `subscribe {presence}`. Each waits for the
 //! store: it runs once to begin, and again to find its answer.
 
-use crate::command::{Caller, Step, Stop, not_allowed, parse_channel, refuse};
+use crate::command::{Caller, Step, Stop, parse_channel, refuse, unavailable};
 use crate::event::Space;
 use crate::listener::ListenerId;
 use crate::shard::Shard;
@@ -116,8 +116,9 @@ impl Shard {
         // Carried first, read then: what happens in between is heard.
         self.carried_subscribe(caller, id, Space::Channel, name)?;
         self.carry_presence(caller, name)?;
-        let Some(members) = self.members(now, name, caller.link.id) else { return Err(Stop::Wait) };
+        let Some(members) = self.members(name, caller.link.id) else { return Err(Stop::Wait) };
         self.subscribe(id, Space::Presence, name.as_bytes());
+        self.release_news(name);
         body.extend_from_slice(b"{\"members\":");
         body.extend_from_slice(&members);
         body.push(b'}');
@@ -146,8 +147,11 @@ impl Shard {
         let link = Some((self.index, caller.link.id));
         match node.carrier.hold().carry(Space::Presence, name.as_bytes(), link) {
             crate::Carried::Yes => Ok(()),
-            crate::Carried::Wait => Err(Stop::Wait),
-            crate::Carried::Failed => not_allowed(Verb::Presence, name),
+            crate::Carried::Wait => {
+                self.linger(Space::Presence, name.as_bytes().into());
+                Err(Stop::Wait)
+            }
+            crate::Carried::Failed => unavailable(),
         }
     }
 }

@@ -13,8 +13,6 @@ use tavern_wire::json::presence as json;
 /// A channel that somebody on this shard watches.
 pub(super) struct Watched {
     pub room: Room,
-    /// When it was read; without a watcher it soon grows old.
-    pub read_at: Time,
     mode: Mode,
     tick: Tick,
 }
@@ -44,9 +42,9 @@ impl Watched {
 }
 
 impl Shard {
-    pub(super) fn watched(&self, now: Time, channel: &str, room: Room) -> Watched {
+    pub(super) fn watched(&self, channel: &str, room: Room) -> Watched {
         let mode = self.mode_of(channel, Mode::Full, room.snapshot().members.len());
-        Watched { tick: Tick::at(room.version()), room, read_at: now, mode }
+        Watched { tick: Tick::at(room.version()), room, mode }
     }
 
     /// What a channel of this size is told, coming from a mode.

@@ -9,6 +9,7 @@ mod step;
 mod watch;
 
 use crate::listener::LinkId;
+use crate::registry::Entry;
 use crowd::Watched;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
@@ -37,6 +38,8 @@ pub struct Presences {
     rooms: HashMap<Arc<str>, Watched, RandomState>,
     /// Channels that are being read before they can be watched.
     reading: BTreeMap<Arc<str>, Reading>,
+    /// Channels without a watcher whose news come here: they are being read for one.
+    held: HashMap<Arc<str>, Arc<Entry>, RandomState>,
     /// Graces that this shard wrote down; it looks after them first.
     deadlines: BTreeSet<(Time, PresenceKey)>,
     /// When the sum of a channel's changes is told.

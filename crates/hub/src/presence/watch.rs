@@ -19,6 +19,8 @@ pub(super) struct Reading {
     snapshot: Snapshot,
     after: Option<Arc<str>>,
     heard: Vec<ChannelNews>,
+    /// There was more to hear than is kept: what was read is not enough.
+    overflowed: bool,
     claims: Vec<Claim>,
 }
 
@@ -33,13 +35,12 @@ const HEARD_MAX: usize = 10_000;
 
 impl Shard {
     /// The members of a watched channel as JSON. None: it is not known here yet; the link is told when it is.
-    pub(crate) fn members(&mut self, now: Time, channel: &Arc<str>, link: LinkId) -> Option<Vec<u8>> {
-        let watched = self.roster.find(Space::Presence, channel.as_bytes()).is_some();
-        match self.presences.rooms.get(channel) {
-            // Without a watcher nobody keeps it up to date.
-            Some(room) if watched || now.since(room.read_at) < FRESH_MS => return Some(room.members()),
-            _ => drop(self.presences.rooms.remove(channel)),
+    pub(crate) fn members(&mut self, channel: &Arc<str>, link: LinkId) -> Option<Vec<u8>> {
+        if let Some(room) = self.presences.rooms.get(channel) {
+            return Some(room.members());
         }
+        // From before the reading on: what happens meanwhile must be heard.
+        self.hold_news(channel);
         let known = self.presences.reading.contains_key(channel);
         let claim = self.presences.claim(link);
         self.presences.reading.entry(channel.clone()).or_default().claims.push(claim);
@@ -47,6 +48,37 @@ impl Shard {
             self.read_roster(channel.clone(), None);
         }
         None
+    }
+
+    /// News of a channel come to this shard although nobody here watches it yet.
+    fn hold_news(&mut self, channel: &Arc<str>) {
+        if !self.presences.held.contains_key(channel) && !self.is_watched(channel) {
+            let entry = self.node.registry.intern(Space::Presence, channel.as_bytes());
+            entry.added(self.index, true);
+            self.presences.held.insert(channel.clone(), entry);
+        }
+    }
+
+    /// Somebody watches it now, or nobody will.
+    pub(crate) fn release_news(&mut self, channel: &str) {
+        let Some(entry) = self.presences.held.remove(channel) else { return };
+        let unheard = entry.removed(self.index, !self.is_watched(channel));
+        self.node.registry.forget(Space::Presence, &entry);
+        if unheard {
+            self.linger(Space::Presence, entry.name.clone());
+        }
+    }
+
+    fn is_watched(&self, channel: &str) -> bool {
+        self.roster.find(Space::Presence, channel.as_bytes()).is_some()
+    }
+
+    /// What is known of a channel that nobody watches grows old.
+    fn forget_unwatched(&mut self, channel: &str) {
+        if !self.is_watched(channel) {
+            self.presences.rooms.remove(channel);
+            self.release_news(channel);
+        }
     }
 
     fn read_roster(&mut self, channel: Arc<str>, after: Option<Arc<str>>) {
@@ -60,6 +92,9 @@ impl Shard {
                 for claim in reading.claims {
                     self.finish(claim, Err(refusal(&answer)));
                 }
+                self.forget_unwatched(&channel);
+                // Whoever watches is told as soon as it can be read.
+                self.presences.holes.insert((now + HOLE_MS, channel));
             }
             return;
         };
@@ -85,24 +120,30 @@ impl Shard {
 
     /// The channel is known: watchers are told what is different, newcomers that they can begin.
     fn settle_reading(&mut self, now: Time, channel: Arc<str>, reading: Reading) {
-        match self.presences.rooms.get_mut(&channel) {
+        match self.presences.rooms.get(&channel) {
             Some(_) => {
                 self.end_tick(now, &channel);
                 if let Some(watched) = self.presences.rooms.get_mut(&channel) {
                     let difference = watched.room.replace(reading.snapshot);
-                    watched.read_at = now;
                     self.tell_reading(now, &channel, &difference);
                 }
                 self.tell_room(now, &channel);
             }
+            // It was read again for watchers that have gone meanwhile.
+            None if !self.is_watched(&channel) && !self.presences.held.contains_key(&channel) => return,
             None => {
-                let watched = self.watched(now, &channel, Room::new(reading.snapshot));
+                let watched = self.watched(&channel, Room::new(reading.snapshot));
                 self.presences.rooms.insert(channel.clone(), watched);
             }
         }
         for news in reading.heard {
             self.hear_news(now, &news);
         }
+        if reading.overflowed {
+            self.read_again(&channel);
+        }
+        // If nobody begins to watch soon, nobody will.
+        self.presences.holes.insert((now + FRESH_MS, channel));
         for claim in reading.claims {
             self.finish(claim, Ok(Vec::new()));
         }
@@ -110,17 +151,14 @@ impl Shard {
 
     /// News of a channel, from this shard, another one, or another node.
     pub fn hear_news(&mut self, now: Time, told: &ChannelNews) {
-        if let Some(reading) = self.presences.reading.get_mut(&told.channel)
-            && reading.heard.len() < HEARD_MAX
-        {
-            reading.heard.push(told.clone());
+        if let Some(reading) = self.presences.reading.get_mut(&told.channel) {
+            if reading.heard.len() < HEARD_MAX {
+                reading.heard.push(told.clone());
+            } else {
+                reading.overflowed = true;
+            }
         }
         let Some(watched) = self.presences.rooms.get_mut(&told.channel) else { return };
-        if self.roster.find(Space::Presence, told.channel.as_bytes()).is_none() {
-            // Nobody watches any more: what is known would grow old.
-            self.presences.rooms.remove(&told.channel);
-            return;
-        }
         watched.touch(&told.news);
         match watched.room.hear((*told.news).clone()) {
             Heard::Told => self.tell_room(now, &told.channel),
@@ -139,6 +177,9 @@ impl Shard {
         {
             self.presences.holes.remove(&(due, channel.clone()));
             let behind = self.presences.behind.remove(&channel);
+            if !self.presences.reading.contains_key(&channel) {
+                self.forget_unwatched(&channel);
+            }
             let Some(watched) = self.presences.rooms.get(&channel) else { continue };
             let late = behind.is_some_and(|version| version == 0 || version > watched.room.version());
             if late || watched.room.has_hole() {

@@ -98,7 +98,11 @@ fn carry(call: &mut Call<'_, '_>, space: Space, hold: &mut Hold<'_>) -> Result<(
         };
         match hold.carry(space, &used, link) {
             Carried::Yes => {}
-            Carried::Wait => waits = !call.in_exec,
+            Carried::Wait => {
+                // Whoever waits may be gone before it is carried.
+                call.desk.hub.linger(space, (*used).into());
+                waits = !call.in_exec;
+            }
             Carried::Failed => return Err(Halt::Refuse(NO_BUS.into())),
         }
     }
