@@ -13,6 +13,15 @@ use tavern_domain::pattern;
 /// Shards of one node: a listening shard is one bit.
 pub const SHARDS_MAX: usize = 64;
 
+/// The shards of a mask.
+pub fn shards_of(mut mask: u64) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let shard = (mask != 0).then(|| mask.trailing_zeros() as usize);
+        mask &= mask.wrapping_sub(1);
+        shard
+    })
+}
+
 #[derive(Debug)]
 pub struct Entry {
     pub name: Arc<[u8]>,
@@ -251,6 +260,14 @@ mod tests {
         assert_eq!(one.mask(), 0);
         registry.forget(Space::Channel, &one);
         assert!(registry.find(Space::Channel, b"a").is_none());
+    }
+
+    #[test]
+    fn a_mask_names_its_shards() {
+        for shards in [&[][..], &[0], &[63], &[0, 5, 63]] {
+            let mask = shards.iter().fold(0u64, |mask, shard| mask | 1 << shard);
+            assert_eq!(shards_of(mask).collect::<Vec<_>>(), shards);
+        }
     }
 
     #[test]

@@ -10,6 +10,7 @@ use crate::listener::{Link, LinkId, Listener, ListenerId, Listeners, Who};
 use crate::mailbox::Bounds;
 use crate::node::{Dice, Node};
 use crate::presence::{ChannelNews, Presences};
+use crate::registry::shards_of;
 use crate::roster::{PlaceIndex, Roster};
 use crate::settings::SlowReader;
 use crate::stats::Stats;
@@ -268,10 +269,7 @@ impl Shard {
             self.send_abroad(space, &words);
         }
         let here = 1u64 << self.index;
-        let mut others = mask & !here;
-        while others != 0 {
-            let shard = others.trailing_zeros() as usize;
-            others &= others - 1;
+        for shard in shards_of(mask & !here) {
             self.effects.parcels[shard].push(Parcel { space, words: words.clone() });
         }
         if mask & here != 0 {

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tavern_engine::{BusError, BusInbox, Interest, Lost, Parcel, Ticket};
+use tavern_hub::registry::shards_of;
 use tavern_hub::{LinkId, Node, Parcel as Words};
 
 pub struct Ear {
@@ -49,19 +50,10 @@ impl BusInbox for Ear {
     fn words(&self, parcels: Vec<Parcel>) {
         let mut heard: Vec<Vec<Words>> = self.inboxes.iter().map(|_| Vec::new()).collect();
         for parcel in &parcels {
-            if let Some((told, mut mask)) = self.node.unpack_news(parcel) {
-                while mask != 0 {
-                    let shard = mask.trailing_zeros() as usize;
-                    mask &= mask - 1;
-                    self.inboxes[shard].force(Mail::News(told.clone()));
-                }
-                continue;
-            }
-            let Some((space, words, mut mask)) = self.node.unpack(parcel) else { continue };
-            while mask != 0 {
-                let shard = mask.trailing_zeros() as usize;
-                mask &= mask - 1;
-                heard[shard].push(Words { space, words: words.clone() });
+            if let Some((told, mask)) = self.node.unpack_news(parcel) {
+                shards_of(mask).for_each(|shard| self.inboxes[shard].force(Mail::News(told.clone())));
+            } else if let Some((space, words, mask)) = self.node.unpack(parcel) {
+                shards_of(mask).for_each(|shard| heard[shard].push(Words { space, words: words.clone() }));
             }
         }
         for (shard, words) in heard.into_iter().enumerate().filter(|(_, words)| !words.is_empty()) {

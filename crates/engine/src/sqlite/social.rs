@@ -64,8 +64,7 @@ pub(super) fn following(
     let sql = "SELECT follower, followee, since,
         EXISTS (SELECT 1 FROM follows b WHERE b.follower = f.followee AND b.followee = f.follower)
         FROM follows f WHERE follower = ?1 AND followee > ?2 ORDER BY followee";
-    let mut statement = connection.prepare_cached(sql)?;
-    Page::fill(limit, |_| 64, statement.query_map((user, after.unwrap_or("")), read)?)
+    edges(connection, sql, user, after, limit)
 }
 
 pub(super) fn followers(
@@ -77,6 +76,16 @@ pub(super) fn followers(
     let sql = "SELECT follower, followee, since,
         EXISTS (SELECT 1 FROM follows b WHERE b.follower = f.followee AND b.followee = f.follower)
         FROM follows f WHERE followee = ?1 AND follower > ?2 ORDER BY follower";
+    edges(connection, sql, user, after, limit)
+}
+
+fn edges(
+    connection: &Connection,
+    sql: &str,
+    user: &str,
+    after: Option<&str>,
+    limit: u32,
+) -> Result<Page<Edge>, Error> {
     let mut statement = connection.prepare_cached(sql)?;
     Page::fill(limit, |_| 64, statement.query_map((user, after.unwrap_or("")), read)?)
 }

@@ -2,6 +2,7 @@
 
 use super::{ChannelNews, Claim, Outcome};
 use crate::listener::ListenerId;
+use crate::registry::shards_of;
 use crate::shard::Shard;
 use std::sync::Arc;
 use tavern_domain::Time;
@@ -220,12 +221,8 @@ impl Shard {
     /// Other shards of this node watch the channel too.
     fn spread(&mut self, told: &ChannelNews) {
         let entry = self.node.registry.find(crate::event::Space::Presence, told.channel.as_bytes());
-        let mut mask = entry.map_or(0, |entry| entry.mask()) & !(1u64 << self.index);
-        while mask != 0 {
-            let shard = mask.trailing_zeros() as usize;
-            mask &= mask - 1;
-            self.effects.news.push((shard, told.clone()));
-        }
+        let mask = entry.map_or(0, |entry| entry.mask()) & !(1u64 << self.index);
+        self.effects.news.extend(shards_of(mask).map(|shard| (shard, told.clone())));
     }
 
     fn end_step(&mut self, step: &Step, outcome: Outcome) {

@@ -124,8 +124,7 @@ fn row(process: &ProcessStat) -> Vec<String> {
     vec![
         process.id.to_string(),
         process.pid.to_string(),
-        // Another program chose this name: it must not move the cursor.
-        process.program.chars().map(|c| if c.is_control() { '?' } else { c }).collect(),
+        table::plain(&process.program),
         state,
         moment::span(SystemClock.now().ms().saturating_sub(process.since)),
         process.subscribers.to_string(),

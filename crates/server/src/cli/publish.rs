@@ -2,7 +2,7 @@
 
 use super::client::Client;
 use super::options::{FolderOptions, ServerOptions};
-use super::stream::{percent_encode, request};
+use super::stream::{ask_api, percent_encode};
 use super::{folder, print_line};
 use crate::auth::Credential;
 use anyhow::{Context, bail};
@@ -65,14 +65,7 @@ fn as_client(server: &ServerOptions, channel: &str, data: &str) -> anyhow::Resul
 
 fn as_service(server: &ServerOptions, key: &str, channel: &str, data: &str) -> anyhow::Result<u64> {
     let path = format!("/v1/channels/{}/messages", percent_encode(channel));
-    let (status, body) =
-        request(server, "POST", &path, Some(key), format!(r#"{{"data":{data}}}"#).as_bytes())?;
-    let answer: Value = serde_json::from_slice(&body)
-        .with_context(|| format!("the server answered {status} without JSON; is this a Tavern?"))?;
-    if let Some(error) = answer.get("error") {
-        let text = |name: &str| error.get(name).and_then(Value::as_str).unwrap_or_default();
-        bail!("{}: {}", text("code"), text("message"));
-    }
+    let answer = ask_api(server, "POST", &path, key, format!(r#"{{"data":{data}}}"#).as_bytes())?;
     let receivers = answer.get("ok").unwrap_or(&answer).get("receivers").and_then(Value::as_u64);
     receivers.context("the server did not say how many received it")
 }

@@ -6,6 +6,7 @@ use anyhow::{Context, bail};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use serde_json::Value;
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::path::Path;
@@ -181,6 +182,24 @@ pub fn read_head(stream: &mut impl Read) -> anyhow::Result<Head> {
 /// Whether a read ended because its time was over; systems differ in the word for it.
 pub fn is_timeout(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
+}
+
+/// Asks the server API with a key. A refusal is an error in the server's own words.
+pub fn ask_api(
+    options: &ServerOptions,
+    method: &str,
+    path: &str,
+    key: &str,
+    body: &[u8],
+) -> anyhow::Result<Value> {
+    let (status, body) = request(options, method, path, Some(key), body)?;
+    let answer: Value = serde_json::from_slice(&body)
+        .with_context(|| format!("the server answered {status} without JSON; is this a Tavern?"))?;
+    if let Some(error) = answer.get("error") {
+        let text = |name: &str| error.get(name).and_then(Value::as_str).unwrap_or_default();
+        bail!("{}: {}", text("code"), text("message"));
+    }
+    Ok(answer)
 }
 
 /// One request and its whole answer.

@@ -6,6 +6,11 @@ use std::io::IsTerminal;
 const WIDE: usize = 48;
 
 /// Lines whose columns stand under each other. The last column is not padded.
+/// Text that somebody else chose: it must not move the cursor.
+pub fn plain(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
 pub fn columns(rows: &[Vec<String>]) -> String {
     let count = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| {

@@ -1,10 +1,10 @@
 //! `tavern user`: where a user is, and why he counts as online or not. For people who operate the server: needs a key.
 
 use super::options::ServerOptions;
-use super::stream::{percent_encode, request};
+use super::stream::{ask_api, percent_encode};
 use super::{moment, print_line, table};
 use crate::auth::Credential;
-use anyhow::{Context, bail};
+use anyhow::bail;
 use serde_json::Value;
 use std::process::ExitCode;
 use tavern_engine::{Clock, SystemClock};
@@ -27,13 +27,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         )
     };
     let path = format!("/v1/users/{}", percent_encode(&args.name));
-    let (status, body) = request(&args.server, "GET", &path, Some(&key), b"")?;
-    let answer: Value = serde_json::from_slice(&body)
-        .with_context(|| format!("the server answered {status} without JSON; is this a Tavern?"))?;
-    if let Some(error) = answer.get("error") {
-        let text = |name: &str| error.get(name).and_then(Value::as_str).unwrap_or_default();
-        bail!("{}: {}", text("code"), text("message"));
-    }
+    let answer = ask_api(&args.server, "GET", &path, &key, b"")?;
     print_line(&if args.json { answer.to_string() } else { text(&answer) })?;
     Ok(ExitCode::SUCCESS)
 }
@@ -73,8 +67,7 @@ fn text(user: &Value) -> String {
     shown
 }
 
-/// Text that somebody else chose: it must not move the cursor.
+/// A value as text that does not move the cursor.
 fn plain(value: &Value) -> String {
-    let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+    table::plain(&value.as_str().map_or_else(|| value.to_string(), str::to_owned))
 }

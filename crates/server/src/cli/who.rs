@@ -2,10 +2,9 @@
 
 use super::client::Client;
 use super::options::ServerOptions;
-use super::stream::{percent_encode, request};
+use super::stream::{ask_api, percent_encode};
 use super::{moment, print_line, table};
 use crate::auth::Credential;
-use anyhow::{Context, bail};
 use serde_json::{Value, json};
 use std::process::ExitCode;
 use tavern_engine::{Clock, SystemClock};
@@ -21,8 +20,8 @@ pub struct Args {
     json: bool,
 }
 
-/// Users asked for at once.
-const PART: u64 = 1000;
+/// Users asked for at once: few enough that their states fit into one answer.
+const PART: u64 = 100;
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let members = match args.server.credential() {
@@ -53,14 +52,7 @@ fn as_service(server: &ServerOptions, key: &str, channel: &str) -> anyhow::Resul
         if let Some(after) = after {
             path.push_str(&format!("&after={}", percent_encode(&after)));
         }
-        let (status, body) = request(server, "GET", &path, Some(key), b"")?;
-        let answer: Value = serde_json::from_slice(&body)
-            .with_context(|| format!("the server answered {status} without JSON; is this a Tavern?"))?;
-        if let Some(error) = answer.get("error") {
-            let text = |name: &str| error.get(name).and_then(Value::as_str).unwrap_or_default();
-            bail!("{}: {}", text("code"), text("message"));
-        }
-        Ok(answer)
+        ask_api(server, "GET", &path, key, b"")
     })
 }
 
@@ -93,19 +85,16 @@ fn text(members: &Value) -> String {
 }
 
 fn row(user: &Value) -> Vec<String> {
-    // Users chose these: they must not move the cursor.
-    let plain =
-        |text: &str| -> String { text.chars().map(|c| if c.is_control() { '?' } else { c }).collect() };
     let none = Vec::new();
     let clients = user["clients"].as_array().unwrap_or(&none);
     let states: Vec<String> =
         clients.iter().filter(|c| !c["state"].is_null()).map(|c| c["state"].to_string()).collect();
     let leaving = user["leaving"].as_bool().unwrap_or(false);
     vec![
-        user["user"].as_str().map_or("(anonymous)".to_owned(), plain),
-        user["name"].as_str().map_or(String::new(), plain),
+        user["user"].as_str().map_or("(anonymous)".to_owned(), table::plain),
+        user["name"].as_str().map_or(String::new(), table::plain),
         moment::span(SystemClock.now().ms().saturating_sub(user["since"].as_u64().unwrap_or(0))),
         if leaving { "leaving".to_owned() } else { clients.len().to_string() },
-        plain(&states.join(" ")),
+        table::plain(&states.join(" ")),
     ]
 }
