@@ -420,13 +420,13 @@ def test_a_user_is_explained(server, room):
     import httpx
     ask = lambda name: httpx.get(f"{server.url}/v1/users/{name}", headers={"authorization": f"Bearer {server.key}"}, trust_env=False)
     assert ask("zoe").json() == {
-        "user": "zoe", "online": False, "leaving": False, "activities": [], "channels": [], "last_seen": None,
+        "user": "zoe", "online": False, "leaving": False, "activities": [], "channels": [], "last_seen": None, "visibility": "everyone",
         "why": "no client is present anywhere, and no grace is running"}
     zoe = Socket(server, user="zoe")
     zoe.ok("join", channel=room, state=7)
     zoe.ok("join", channel="lobby#puzzles")
     shown = ask("zoe").json()
-    assert shown["online"] and not shown["leaving"] and "2 living" in shown["why"]
+    assert shown["online"] and not shown["leaving"] and "3 living" in shown["why"]
     assert [one["activity"] for one in shown["activities"]] == ["in_game_channel", "solving_puzzles"]
     client = next(one for one in shown["channels"] if one["channel"] == room)["clients"][0]
     assert client["client"] == zoe.hello["client"] and client["node"] == zoe.hello["node"] and client["state"] == 7

@@ -1,8 +1,9 @@
 //! The one algorithm of a commit, and the store's time and versions, over the tables of an embedded engine.
 //! The tables keep; this decides nothing but order. Must hold: every check comes before the first change.
 
-use crate::presence::Raise;
+use crate::presence::{Held, PresenceKey, Raise};
 use crate::row::{Deadline, Errand, ErrandId, Node, Row, RowKey, Writer};
+use crate::social::Seen;
 use crate::store::{Commit, NodeChange, Proof, Receipt, StoreError};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,6 +26,10 @@ pub(crate) trait Tables {
     fn channel(&mut self, name: &str) -> Result<(u64, u64), StoreError>;
     fn set_channel(&mut self, name: &Arc<str>, version: u64, now: Time) -> Result<(), StoreError>;
     fn forget_channel(&mut self, name: &str) -> Result<(), StoreError>;
+    /// Keeps the latest time; a user who is not known yet gets the version.
+    fn see(&mut self, seen: &Seen, version: u64) -> Result<(), StoreError>;
+    /// The channels in which an app holds a user while he is in this one.
+    fn held_by(&mut self, carrier: &PresenceKey) -> Result<Vec<Arc<str>>, StoreError>;
 }
 
 /// The store's time, and the highest number that a deleted row has had. A row that comes back begins above it,
@@ -83,6 +88,7 @@ pub(crate) fn apply(
             | RowKey::Session(_)
             | RowKey::Document(_)
             | RowKey::Presence(_)
+            | RowKey::Hold(_)
             | RowKey::User(_)
             | RowKey::Follow { .. } => mark.next(tables.version(key)?),
         };
@@ -100,12 +106,27 @@ pub(crate) fn apply(
         receipt.raised.push(version);
         receipt.begun.push(begun);
     }
+    for seen in &commit.seen {
+        tables.see(seen, mark.begin(0))?;
+    }
+    receipt.held = held(tables, commit)?;
     for deadline in &commit.deadlines {
         // Version 0 means absent, so nothing is due at 0.
         tables.set_deadline(&Deadline { due: deadline.due.max(Time(1)), ..deadline.clone() })?;
     }
     add_errands(tables, commit, &mut receipt)?;
     Ok(receipt)
+}
+
+fn held(tables: &mut impl Tables, commit: &Commit) -> Result<Vec<Held>, StoreError> {
+    let mut held = Vec::new();
+    for key in commit.puts.iter().map(Row::key).chain(commit.deletes.iter().cloned()) {
+        if let RowKey::Presence(carrier) = key {
+            let channels = tables.held_by(&carrier)?;
+            held.extend(channels.into_iter().map(|channel| Held { carrier: carrier.clone(), channel }));
+        }
+    }
+    Ok(held)
 }
 
 /// The store is the sequencer: what watchers are told is numbered here. A channel that has emptied needs no row to keep

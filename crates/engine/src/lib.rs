@@ -52,12 +52,12 @@ pub use clock::{Clock, ManualClock, SystemClock};
 pub use interest::Interest;
 pub use local::LogBounds;
 pub use open::{Place, open, open_bus};
-pub use presence::{Presence, PresenceKey, Raise, Roster};
+pub use presence::{Held, Hold, Presence, PresenceKey, Raise, Roster};
 pub use row::{
     ApiKey, Deadline, Document, DocumentKey, Errand, ErrandId, NewErrand, Node, Page, Row, RowKey,
     StoredSession, Versioned, Writer,
 };
-pub use social::{Edge, Follow, User};
+pub use social::{Edge, Follow, Person, Seen, User};
 pub use store::{
     Answer, Commit, Expect, Found, Inbox, NodeChange, Proof, Read, Receipt, Store, StoreError, Ticket, Work,
 };

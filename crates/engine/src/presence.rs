@@ -5,7 +5,8 @@
 use crate::row::{Page, Versioned, Writer};
 use std::fmt;
 use std::sync::Arc;
-use tavern_domain::presence::{Attendance, Home};
+use tavern_domain::Time;
+use tavern_domain::presence::{Attendance, Home, Visibility};
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PresenceKey {
@@ -19,7 +20,25 @@ pub struct Presence {
     pub key: PresenceKey,
     pub anonymous: bool,
     pub name: Option<Arc<str>>,
+    /// To whom the user shows himself here.
+    pub visibility: Visibility,
     pub attendance: Attendance,
+}
+
+/// What an app says about somebody: he is in a channel, for as long as it says so.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hold {
+    pub key: PresenceKey,
+    /// The channel whose clients carry him. None: he is there by himself.
+    pub carrier: Option<Arc<str>>,
+    pub until: Option<Time>,
+}
+
+/// Somebody is held in a channel by what a commit changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held {
+    pub carrier: PresenceKey,
+    pub channel: Arc<str>,
 }
 
 /// A channel's version grows by the number of changes that a commit tells. Every commit that touches a presence names

@@ -2,7 +2,7 @@
 //! Must hold: two different keys never have the same text, because errands name their source by it.
 
 use crate::limits;
-use crate::presence::{Presence, PresenceKey};
+use crate::presence::{Hold, Presence, PresenceKey};
 use crate::social::{Follow, User};
 use std::fmt;
 use std::sync::Arc;
@@ -22,6 +22,7 @@ pub enum Row {
     Session(StoredSession),
     Document(Document),
     Presence(Presence),
+    Hold(Hold),
     User(User),
     Follow(Follow),
 }
@@ -34,6 +35,7 @@ pub enum RowKey {
     Session(ClientId),
     Document(DocumentKey),
     Presence(PresenceKey),
+    Hold(PresenceKey),
     User(Arc<str>),
     Follow { follower: Arc<str>, followee: Arc<str> },
     Deadline { kind: Arc<str>, name: Arc<str> },
@@ -168,6 +170,7 @@ impl Row {
             Row::Session(session) => RowKey::Session(session.client),
             Row::Document(document) => RowKey::Document(document.key.clone()),
             Row::Presence(presence) => RowKey::Presence(presence.key.clone()),
+            Row::Hold(hold) => RowKey::Hold(hold.key.clone()),
             Row::User(user) => RowKey::User(user.user.clone()),
             Row::Follow(follow) => {
                 RowKey::Follow { follower: follow.follower.clone(), followee: follow.followee.clone() }
@@ -188,6 +191,11 @@ impl Row {
                 document.key.kind.len() + document.key.name.len() + document.body.len()
             }
             Row::Presence(presence) => presence.bytes(),
+            Row::Hold(hold) => {
+                hold.key.channel.len()
+                    + hold.key.user.len()
+                    + hold.carrier.as_ref().map_or(0, |name| name.len())
+            }
             Row::User(user) => user.user.len(),
             Row::Follow(follow) => follow.follower.len() + follow.followee.len(),
         }
@@ -201,6 +209,7 @@ impl fmt::Display for RowKey {
             RowKey::Session(client) => write!(f, "session:{client}"),
             RowKey::Document(key) => write!(f, "document:{}/{}", key.kind, key.name),
             RowKey::Presence(key) => write!(f, "presence:{key}"),
+            RowKey::Hold(key) => write!(f, "hold:{key}"),
             RowKey::User(user) => write!(f, "user:{user}"),
             // Both may contain anything: the length says where the first ends.
             RowKey::Follow { follower, followee } => {

@@ -1,6 +1,7 @@
 //! The rows of people: what is known of a user beyond any channel, and who follows whom.
 //! Must hold: when a user was last seen never goes back; a pair follows once.
 
+use crate::presence::Presence;
 use crate::row::{Page, Versioned};
 use std::sync::Arc;
 use tavern_domain::Time;
@@ -25,9 +26,26 @@ pub struct Follow {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Edge {
     pub follow: Follow,
+    pub version: u64,
     pub mutual: bool,
 }
 
-/// What a question about people finds.
-pub type Users = Vec<Option<Versioned<User>>>;
+/// Somebody was there at a time. Changes nothing else about him.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seen {
+    pub user: Arc<str>,
+    pub at: Time,
+}
+
+/// Everything about one user at one moment.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Person {
+    pub user: Arc<str>,
+    pub known: Option<Versioned<User>>,
+    /// Where he is, by channel; bounded by `limits::PAGE_ROWS`.
+    pub presences: Vec<Versioned<Presence>>,
+    /// He and whoever asked follow each other.
+    pub mutual: bool,
+}
+
 pub type Edges = Page<Edge>;

@@ -2,12 +2,12 @@
 //! Must hold: each submitted work gets exactly one answer, also after a failure; a commit is all or nothing.
 
 use crate::limits;
-use crate::presence::{Presence, PresenceKey, Raise, Roster};
+use crate::presence::{Held, Hold, Presence, PresenceKey, Raise, Roster};
 use crate::row::{
     ApiKey, Deadline, Document, DocumentKey, Errand, ErrandId, NewErrand, Node, Page, Row, RowKey,
     StoredSession, Versioned, Writer,
 };
-use crate::social::{Edges, Users};
+use crate::social::{Edges, Person, Seen};
 use std::collections::BTreeSet;
 use std::error::Error;
 use std::path::PathBuf;
@@ -49,7 +49,7 @@ pub enum Answer {
 }
 
 /// Everything that one command changes. Checked first: the writer's epoch, then the expectations. Carried out in
-/// the order: node, deletes, puts, raises, deadlines, errands.
+/// the order: node, deletes, puts, raises, seen, deadlines, errands.
 #[derive(Clone, Debug, Default)]
 pub struct Commit {
     /// Who writes. `None` only for operator tools and for the commit that opens the epoch.
@@ -61,6 +61,8 @@ pub struct Commit {
     pub deletes: Vec<RowKey>,
     /// The channels whose presences change, each once.
     pub raises: Vec<Raise>,
+    /// When users were last seen; never goes back.
+    pub seen: Vec<Seen>,
     pub deadlines: Vec<Deadline>,
     pub errands: Vec<NewErrand>,
 }
@@ -108,6 +110,8 @@ pub struct Receipt {
     pub raised: Vec<u64>,
     /// Whether nobody was in it before: its numbers begin anew.
     pub begun: Vec<bool>,
+    /// The channels in which an app holds those whose presence was put or deleted.
+    pub held: Vec<Held>,
     /// In the order of `errands`.
     pub errands: Vec<ErrandId>,
     /// The epoch that was opened.
@@ -163,8 +167,13 @@ pub enum Read {
         after: Option<Arc<str>>,
         limit: u32,
     },
-    /// Several at once, answered in the order asked; at most a page of them.
-    Users(Vec<Arc<str>>),
+    /// Several at once, of one moment each, answered in the order asked; at most a page of them.
+    People {
+        users: Vec<Arc<str>>,
+        /// Who asks.
+        viewer: Option<Arc<str>>,
+    },
+    Hold(PresenceKey),
     /// Whom a user follows, by followee.
     Following {
         user: Arc<str>,
@@ -198,7 +207,8 @@ pub enum Found {
     Document(Option<Versioned<Document>>),
     Presence(Option<Versioned<Presence>>),
     Roster(Roster),
-    Users(Users),
+    People(Vec<Person>),
+    Hold(Option<Versioned<Hold>>),
     Edges(Edges),
     Presences(Page<Versioned<Presence>>),
 }
@@ -283,7 +293,7 @@ impl Commit {
     /// The same bounds on every engine, looked at before any work.
     pub fn check(&self) -> Result<(), StoreError> {
         let items = self.expects.len() + self.puts.len() + self.deletes.len();
-        let items = items + self.raises.len() + self.deadlines.len() + self.errands.len();
+        let items = items + self.raises.len() + self.seen.len() + self.deadlines.len() + self.errands.len();
         within("items in a commit", items, limits::COMMIT_ITEMS)?;
         within("bytes in a commit", self.bytes(), limits::COMMIT_BYTES)?;
         for row in &self.puts {
@@ -292,6 +302,7 @@ impl Commit {
         }
         self.expects.iter().map(|expect| &expect.key).chain(&self.deletes).try_for_each(check_key)?;
         self.deadlines.iter().try_for_each(|deadline| check_key(&deadline.key()))?;
+        self.seen.iter().try_for_each(|seen| check_key(&RowKey::User(seen.user.clone())))?;
         self.check_raises();
         let causes: BTreeSet<RowKey> = match self.errands.is_empty() {
             true => BTreeSet::new(),
@@ -339,7 +350,7 @@ fn check_key(key: &RowKey) -> Result<(), StoreError> {
         RowKey::Key(id) => id.len(),
         RowKey::Session(_) => 0,
         RowKey::Document(key) => key.name().len(),
-        RowKey::Presence(key) => key.channel.len() + key.user.len(),
+        RowKey::Presence(key) | RowKey::Hold(key) => key.channel.len() + key.user.len(),
         RowKey::User(user) => user.len(),
         RowKey::Follow { follower, followee } => follower.len() + followee.len(),
         RowKey::Deadline { name, .. } => name.len(),

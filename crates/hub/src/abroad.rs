@@ -3,6 +3,7 @@
 
 use crate::event::{Author, Space, Words};
 use crate::node::Node;
+use crate::people::PersonNews;
 use crate::presence::ChannelNews;
 use crate::registry::Registry;
 use std::sync::Arc;
@@ -14,6 +15,9 @@ const SHARD: &str = "_shard";
 
 /// The kind of subject of the news of a channel's presence.
 const PRESENCE: &str = "_presence";
+
+/// The kind of subject of what is told about a user.
+const PEOPLE: &str = "_people";
 
 const JSON: u8 = 1;
 const AUTHOR: u8 = 2;
@@ -64,7 +68,7 @@ impl Node {
             from: Writer { node: self.name.clone(), epoch: self.epoch() },
             n: self.carrier.number(),
             note: Arc::from([]),
-            payload: tavern_wire::news::encode(&told.news).into(),
+            payload: tavern_wire::bus::news::encode(&told.news).into(),
         })
     }
 
@@ -75,8 +79,35 @@ impl Node {
         }
         let channel = String::from_utf8(parcel.subject.rest()?).ok()?;
         let mask = self.registry.find(Space::Presence, channel.as_bytes())?.mask();
-        let news = tavern_wire::news::decode(&parcel.payload)?;
+        let news = tavern_wire::bus::news::decode(&parcel.payload)?;
         Some((ChannelNews { channel: channel.into(), news: Arc::new(news) }, mask))
+    }
+}
+
+impl Node {
+    /// A rumour for the other nodes.
+    pub(crate) fn rumour_parcel(&self, told: &PersonNews) -> Option<Parcel> {
+        if !self.carrier.reaches_others() {
+            return None;
+        }
+        Some(Parcel {
+            subject: subject(&self.settings.prefix, Space::People, told.user.as_bytes())?,
+            from: Writer { node: self.name.clone(), epoch: self.epoch() },
+            n: self.carrier.number(),
+            note: Arc::from([]),
+            payload: tavern_wire::bus::people::encode(&told.rumour).into(),
+        })
+    }
+
+    /// A rumour that arrived, and the shards that want to hear it.
+    pub fn unpack_rumour(&self, parcel: &Parcel) -> Option<(PersonNews, u64)> {
+        if parcel.subject.kind() != PEOPLE || parcel.from.is_outsider() {
+            return None;
+        }
+        let user = String::from_utf8(parcel.subject.rest()?).ok()?;
+        let mask = self.registry.find(Space::People, user.as_bytes())?.mask();
+        let rumour = tavern_wire::bus::people::decode(&parcel.payload)?;
+        Some((PersonNews { user: user.into(), rumour: Arc::new(rumour) }, mask))
     }
 }
 
@@ -92,6 +123,7 @@ fn subject(prefix: &str, space: Space, name: &[u8]) -> Option<Subject> {
     match space {
         Space::Shard => Subject::new(prefix, SHARD, name).ok(),
         Space::Presence => Subject::new(prefix, PRESENCE, name).ok(),
+        Space::People => Subject::new(prefix, PEOPLE, name).ok(),
         _ => Subject::of_channel(prefix, name).ok(),
     }
 }

@@ -36,6 +36,8 @@ impl Shard {
         let id = self.listeners.insert(Who::Session(Box::new(session)), link);
         self.sessions.insert(key.half(), id);
         self.stats.sessions_opened.add(1);
+        self.people_come(now, id);
+        self.join_own(now, id);
         id
     }
 

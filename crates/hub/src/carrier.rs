@@ -32,7 +32,7 @@ struct Book {
 }
 
 struct Waiting {
-    interest: Interest,
+    interests: Vec<Interest>,
     links: Vec<(usize, LinkId)>,
 }
 
@@ -99,7 +99,9 @@ impl Carrier {
     pub fn confirmed(&self, ticket: Ticket, outcome: Result<(), BusError>) -> Vec<(usize, LinkId)> {
         let mut book = self.book();
         let Some(waiting) = book.waiting.remove(&ticket) else { return Vec::new() };
-        book.asked.remove(&waiting.interest);
+        for interest in &waiting.interests {
+            book.asked.remove(interest);
+        }
         if outcome.is_err() {
             book.failed.extend(&waiting.links);
         }
@@ -111,7 +113,7 @@ impl Carrier {
         // Whoever subscribes at this moment is in the registry before its hold ends.
         let _book = self.book();
         let mut needs = Vec::new();
-        for space in [Space::Channel, Space::Pattern, Space::Shard, Space::Presence] {
+        for space in [Space::Channel, Space::Pattern, Space::Shard, Space::Presence, Space::People] {
             let names = registry.listened(space);
             needs.extend(names.iter().filter_map(|(name, _)| abroad::interest(&self.prefix, space, name)));
         }
@@ -136,30 +138,48 @@ impl Carrier {
 impl Hold<'_> {
     /// Asks for a name. Without a link nobody waits: it is asked for, and that is all.
     pub fn carry(&mut self, space: Space, name: &[u8], link: Option<(usize, LinkId)>) -> Carried {
-        let Some(bus) = self.carrier.bus.get().filter(|bus| !bus.hears_everything()) else {
-            return Carried::Yes;
-        };
-        let Some(interest) = abroad::interest(&self.carrier.prefix, space, name) else { return Carried::Yes };
-        let book = &mut *self.book;
-        if link.is_some_and(|link| book.failed.remove(&link)) {
+        if link.is_some_and(|link| self.has_failed(link)) {
             return Carried::Failed;
         }
-        let ticket = match book.asked.get(&interest) {
-            Some(ticket) => *ticket,
-            None => {
-                book.tickets += 1;
-                let ticket = Ticket(book.tickets);
-                if bus.subscribe(vec![interest.clone()], ticket) {
-                    return Carried::Yes;
-                }
-                book.asked.insert(interest.clone(), ticket);
-                book.waiting.insert(ticket, Waiting { interest, links: Vec::new() });
-                ticket
-            }
-        };
-        if let Some(waiting) = book.waiting.get_mut(&ticket) {
-            waiting.links.extend(link);
+        match self.carry_all(space, &[name], link).first() {
+            Some(true) => Carried::Wait,
+            _ => Carried::Yes,
         }
-        Carried::Wait
+    }
+
+    /// Whether the bus refused something that a link waited for; said once.
+    pub fn has_failed(&mut self, link: (usize, LinkId)) -> bool {
+        self.book.failed.remove(&link)
+    }
+
+    /// Asks for several names at once. Tells for each whether it has to be waited for.
+    pub fn carry_all(&mut self, space: Space, names: &[&[u8]], link: Option<(usize, LinkId)>) -> Vec<bool> {
+        let Some(bus) = self.carrier.bus.get().filter(|bus| !bus.hears_everything()) else {
+            return vec![false; names.len()];
+        };
+        let interest = |name: &&[u8]| abroad::interest(&self.carrier.prefix, space, name);
+        let interests: Vec<Option<Interest>> = names.iter().map(interest).collect();
+        let book = &mut *self.book;
+        let mut fresh: Vec<Interest> = interests.iter().flatten().cloned().collect();
+        fresh.retain(|interest| !book.asked.contains_key(interest));
+        if !fresh.is_empty() {
+            book.tickets += 1;
+            let ticket = Ticket(book.tickets);
+            if !bus.subscribe(fresh.clone(), ticket) {
+                book.asked.extend(fresh.iter().map(|interest| (interest.clone(), ticket)));
+                book.waiting.insert(ticket, Waiting { interests: fresh, links: Vec::new() });
+            }
+        }
+        let mut waits = |interest: &Option<Interest>| {
+            let ticket = interest.as_ref().and_then(|interest| book.asked.get(interest));
+            let waiting = ticket.and_then(|ticket| book.waiting.get_mut(ticket));
+            if let (Some(waiting), Some(link)) = (waiting, link)
+                && !waiting.links.contains(&link)
+            {
+                waiting.links.push(link);
+            }
+            ticket.is_some()
+        };
+        interests.iter().map(&mut waits).collect()
     }
 }

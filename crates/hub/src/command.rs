@@ -159,6 +159,12 @@ impl Shard {
                     Op::Update(update) => self.op_update(now, caller, id, &update, body),
                     Op::Leave { channel } => self.op_leave(now, caller, id, &channel, body),
                     Op::Who(who) => self.op_who(now, caller, id, &who, body),
+                    Op::Follow { user } => self.op_follow(now, caller, id, &user, true, body),
+                    Op::Unfollow { user } => self.op_follow(now, caller, id, &user, false, body),
+                    Op::Following(part) => self.op_following(caller, id, &part, body),
+                    Op::Followers(part) => self.op_followers(caller, id, &part, body),
+                    Op::Status { users } => self.op_status(caller, id, &users, body),
+                    Op::Visibility { value } => self.op_visibility(caller, id, value, body),
                     Op::Ack { seq } => self.op_ack(id, seq),
                     Op::Bye => {
                         self.leave_all(now, id, Departure::Bye);
@@ -202,6 +208,9 @@ impl Shard {
             None => (self.keep_or_open(now, caller, identity)?, false),
         };
         caller.listener = Some(id);
+        if hello.status {
+            self.want_statuses(now, id);
+        }
         self.write_hello(id, resumed.is_some(), reset, body);
         Ok(())
     }

@@ -103,10 +103,12 @@ pub enum Space {
     Shard,
     /// The presence of a channel, for those who watch it.
     Presence,
+    /// What is told about a user, for his own sessions and his followers'.
+    People,
 }
 
 /// How many spaces there are.
-pub const SPACES: usize = 4;
+pub const SPACES: usize = 5;
 
 /// Physical bytes of all events alive on one shard, each counted once however many mailboxes hold it.
 #[derive(Debug, Default)]

@@ -74,8 +74,9 @@ impl Shard {
             events: events.collect(),
             presences: session
                 .present
-                .iter()
-                .map(|(channel, state)| (channel.clone(), state.as_ref().map(|state| state.text.clone())))
+                .all()
+                .into_iter()
+                .map(|(channel, state)| (channel, state.map(|state| state.text)))
                 .collect(),
         };
         Some(Packed {
@@ -106,6 +107,7 @@ impl Shard {
         let session = Session::new(packed.key, packed.client, identity, packed.detached_at);
         let id = self.listeners.insert(Who::Session(Box::new(session)), None);
         self.sessions.insert(packed.key.half(), id);
+        self.people_come(now, id);
         let mailbox = self.unpack_mailbox(now, body);
         if let Some(listener) = self.listeners.get_mut(id) {
             listener.mailbox = mailbox;

@@ -55,7 +55,7 @@ pub struct Listener {
     pub stamp: u64,
     pub mailbox: Mailbox,
     pub places: Places,
-    /// Subscriptions by space: channels, patterns, shard channels, watched channels.
+    /// Subscriptions by space: channels, patterns, shard channels, watched channels; nobody subscribes to people.
     pub counts: [u32; SPACES],
 }
 

@@ -41,7 +41,9 @@ impl Shard {
         let mut tail = Vec::new();
         match place.space {
             Space::Pattern => json::pattern_gap_tail(&mut tail, &name),
-            Space::Channel | Space::Shard | Space::Presence => json::channel_gap_tail(&mut tail, &name),
+            Space::Channel | Space::Shard | Space::Presence | Space::People => {
+                json::channel_gap_tail(&mut tail, &name)
+            }
         }
         let listeners = place.listeners.clone();
         let event: Rc<Event> = Event::json(tail.into_boxed_slice(), now, SlowReader::Gap, &self.pool);

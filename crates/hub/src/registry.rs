@@ -84,6 +84,7 @@ pub struct Registry {
     channels: RwLock<Names>,
     shard_channels: RwLock<Names>,
     watched: RwLock<Names>,
+    people: RwLock<Names>,
     patterns: RwLock<Patterns>,
     /// Grows with every change of the set of patterns, so that shards know when their matches are old.
     pattern_version: AtomicU64,
@@ -101,6 +102,7 @@ impl Registry {
             Space::Channel => intern(&mut write(&self.channels), name),
             Space::Shard => intern(&mut write(&self.shard_channels), name),
             Space::Presence => intern(&mut write(&self.watched), name),
+            Space::People => intern(&mut write(&self.people), name),
             Space::Pattern => {
                 let mut patterns = write(&self.patterns);
                 let known = patterns.names.len();
@@ -122,6 +124,7 @@ impl Registry {
             Space::Channel => read(&self.channels).get(name).cloned(),
             Space::Shard => read(&self.shard_channels).get(name).cloned(),
             Space::Presence => read(&self.watched).get(name).cloned(),
+            Space::People => read(&self.people).get(name).cloned(),
             Space::Pattern => read(&self.patterns).names.get(name).cloned(),
         }
     }
@@ -137,6 +140,9 @@ impl Registry {
             }
             Space::Presence => {
                 forget(&mut write(&self.watched), entry);
+            }
+            Space::People => {
+                forget(&mut write(&self.people), entry);
             }
             Space::Pattern => {
                 let mut patterns = write(&self.patterns);
@@ -188,6 +194,7 @@ impl Registry {
             Space::Channel => collect(&read(&self.channels)),
             Space::Shard => collect(&read(&self.shard_channels)),
             Space::Presence => collect(&read(&self.watched)),
+            Space::People => collect(&read(&self.people)),
             Space::Pattern => collect(&read(&self.patterns).names),
         }
     }

@@ -1,7 +1,7 @@
 //! A session: who a client is, what it may do, how it comes back. It outlives its transport.
 //! Knows no sockets; the mailbox and the places it listens to are with its `Listener`.
 
-use std::collections::BTreeMap;
+use crate::people::is_own_channel;
 use std::sync::Arc;
 use tavern_domain::presence::State;
 use tavern_domain::rate::{Allowance, Bucket};
@@ -20,7 +20,7 @@ pub struct Session {
     /// A parked poll answers empty at this moment.
     pub parked_until: Option<Time>,
     /// The channels its client is present in, with the state it gave there.
-    pub present: BTreeMap<Arc<str>, Option<State>>,
+    pub present: Present,
     /// How long it may be without a transport before it is lost, when that is not `resume_ms`: it waited in the store.
     pub window_ms: Option<u64>,
     /// Its loss was told, or is on its way: coming back is an arrival.
@@ -28,6 +28,52 @@ pub struct Session {
     bucket: Bucket,
     /// Refused commands in a row.
     strikes: u16,
+}
+
+/// The channels that a client is present in, with the state it gave there. Few, so a list.
+#[derive(Debug, Default)]
+pub struct Present(Vec<(Arc<str>, Option<State>)>);
+
+impl Present {
+    /// Without a state an earlier one stays.
+    pub fn enter(&mut self, channel: &Arc<str>, state: Option<State>) {
+        match self.0.binary_search_by(|(known, _)| known.cmp(channel)) {
+            Ok(at) if state.is_some() => self.0[at].1 = state,
+            Ok(_) => {}
+            Err(at) => self.0.insert(at, (channel.clone(), state)),
+        }
+    }
+
+    pub fn leave(&mut self, channel: &str) {
+        if let Ok(at) = self.0.binary_search_by(|(known, _)| (**known).cmp(channel)) {
+            self.0.remove(at);
+        }
+    }
+
+    pub fn has(&self, channel: &str) -> bool {
+        self.0.binary_search_by(|(known, _)| (**known).cmp(channel)).is_ok()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// How many it joined itself: its user's own channel is the server's doing.
+    pub fn joined(&self) -> usize {
+        self.0.iter().filter(|(channel, _)| !is_own_channel(channel)).count()
+    }
+
+    pub fn channels(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.0.iter().map(|(channel, _)| channel)
+    }
+
+    pub fn all(&self) -> Vec<(Arc<str>, Option<State>)> {
+        self.0.clone()
+    }
+
+    pub fn clear(&mut self) {
+        self.0 = Vec::new();
+    }
 }
 
 /// Refusals in a row after which a connection is closed: a client that hears "no" this often is not listening.
@@ -43,7 +89,7 @@ impl Session {
             heard_at: now,
             polling: false,
             parked_until: None,
-            present: BTreeMap::new(),
+            present: Present::default(),
             window_ms: None,
             lost: false,
             bucket: Bucket::default(),

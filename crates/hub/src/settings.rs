@@ -1,7 +1,7 @@
 //! What the hub is told once, at boot: bounds, times, rules per channel kind. Plain values, no parsing.
 
 use std::collections::BTreeMap;
-use tavern_domain::presence::{Mode, Thresholds};
+use tavern_domain::presence::{Activities, Mode, Thresholds};
 use tavern_domain::{Epoch, Verbs};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +52,14 @@ pub struct Settings {
     /// From how many users on watchers are told less, and how long they wait for the sum of it.
     pub crowds: Thresholds,
     pub tick_ms: u64,
+    /// What being in a channel means.
+    pub activities: Activities,
+    /// How long a disconnect is kept from followers.
+    pub disconnect_ms: u64,
+    /// How often it is written down that somebody is still there.
+    pub last_seen_ms: u64,
+    /// How many one user may follow.
+    pub following: usize,
     pub channels_per_session: usize,
     pub commands_per_second: u32,
     pub kinds: BTreeMap<String, KindRules>,
@@ -90,6 +98,10 @@ impl Default for Settings {
             redis_pending_bytes: 32 << 20,
             crowds: Thresholds { coalesce_at: 200, counts_at: 5_000 },
             tick_ms: 250,
+            activities: Activities { others: "online".into(), ..Activities::default() },
+            disconnect_ms: 1_000,
+            last_seen_ms: 60_000,
+            following: 5_000,
             channels_per_session: 256,
             commands_per_second: 100,
             kinds: BTreeMap::new(),

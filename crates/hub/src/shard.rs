@@ -9,7 +9,8 @@ use crate::goodbye::Goodbye;
 use crate::listener::{Link, LinkId, Listener, ListenerId, Listeners, Who};
 use crate::mailbox::Bounds;
 use crate::node::{Dice, Node};
-use crate::presence::{ChannelNews, Presences};
+use crate::people::{PEOPLE_LINK, People, PersonNews};
+use crate::presence::{ChannelNews, Outcome, Presences};
 use crate::registry::shards_of;
 use crate::roster::{PlaceIndex, Roster};
 use crate::settings::SlowReader;
@@ -39,6 +40,10 @@ pub struct Effects {
     pub work: Vec<(Ticket, Work)>,
     /// News of presence for other shards, by shard number.
     pub news: Vec<(usize, ChannelNews)>,
+    /// What is told about users, for other shards.
+    pub rumours: Vec<(usize, PersonNews)>,
+    /// What became of an app's orders, by their numbers.
+    pub orders: Vec<(u64, Outcome)>,
     /// What the app must be asked.
     pub questions: Vec<Question>,
     /// Transports whose waiting command can run again: the app or the bus has answered.
@@ -67,6 +72,7 @@ pub struct Shard {
     pub(crate) sweeper: crate::sweep::Sweeper,
     pub(crate) stats: Arc<Stats>,
     pub(crate) presences: Presences,
+    pub(crate) people: People,
     /// Names that nobody here listens to any more, and until when the bus carries them still.
     pub(crate) lingering: VecDeque<(Time, Space, Arc<[u8]>)>,
     /// When a name left last: the time of the last turn.
@@ -96,6 +102,7 @@ impl Shard {
             asked: HashMap::default(),
             dice,
             presences: Presences::default(),
+            people: People::new(now),
             lingering: VecDeque::new(),
             now,
             effects,
@@ -216,6 +223,7 @@ impl Shard {
     /// Ends a listener for good: it listens nowhere and is forgotten.
     pub fn end(&mut self, id: ListenerId) {
         self.lose_all(self.now, id);
+        self.people_go(id);
         let Some(listener) = self.listeners.get(id) else { return };
         let places: Vec<PlaceIndex> = listener.places.keys().copied().collect();
         for place in places {
@@ -388,6 +396,15 @@ impl Shard {
     /// Whether somebody may do this here.
     pub fn permit(&self, now: Time, identity: &Identity, verb: Verb, channel: &Channel<'_>) -> Permit {
         authorize::permit(now, &self.node.settings, &self.answers, identity, verb, channel)
+    }
+
+    /// The bus has answered: those who waited for it can go on.
+    pub fn carried(&mut self, links: Vec<LinkId>) {
+        let people = links.contains(&PEOPLE_LINK);
+        self.effects.ready.extend(links.into_iter().filter(|link| *link != PEOPLE_LINK));
+        if people {
+            self.people_carried();
+        }
     }
 
     /// Notes that a transport's command waits for the app's answer.

@@ -29,6 +29,10 @@ counters! {
     closed_slow,
     /// Redis connections closed because words of another node were lost on the way.
     closed_lost,
+    /// What was told about users: once for each change, however many followers there are.
+    rumours,
+    /// Statuses put into mailboxes of followers.
+    statuses,
     sessions_opened,
     sessions_resumed,
     sessions_superseded,

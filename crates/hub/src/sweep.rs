@@ -40,7 +40,8 @@ impl Shard {
     pub fn next_wake(&self) -> Option<Time> {
         let sweep = (!self.listeners.is_empty()).then_some(self.sweeper.due);
         let lingering = self.lingering.front().map(|(due, ..)| *due);
-        [sweep, self.wheel.next_wake(), lingering, self.presences.next_wake()].into_iter().flatten().min()
+        let own = [self.presences.next_wake(), self.people.next_wake()];
+        [sweep, self.wheel.next_wake(), lingering].into_iter().chain(own).flatten().min()
     }
 
     /// Time has passed: settle what is due.
@@ -48,6 +49,7 @@ impl Shard {
         self.now = now;
         self.let_go(now);
         self.settle_presences(now);
+        self.settle_people(now);
         let mut due = Vec::new();
         self.wheel.expire(now, &mut due);
         for id in due {

@@ -50,7 +50,9 @@ impl BusInbox for Ear {
     fn words(&self, parcels: Vec<Parcel>) {
         let mut heard: Vec<Vec<Words>> = self.inboxes.iter().map(|_| Vec::new()).collect();
         for parcel in &parcels {
-            if let Some((told, mask)) = self.node.unpack_news(parcel) {
+            if let Some((told, mask)) = self.node.unpack_rumour(parcel) {
+                shards_of(mask).for_each(|shard| self.inboxes[shard].force(Mail::Rumour(told.clone())));
+            } else if let Some((told, mask)) = self.node.unpack_news(parcel) {
                 shards_of(mask).for_each(|shard| self.inboxes[shard].force(Mail::News(told.clone())));
             } else if let Some((space, words, mask)) = self.node.unpack(parcel) {
                 shards_of(mask).for_each(|shard| heard[shard].push(Words { space, words: words.clone() }));

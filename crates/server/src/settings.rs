@@ -2,7 +2,7 @@
 
 use crate::config::{self, Config};
 use tavern_domain::Epoch;
-use tavern_domain::presence::{Mode, Thresholds};
+use tavern_domain::presence::{Activities, Mode, Thresholds};
 use tavern_hub::{AuthorizeRules, KindRules, Settings, SlowReader};
 
 pub fn of(config: &Config, epoch: Epoch) -> Settings {
@@ -42,10 +42,26 @@ pub fn of(config: &Config, epoch: Epoch) -> Settings {
             counts_at: config.presence.counts_at as usize,
         },
         tick_ms: config.presence.tick_ms,
+        activities: activities(config),
+        disconnect_ms: config.presence.disconnect_coalesce_ms,
+        last_seen_ms: config.presence.last_seen_ms,
+        following: limits.following,
         channels_per_session: limits.channels_per_session,
         commands_per_second: limits.commands_per_second,
         kinds: config.kinds.iter().map(|(name, kind)| (name.clone(), rules(kind))).collect(),
         other_kinds: rules(config.kind("default")),
         authorize: asks.then_some(AuthorizeRules { cache_ms: config.authorize.cache_ms }),
+    }
+}
+
+/// What being in a channel means.
+fn activities(config: &Config) -> Activities {
+    let kinds =
+        config.kinds.iter().map(|(kind, rules)| (kind.as_str().into(), rules.activity.as_str().into()));
+    Activities {
+        kinds: kinds.collect(),
+        channels: vec![("lobby#puzzles".into(), "solving_puzzles".into())],
+        others: config.kind("default").activity.as_str().into(),
+        priority: config.presence.priority.iter().map(|word| word.as_str().into()).collect(),
     }
 }

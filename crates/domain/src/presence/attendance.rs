@@ -4,6 +4,7 @@
 //! since somebody last arrived, and at once if there is none; `ClientOffline` comes before the `UserOffline` it causes;
 //! what changes nothing is told to nobody.
 
+use super::visibility::Visibility;
 use crate::id::{ClientId, Epoch};
 use crate::time::Time;
 use alloc::sync::Arc;
@@ -120,6 +121,10 @@ pub enum Input {
         client: ClientId,
         reason: Departure,
     },
+    /// Somebody who may say so takes the user out, with all of his clients.
+    Remove {
+        reason: Departure,
+    },
     /// The resume window of a client has ended, and nobody came.
     Lose {
         client: ClientId,
@@ -152,6 +157,11 @@ pub enum Change {
         last_seen: Time,
         reason: Departure,
     },
+    /// The user shows himself to others than before.
+    Face {
+        from: Visibility,
+        to: Visibility,
+    },
     /// The answer to an update of a client that is not there. Told to nobody else.
     NotFound,
 }
@@ -182,6 +192,16 @@ impl Attendance {
                 if let Some(at) = self.find_living(client) {
                     self.clients.remove(at);
                     self.depart(client, Departed { reason, seen: now }, changes);
+                }
+            }
+            Input::Remove { reason } => {
+                assert!(reason.is_explicit(), "a departure by itself is a loss");
+                // Nobody may come back for them.
+                for attendee in core::mem::take(&mut self.clients).iter().filter(|one| one.lost.is_none()) {
+                    self.depart(attendee.client, Departed { reason, seen: now }, changes);
+                }
+                if let Some(departed) = &mut self.departed {
+                    departed.reason = reason;
                 }
             }
             Input::Lose { client, loss } => {

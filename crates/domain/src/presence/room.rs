@@ -3,6 +3,7 @@
 //! Must hold: a snapshot and the changes after it are the later snapshot, exactly; a version is told once.
 
 use super::attendance::{Attendance, Change, State};
+use super::visibility::Visibility;
 use crate::id::ClientId;
 use crate::time::Time;
 use alloc::collections::BTreeMap;
@@ -14,6 +15,7 @@ use alloc::vec::Vec;
 pub struct Member {
     pub name: Option<Arc<str>>,
     pub anonymous: bool,
+    pub visibility: Visibility,
     pub since: Time,
     /// Nobody of his is there, and somebody may still come back.
     pub leaving: bool,
@@ -32,6 +34,8 @@ pub struct News {
     pub user: Arc<str>,
     pub name: Option<Arc<str>>,
     pub anonymous: bool,
+    /// To whom he shows himself, after these changes.
+    pub visibility: Visibility,
     pub at: Time,
     pub changes: Vec<Change>,
     pub to: u64,
@@ -151,21 +155,15 @@ impl Room {
 }
 
 impl Snapshot {
-    /// One user as he is kept.
-    pub fn insert(
-        &mut self,
-        user: Arc<str>,
-        name: Option<Arc<str>>,
-        anonymous: bool,
-        attendance: &Attendance,
-    ) {
+    /// One user as he is kept: who he is, then where his clients are.
+    pub fn insert(&mut self, user: Arc<str>, shown: Member, attendance: &Attendance) {
         if !attendance.is_present() {
             return;
         }
         let seen = |client: &super::Attendee| Seen { state: client.state.clone(), since: client.since };
         let clients = attendance.living().map(|client| (client.client, seen(client))).collect();
         let (since, leaving) = (attendance.since(), attendance.is_leaving());
-        self.members.insert(user, Member { name, anonymous, since, leaving, clients });
+        self.members.insert(user, Member { since, leaving, clients, ..shown });
     }
 
     fn apply(&mut self, news: &News, change: &Change) {
@@ -174,6 +172,7 @@ impl Snapshot {
                 let member = Member {
                     name: news.name.clone(),
                     anonymous: news.anonymous,
+                    visibility: news.visibility,
                     since: news.at,
                     ..Member::default()
                 };
@@ -200,6 +199,11 @@ impl Snapshot {
                     member.leaving = member.clients.is_empty();
                 }
             }
+            Change::Face { to, .. } => {
+                if let Some(member) = self.members.get_mut(&news.user) {
+                    member.visibility = *to;
+                }
+            }
             Change::NotFound => {}
         }
     }
@@ -213,6 +217,8 @@ pub struct Difference {
     pub joined: Vec<Entry>,
     pub updated: Vec<Entry>,
     pub left: Vec<Gone>,
+    /// Those who show themselves to others than before.
+    pub faces: Vec<Turned>,
     /// Users there now.
     pub count: usize,
 }
@@ -222,8 +228,20 @@ pub struct Difference {
 pub struct Entry {
     pub user: Arc<str>,
     pub anonymous: bool,
+    pub visibility: Visibility,
+    /// With this one the user himself has come.
+    pub arrives: bool,
     pub client: Option<ClientId>,
     pub state: Option<State>,
+}
+
+/// Somebody who was there and still is, and shows himself to others than before.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Turned {
+    pub user: Arc<str>,
+    pub from: Visibility,
+    pub to: Visibility,
+    pub clients: BTreeMap<ClientId, Seen>,
 }
 
 /// A client that is not there any more; without a client the user has gone, and all of his with him.
@@ -231,6 +249,7 @@ pub struct Entry {
 pub struct Gone {
     pub user: Arc<str>,
     pub anonymous: bool,
+    pub visibility: Visibility,
     pub client: Option<ClientId>,
 }
 
@@ -249,43 +268,75 @@ impl Difference {
     }
 
     pub fn is_empty(&self) -> bool {
-        self.joined.is_empty() && self.updated.is_empty() && self.left.is_empty()
+        self.joined.is_empty() && self.updated.is_empty() && self.left.is_empty() && self.faces.is_empty()
+    }
+
+    /// The part of it that is about some users. None: nothing of it is.
+    pub fn only(&self, about: impl Fn(&str, Visibility) -> bool) -> Option<Difference> {
+        let entry = |entry: &&Entry| about(&entry.user, entry.visibility);
+        let turned = |turned: &&Turned| about(&turned.user, turned.from) || about(&turned.user, turned.to);
+        let part = Difference {
+            joined: self.joined.iter().filter(entry).cloned().collect(),
+            updated: self.updated.iter().filter(entry).cloned().collect(),
+            left: self.left.iter().filter(|gone| about(&gone.user, gone.visibility)).cloned().collect(),
+            faces: self.faces.iter().filter(turned).cloned().collect(),
+            ..*self
+        };
+        (!part.is_empty()).then_some(part)
     }
 
     /// One user before and after.
     pub(crate) fn add(&mut self, user: &Arc<str>, before: Option<&Member>, after: Option<&Member>) {
-        let none = BTreeMap::new();
-        let old = before.map_or(&none, |member| &member.clients);
-        let Some(after) = after else {
-            if let Some(before) = before {
-                self.left.push(Gone { user: user.clone(), anonymous: before.anonymous, client: None });
+        let (Some(before), Some(after)) = (before, after) else {
+            if let Some(after) = after {
+                self.join(user, after, None);
+            } else if let Some(before) = before {
+                self.leave(user, before, None);
             }
             return;
         };
-        if before.is_none() && after.clients.is_empty() {
-            self.joined.push(Entry {
+        if before.visibility != after.visibility {
+            // To some he goes and to some he comes: what else changed shows in what he is now.
+            self.faces.push(Turned {
                 user: user.clone(),
-                anonymous: after.anonymous,
-                client: None,
-                state: None,
+                from: before.visibility,
+                to: after.visibility,
+                clients: after.clients.clone(),
             });
         }
-        for (client, seen) in &after.clients {
-            let entry = || Entry {
-                user: user.clone(),
-                anonymous: after.anonymous,
-                client: Some(*client),
-                state: seen.state.clone(),
-            };
-            match old.get(client) {
-                None => self.joined.push(entry()),
-                Some(was) if was.state != seen.state => self.updated.push(entry()),
+        self.join(user, after, Some(&before.clients));
+        let gone = before.clients.keys().filter(|client| !after.clients.contains_key(*client));
+        gone.for_each(|client| self.leave(user, after, Some(*client)));
+    }
+
+    /// The clients of somebody; without any that are known already he has just come.
+    fn join(&mut self, user: &Arc<str>, member: &Member, known: Option<&BTreeMap<ClientId, Seen>>) {
+        let mut arrives = known.is_none();
+        let mut entry = |client, state| Entry {
+            arrives: core::mem::take(&mut arrives),
+            user: user.clone(),
+            anonymous: member.anonymous,
+            visibility: member.visibility,
+            client,
+            state,
+        };
+        if member.clients.is_empty() && known.is_none() {
+            self.joined.push(entry(None, None));
+        }
+        for (client, seen) in &member.clients {
+            match known.and_then(|known| known.get(client)) {
+                None => self.joined.push(entry(Some(*client), seen.state.clone())),
+                Some(was) if was.state != seen.state => {
+                    self.updated.push(entry(Some(*client), seen.state.clone()));
+                }
                 Some(_) => {}
             }
         }
-        let gone = old.keys().filter(|client| !after.clients.contains_key(*client));
-        let anonymous = after.anonymous;
-        self.left.extend(gone.map(|client| Gone { user: user.clone(), anonymous, client: Some(*client) }));
+    }
+
+    fn leave(&mut self, user: &Arc<str>, member: &Member, client: Option<ClientId>) {
+        let Member { anonymous, visibility, .. } = *member;
+        self.left.push(Gone { user: user.clone(), anonymous, visibility, client });
     }
 }
 

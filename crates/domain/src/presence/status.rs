@@ -1,6 +1,5 @@
-//! What a user is doing, as followers see it: the channels he is in, what that means, and the word for what changed.
-//! A disconnect is held back for a moment, so that switching pages or nodes never shows it.
-//! Must hold: always the whole status, never a difference; the last one told is the true one; the same is not told twice.
+//! What a user is doing: the channels he is in, what that means, and the word for what changed.
+//! Must hold: always the whole status, never a difference.
 
 use crate::channel::Channel;
 use crate::time::Time;
@@ -120,100 +119,6 @@ pub fn turn(channel: &str, arrived: bool) -> Turn {
         ("lobby", true) if channel == "lobby#puzzles" => Turn::SolvingPuzzles,
         _ => Turn::None,
     }
-}
-
-/// Something to tell followers.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tidings {
-    pub status: Status,
-    pub turn: Turn,
-    pub channel: Option<Arc<str>>,
-}
-
-/// Tells a user's followers about him, and keeps a disconnect back for a moment.
-#[derive(Clone, Debug, Default)]
-pub struct Herald {
-    told: Option<Status>,
-    held: Option<(Time, Tidings)>,
-}
-
-impl Herald {
-    /// His status is this now.
-    pub fn handle(&mut self, now: Time, tidings: Tidings, hold_ms: u64, tell: &mut Vec<Tidings>) {
-        self.wake(now, tell);
-        if tidings.turn == Turn::Disconnected && hold_ms > 0 {
-            self.held = Some((now + hold_ms, tidings));
-            return;
-        }
-        // Whatever was held back is over: this is the truth.
-        self.held = None;
-        self.tell(tidings, tell);
-    }
-
-    pub fn wake(&mut self, now: Time, tell: &mut Vec<Tidings>) {
-        if let Some((_, tidings)) = self.held.take_if(|(due, _)| now >= *due) {
-            self.tell(tidings, tell);
-        }
-    }
-
-    pub fn next_wake(&self) -> Option<Time> {
-        self.held.as_ref().map(|(due, _)| *due)
-    }
-
-    fn tell(&mut self, tidings: Tidings, tell: &mut Vec<Tidings>) {
-        if self.told.as_ref() != Some(&tidings.status) {
-            self.told = Some(tidings.status.clone());
-            tell.push(tidings);
-        }
-    }
-}
-
-/// To whom a user shows himself.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Visibility {
-    #[default]
-    Everyone,
-    /// Only those whom he follows too.
-    FollowersIFollow,
-    Nobody,
-}
-
-impl Visibility {
-    pub fn parse(text: &str) -> Option<Visibility> {
-        match text {
-            "everyone" => Some(Visibility::Everyone),
-            "followers_i_follow" => Some(Visibility::FollowersIFollow),
-            "nobody" => Some(Visibility::Nobody),
-            _ => None,
-        }
-    }
-
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Visibility::Everyone => "everyone",
-            Visibility::FollowersIFollow => "followers_i_follow",
-            Visibility::Nobody => "nobody",
-        }
-    }
-
-    /// Whether he is shown to somebody. He always sees himself; to the others he looks offline, and counts as anonymous.
-    pub fn shows(self, viewer: Viewer) -> bool {
-        match (self, viewer) {
-            (_, Viewer::Himself) | (Visibility::Everyone, _) => true,
-            (Visibility::FollowersIFollow, Viewer::Other { mutual }) => mutual,
-            (Visibility::Nobody, Viewer::Other { .. }) => false,
-        }
-    }
-}
-
-/// Who looks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Viewer {
-    Himself,
-    /// `mutual`: they follow each other.
-    Other {
-        mutual: bool,
-    },
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
 //! Presences, the versions of channels, and who is found where.
 
 use super::*;
-use crate::presence::{Presence, PresenceKey, Raise, Roster};
+use crate::presence::{Held, Hold, Presence, PresenceKey, Raise, Roster};
 use crate::row::Page;
-use tavern_domain::presence::{Attendance, Attendee, Departed, Departure, Home, Lost, State};
+use tavern_domain::presence::{Attendance, Attendee, Departed, Departure, Home, Lost, State, Visibility};
 use tavern_domain::{ClientId, Epoch};
 
 fn attendee(n: u128, node: &str) -> Attendee {
@@ -21,6 +21,7 @@ fn presence(channel: &str, user: &str, clients: Vec<Attendee>) -> Presence {
         key: PresenceKey::new(channel, user),
         anonymous: false,
         name: None,
+        visibility: Visibility::Everyone,
         attendance: Attendance::restore(clients, Time(7), None),
     }
 }
@@ -30,7 +31,7 @@ fn raise(channel: &str, by: u32) -> Raise {
 }
 
 /// Somebody comes into a channel, which tells two changes.
-fn arrive(channel: &str, user: &str) -> Commit {
+pub(super) fn arrive(channel: &str, user: &str) -> Commit {
     let row = Row::Presence(presence(channel, user, vec![attendee(1, "n1")]));
     Commit { puts: vec![row], raises: vec![raise(channel, 2)], ..Commit::default() }
 }
@@ -76,6 +77,7 @@ pub(super) fn a_presence_is_read_as_it_was_kept(world: &dyn World) {
     let departed = Some(Departed { reason: Departure::NodeDown, seen: Time(8) });
     let full = Presence {
         name: Some("Älice".into()),
+        visibility: Visibility::FollowersIFollow,
         attendance: Attendance::restore(clients, Time(3), departed),
         ..presence("game#A b", "al/ice", Vec::new())
     };
@@ -211,4 +213,44 @@ pub(super) fn a_fenced_node_tells_nothing(world: &dyn World) {
     let outcome = client.commit(Commit { writer: Some(old.clone()), ..arrive("game#A", "ann") });
     assert_fenced(outcome, &old);
     assert_eq!(roster(&client, "game#A", None, 10).users, 0);
+}
+
+fn hold(channel: &str, user: &str, carrier: Option<&str>, until: Option<u64>) -> Hold {
+    Hold { key: PresenceKey::new(channel, user), carrier: carrier.map(Arc::from), until: until.map(Time) }
+}
+
+pub(super) fn a_hold_is_read_as_it_was_kept(world: &dyn World) {
+    let client = client(world);
+    let read = |key: &PresenceKey| match client.read(Read::Hold(key.clone())) {
+        Ok(Found::Hold(found)) => found,
+        other => panic!("no hold but {other:?}"),
+    };
+    let holds = [hold("active#1", "ann", Some("game#1"), None), hold("active#1", "bob", None, Some(99))];
+    for row in holds {
+        let put = Commit { puts: vec![Row::Hold(row.clone())], ..Commit::default() };
+        let version = client.commit(put).unwrap().put[0];
+        assert_eq!(read(&row.key), Some(Versioned { version, row: row.clone() }));
+        let delete = Commit { deletes: vec![RowKey::Hold(row.key.clone())], ..Commit::default() };
+        client.commit(delete).unwrap();
+        assert_eq!(read(&row.key), None);
+    }
+}
+
+pub(super) fn whoever_moves_a_carrier_hears_who_is_held(world: &dyn World) {
+    let client = client(world);
+    assert_eq!(client.commit(arrive("game#1", "ann")).unwrap().held, []);
+    let holds = [
+        hold("active#2", "ann", Some("game#1"), None),
+        hold("active#1", "ann", Some("game#1"), None),
+        hold("active#3", "ann", Some("game#2"), None),
+        hold("active#4", "bob", Some("game#1"), None),
+        hold("active#5", "ann", None, Some(9)),
+    ];
+    let puts = holds.into_iter().map(Row::Hold).collect();
+    client.commit(Commit { puts, ..Commit::default() }).unwrap();
+    let held = |channel: &str| Held { carrier: PresenceKey::new("game#1", "ann"), channel: channel.into() };
+    assert_eq!(client.commit(arrive("game#1", "ann")).unwrap().held, [held("active#1"), held("active#2")]);
+    let moved = hold("active#2", "ann", Some("game#9"), None);
+    client.commit(Commit { puts: vec![Row::Hold(moved)], ..Commit::default() }).unwrap();
+    assert_eq!(client.commit(go("game#1", "ann")).unwrap().held, [held("active#1")], "leaving too");
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::row::Page;
-use crate::social::{Edge, Follow, User};
+use crate::social::{Edge, Follow, Person, Seen, User};
 use tavern_domain::presence::Visibility;
 
 fn user(name: &str, last_seen: Option<u64>) -> User {
@@ -13,11 +13,16 @@ fn keep(client: &Client, user: User) -> u64 {
     client.commit(Commit { puts: vec![Row::User(user)], ..Commit::default() }).unwrap().put[0]
 }
 
-fn users(client: &Client, names: &[&str]) -> Vec<Option<Versioned<User>>> {
-    match client.read(Read::Users(names.iter().map(|name| Arc::from(*name)).collect())) {
-        Ok(Found::Users(users)) => users,
-        other => panic!("no users but {other:?}"),
+fn people(client: &Client, names: &[&str], viewer: Option<&str>) -> Vec<Person> {
+    let users = names.iter().map(|name| Arc::from(*name)).collect();
+    match client.read(Read::People { users, viewer: viewer.map(Arc::from) }) {
+        Ok(Found::People(people)) => people,
+        other => panic!("no people but {other:?}"),
     }
+}
+
+fn users(client: &Client, names: &[&str]) -> Vec<Option<Versioned<User>>> {
+    people(client, names, None).into_iter().map(|person| person.known).collect()
 }
 
 fn follow(follower: &str, followee: &str, since: u64) -> Commit {
@@ -56,6 +61,45 @@ pub(super) fn users_are_read_together_in_the_order_asked(world: &dyn World) {
     let found = users(&client, &["bob", "nobody", "ann"]);
     assert_eq!(found[0].as_ref().map(|row| &row.row), Some(&user("bob", None)));
     assert_eq!((&found[1], &found[2]), (&None, &Some(Versioned { version, row: ann })));
+}
+
+pub(super) fn people_are_read_with_where_they_are(world: &dyn World) {
+    let client = client(world);
+    for (channel, user) in [("lobby", "ann"), ("game#1", "ann"), ("game#1", "bob"), ("game#2", "cid")] {
+        client.commit(super::presence::arrive(channel, user)).unwrap();
+    }
+    let found = people(&client, &["ann", "dan"], None);
+    let channels = |person: &Person| -> Vec<String> {
+        person.presences.iter().map(|row| row.row.key.channel.to_string()).collect()
+    };
+    assert_eq!((&*found[0].user, channels(&found[0])), ("ann", vec!["game#1".into(), "lobby".into()]));
+    assert_eq!((&*found[1].user, channels(&found[1]), &found[1].known), ("dan", vec![], &None));
+}
+
+pub(super) fn people_are_read_with_whether_they_follow_each_other(world: &dyn World) {
+    let client = client(world);
+    for (follower, followee) in [("ann", "bob"), ("bob", "ann"), ("ann", "cid"), ("dan", "ann")] {
+        client.commit(follow(follower, followee, 1)).unwrap();
+    }
+    let found = people(&client, &["bob", "cid", "dan"], Some("ann"));
+    let mutual: Vec<bool> = found.iter().map(|person| person.mutual).collect();
+    assert_eq!(mutual, [true, false, false]);
+    assert!(!people(&client, &["bob"], None)[0].mutual, "nobody asks");
+}
+
+pub(super) fn being_seen_changes_nothing_else(world: &dyn World) {
+    let client = client(world);
+    let hidden = User { visibility: Visibility::Nobody, ..user("ann", Some(5)) };
+    let version = keep(&client, hidden);
+    let see = |user: &str, at| Seen { user: user.into(), at: Time(at) };
+    let seen = vec![see("ann", 9), see("ann", 7), see("bob", 3)];
+    client.commit(Commit { seen, ..Commit::default() }).unwrap();
+    let found = users(&client, &["ann", "bob"]);
+    let ann = found[0].clone().unwrap();
+    assert_eq!((ann.version, ann.row.last_seen), (version, Some(Time(9))));
+    assert_eq!(ann.row.visibility, Visibility::Nobody);
+    let bob = found[1].clone().unwrap();
+    assert_eq!((bob.row, bob.version > 0), (user("bob", Some(3)), true));
 }
 
 pub(super) fn last_seen_never_goes_back(world: &dyn World) {

@@ -8,6 +8,7 @@ mod deadline;
 mod document;
 mod errand;
 mod fault;
+mod hold;
 mod key;
 mod node;
 mod presence;

@@ -2,10 +2,11 @@
 
 use super::store::page;
 use crate::row::{Page, Versioned};
-use crate::social::{Edge, Follow, User};
+use crate::social::{Edge, Follow, Seen, User};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
+use tavern_domain::presence::Visibility;
 
 #[derive(Default)]
 pub(super) struct People {
@@ -31,6 +32,18 @@ impl People {
         self.users.insert(user.user.clone(), Versioned { version, row });
     }
 
+    pub fn see(&mut self, seen: &Seen, version: u64) {
+        let known = self.users.entry(seen.user.clone()).or_insert_with(|| {
+            let row = User { user: seen.user.clone(), last_seen: None, visibility: Visibility::Everyone };
+            Versioned { version, row }
+        });
+        known.row.last_seen = known.row.last_seen.max(Some(seen.at));
+    }
+
+    pub fn are_mutual(&self, one: &Arc<str>, other: &Arc<str>) -> bool {
+        self.follow_version(one, other) > 0 && self.follow_version(other, one) > 0
+    }
+
     pub fn delete_user(&mut self, user: &str) {
         self.users.remove(user);
     }
@@ -54,19 +67,20 @@ impl People {
     pub fn following(&self, user: &Arc<str>, after: Option<&Arc<str>>, limit: u32) -> Page<Edge> {
         let rows = self.follows.range((from(user, after), Bound::Unbounded));
         let rows = rows.take_while(|((follower, _), _)| follower == user);
-        page(limit, |_| 64, rows.map(|(_, row)| self.edge(&row.row)))
+        page(limit, |_| 64, rows.map(|(_, row)| self.edge(row)))
     }
 
     pub fn followers(&self, user: &Arc<str>, after: Option<&Arc<str>>, limit: u32) -> Page<Edge> {
         let rows = self.followers.range((from(user, after), Bound::Unbounded));
         let rows = rows.take_while(|((followee, _), ())| followee == user);
         let row = |follower: &Arc<str>| self.follows.get(&(follower.clone(), user.clone()));
-        page(limit, |_| 64, rows.filter_map(|((_, follower), ())| Some(self.edge(&row(follower)?.row))))
+        page(limit, |_| 64, rows.filter_map(|((_, follower), ())| Some(self.edge(row(follower)?))))
     }
 
-    fn edge(&self, follow: &Follow) -> Edge {
+    fn edge(&self, row: &Versioned<Follow>) -> Edge {
+        let follow = row.row.clone();
         let back = (follow.followee.clone(), follow.follower.clone());
-        Edge { follow: follow.clone(), mutual: self.follows.contains_key(&back) }
+        Edge { follow, version: row.version, mutual: self.follows.contains_key(&back) }
     }
 }
 

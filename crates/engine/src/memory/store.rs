@@ -4,13 +4,16 @@ use super::Hall;
 use super::deadline::Deadlines;
 use super::document::Documents;
 use super::errand::Errands;
+use super::hold::Holds;
 use super::key::Keys;
 use super::node::Nodes;
 use super::presence::Presences;
 use super::session::Sessions;
 use super::social::People;
 use crate::commit::{self, Mark, Tables};
+use crate::presence::PresenceKey;
 use crate::row::{Deadline, Errand, Node, Row, RowKey, Writer};
+use crate::social::{Person, Seen};
 use crate::store::{Answer, Commit, Found, Inbox, Outage, Read, Receipt, Store, StoreError, Ticket, Work};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -38,6 +41,7 @@ pub(super) struct MemoryTables {
     documents: Documents,
     presences: Presences,
     people: People,
+    holds: Holds,
     deadlines: Deadlines,
     errands: Errands,
 }
@@ -122,10 +126,11 @@ impl MemoryTables {
             Read::ChannelsOf { user, after, limit } => {
                 Found::Presences(self.presences.of_user(user, after.as_ref(), *limit))
             }
-            Read::Users(users) => {
+            Read::People { users, viewer } => {
                 let users = users.iter().take(crate::limits::PAGE_ROWS as usize);
-                Found::Users(users.map(|user| self.people.user(user)).collect())
+                Found::People(users.map(|user| self.person(user, viewer.as_ref())).collect())
             }
+            Read::Hold(key) => Found::Hold(self.holds.get(key)),
             Read::Following { user, after, limit } => {
                 Found::Edges(self.people.following(user, after.as_ref(), *limit))
             }
@@ -139,6 +144,17 @@ impl MemoryTables {
     }
 }
 
+impl MemoryTables {
+    fn person(&self, user: &Arc<str>, viewer: Option<&Arc<str>>) -> Person {
+        Person {
+            user: user.clone(),
+            known: self.people.user(user),
+            presences: self.presences.of_user(user, None, crate::limits::PAGE_ROWS).rows,
+            mutual: viewer.is_some_and(|viewer| self.people.are_mutual(user, viewer)),
+        }
+    }
+}
+
 impl Tables for MemoryTables {
     fn version(&mut self, key: &RowKey) -> Result<u64, StoreError> {
         Ok(match key {
@@ -146,6 +162,7 @@ impl Tables for MemoryTables {
             RowKey::Session(client) => self.sessions.version(*client),
             RowKey::Document(key) => self.documents.version(key),
             RowKey::Presence(key) => self.presences.version(key),
+            RowKey::Hold(key) => self.holds.version(key),
             RowKey::User(user) => self.people.user_version(user),
             RowKey::Follow { follower, followee } => self.people.follow_version(follower, followee),
             RowKey::Deadline { kind, name } => self.deadlines.version(kind, name),
@@ -159,6 +176,7 @@ impl Tables for MemoryTables {
             Row::Session(session) => self.sessions.put(session, version),
             Row::Document(document) => self.documents.put(document, version),
             Row::Presence(presence) => self.presences.put(presence, version),
+            Row::Hold(hold) => self.holds.put(hold, version),
             Row::User(user) => self.people.put_user(user, version),
             Row::Follow(follow) => self.people.put_follow(follow, version),
         }
@@ -171,6 +189,7 @@ impl Tables for MemoryTables {
             RowKey::Session(client) => self.sessions.delete(*client),
             RowKey::Document(key) => self.documents.delete(key),
             RowKey::Presence(key) => self.presences.delete(key),
+            RowKey::Hold(key) => self.holds.delete(key),
             RowKey::User(user) => self.people.delete_user(user),
             RowKey::Follow { follower, followee } => self.people.delete_follow(follower, followee),
             RowKey::Deadline { kind, name } => self.deadlines.delete(kind, name),
@@ -219,6 +238,15 @@ impl Tables for MemoryTables {
     fn forget_channel(&mut self, name: &str) -> Result<(), StoreError> {
         self.presences.forget_channel(name);
         Ok(())
+    }
+
+    fn see(&mut self, seen: &Seen, version: u64) -> Result<(), StoreError> {
+        self.people.see(seen, version);
+        Ok(())
+    }
+
+    fn held_by(&mut self, carrier: &PresenceKey) -> Result<Vec<Arc<str>>, StoreError> {
+        Ok(self.holds.held_by(carrier))
     }
 }
 

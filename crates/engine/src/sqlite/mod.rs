@@ -7,6 +7,7 @@ mod deadline;
 mod document;
 mod errand;
 mod folder;
+mod hold;
 mod key;
 mod node;
 mod presence;

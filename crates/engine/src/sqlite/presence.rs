@@ -6,7 +6,7 @@ use crate::presence::{Presence, PresenceKey, Roster};
 use crate::row::{Page, Versioned, Writer};
 use rusqlite::{Connection, Error, OptionalExtension, Row, params};
 use std::sync::Arc;
-use tavern_domain::presence::{Attendance, Attendee, Departed, Departure, Home, Lost, State};
+use tavern_domain::presence::{Attendance, Attendee, Departed, Departure, Home, Lost, State, Visibility};
 use tavern_domain::{ClientId, Epoch, Time};
 
 pub(super) fn version(connection: &Connection, key: &PresenceKey) -> Result<u64, Error> {
@@ -17,7 +17,7 @@ pub(super) fn version(connection: &Connection, key: &PresenceKey) -> Result<u64,
 }
 
 pub(super) fn put(connection: &Connection, presence: &Presence, version: u64) -> Result<(), Error> {
-    let Presence { key, anonymous, name, attendance } = presence;
+    let Presence { key, anonymous, name, visibility, attendance } = presence;
     let departed = attendance.departed();
     let values = params![
         key.channel,
@@ -28,13 +28,14 @@ pub(super) fn put(connection: &Connection, presence: &Presence, version: u64) ->
         time(attendance.since()),
         departed.map(|departed| departed.reason.as_str()),
         departed.map(|departed| time(departed.seen)),
+        visibility.as_str(),
     ];
-    let update = "UPDATE presences SET version = ?3, anonymous = ?4, name = ?5, since = ?6, left_reason = ?7, left_at = ?8
+    let update = "UPDATE presences SET version = ?3, anonymous = ?4, name = ?5, since = ?6, left_reason = ?7, left_at = ?8, visibility = ?9
         WHERE channel_name = ?1 AND user_id = ?2";
     if connection.prepare_cached(update)?.execute(values)? == 0 {
         let insert = "INSERT INTO presences
-            (channel_name, user_id, version, anonymous, name, since, left_reason, left_at)
-            VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
+            (channel_name, user_id, version, anonymous, name, since, left_reason, left_at, visibility)
+            VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
         connection.prepare_cached(insert)?.execute(values)?;
         let count =
             "INSERT INTO channel_presences (channel_name, version, users, last_updated) VALUES (?1, 0, 1, 0)
@@ -102,7 +103,7 @@ pub(super) fn forget_channel(connection: &Connection, name: &str) -> Result<(), 
 pub(super) fn get(connection: &Connection, key: &PresenceKey) -> Result<Option<Versioned<Presence>>, Error> {
     let moment = connection.unchecked_transaction()?;
     let sql =
-        "SELECT channel_name, user_id, version, anonymous, name, since, left_reason, left_at FROM presences
+        "SELECT channel_name, user_id, version, anonymous, name, since, left_reason, left_at, visibility FROM presences
         WHERE channel_name = ?1 AND user_id = ?2";
     let mut statement = moment.prepare_cached(sql)?;
     statement.query_row((&key.channel, &key.user), |row| read(&moment, row)).optional()
@@ -117,7 +118,7 @@ pub(super) fn roster(
     let moment = connection.unchecked_transaction()?;
     let (version, users) = channel(&moment, name)?;
     let sql =
-        "SELECT channel_name, user_id, version, anonymous, name, since, left_reason, left_at FROM presences
+        "SELECT channel_name, user_id, version, anonymous, name, since, left_reason, left_at, visibility FROM presences
         WHERE channel_name = ?1 AND user_id > ?2 ORDER BY user_id";
     let mut statement = moment.prepare_cached(sql)?;
     let rows = statement.query_map((name, after.unwrap_or("")), |row| read(&moment, row))?;
@@ -131,11 +132,21 @@ pub(super) fn of_user(
     limit: u32,
 ) -> Result<Page<Versioned<Presence>>, Error> {
     let moment = connection.unchecked_transaction()?;
+    rows_of(&moment, user, after, limit)
+}
+
+/// The same inside a moment that is held already.
+pub(super) fn rows_of(
+    moment: &Connection,
+    user: &str,
+    after: Option<&str>,
+    limit: u32,
+) -> Result<Page<Versioned<Presence>>, Error> {
     let sql =
-        "SELECT channel_name, user_id, version, anonymous, name, since, left_reason, left_at FROM presences
+        "SELECT channel_name, user_id, version, anonymous, name, since, left_reason, left_at, visibility FROM presences
         WHERE user_id = ?1 AND channel_name > ?2 ORDER BY channel_name";
     let mut statement = moment.prepare_cached(sql)?;
-    let rows = statement.query_map((user, after.unwrap_or("")), |row| read(&moment, row))?;
+    let rows = statement.query_map((user, after.unwrap_or("")), |row| read(moment, row))?;
     Page::fill(limit, |row| row.row.bytes(), rows)
 }
 
@@ -148,7 +159,7 @@ pub(super) fn at_home(
 ) -> Result<Page<Versioned<Presence>>, Error> {
     let moment = connection.unchecked_transaction()?;
     let sql =
-        "SELECT channel_name, user_id, version, anonymous, name, since, left_reason, left_at FROM presences
+        "SELECT channel_name, user_id, version, anonymous, name, since, left_reason, left_at, visibility FROM presences
         WHERE (channel_name, user_id) IN (SELECT DISTINCT channel_name, user_id FROM user_channel_presences
             WHERE node = ?1 AND epoch = ?2 AND lost_at IS NULL AND (channel_name, user_id) > (?3, ?4))
         ORDER BY channel_name, user_id";
@@ -170,7 +181,9 @@ fn read(connection: &Connection, row: &Row<'_>) -> Result<Versioned<Presence>, E
         _ => None,
     };
     let attendance = Attendance::restore(clients(connection, &key)?, read_time(row, 5)?, departed);
-    let presence = Presence { key, anonymous: row.get(3)?, name: row.get(4)?, attendance };
+    let visibility: String = row.get(8)?;
+    let visibility = Visibility::parse(&visibility).ok_or_else(|| strange(8, "no visibility"))?;
+    let presence = Presence { key, anonymous: row.get(3)?, name: row.get(4)?, visibility, attendance };
     Ok(Versioned { version: read_number(row, 2)?, row: presence })
 }
 

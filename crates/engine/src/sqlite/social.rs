@@ -1,8 +1,9 @@
 //! Users and follows: the tables `user_presences` and `follows`.
 
 use super::value::{number, read_number, read_time, read_time_or_none, strange, time};
+use crate::limits;
 use crate::row::{Page, Versioned};
-use crate::social::{Edge, Follow, User};
+use crate::social::{Edge, Follow, Person, Seen, User};
 use rusqlite::{Connection, Error, OptionalExtension, Row};
 use tavern_domain::presence::Visibility;
 
@@ -34,6 +35,34 @@ pub(super) fn put_user(connection: &Connection, user: &User, version: u64) -> Re
     connection.prepare_cached(sql)?.execute(values).map(drop)
 }
 
+pub(super) fn see(connection: &Connection, seen: &Seen, version: u64) -> Result<(), Error> {
+    let sql = "INSERT INTO user_presences (user_id, version, last_seen, visibility) VALUES (?1, ?2, ?3, ?4)
+        ON CONFLICT DO UPDATE SET last_seen = excluded.last_seen WHERE last_seen IS NULL OR excluded.last_seen > last_seen";
+    let values = (&seen.user, number(version), time(seen.at), Visibility::Everyone.as_str());
+    connection.prepare_cached(sql)?.execute(values).map(drop)
+}
+
+/// Everything about one user, of one moment.
+pub(super) fn person(
+    connection: &Connection,
+    name: &std::sync::Arc<str>,
+    viewer: Option<&str>,
+) -> Result<Person, Error> {
+    let moment = connection.unchecked_transaction()?;
+    let mutual = match viewer {
+        Some(viewer) => {
+            follow_version(&moment, name, viewer)? > 0 && follow_version(&moment, viewer, name)? > 0
+        }
+        None => false,
+    };
+    Ok(Person {
+        user: name.clone(),
+        known: user(&moment, name)?,
+        presences: super::presence::rows_of(&moment, name, None, limits::PAGE_ROWS)?.rows,
+        mutual,
+    })
+}
+
 pub(super) fn delete_user(connection: &Connection, user: &str) -> Result<(), Error> {
     connection.prepare_cached("DELETE FROM user_presences WHERE user_id = ?1")?.execute([user]).map(drop)
 }
@@ -61,7 +90,7 @@ pub(super) fn following(
     after: Option<&str>,
     limit: u32,
 ) -> Result<Page<Edge>, Error> {
-    let sql = "SELECT follower, followee, since,
+    let sql = "SELECT follower, followee, since, version,
         EXISTS (SELECT 1 FROM follows b WHERE b.follower = f.followee AND b.followee = f.follower)
         FROM follows f WHERE follower = ?1 AND followee > ?2 ORDER BY followee";
     edges(connection, sql, user, after, limit)
@@ -73,7 +102,7 @@ pub(super) fn followers(
     after: Option<&str>,
     limit: u32,
 ) -> Result<Page<Edge>, Error> {
-    let sql = "SELECT follower, followee, since,
+    let sql = "SELECT follower, followee, since, version,
         EXISTS (SELECT 1 FROM follows b WHERE b.follower = f.followee AND b.followee = f.follower)
         FROM follows f WHERE followee = ?1 AND follower > ?2 ORDER BY follower";
     edges(connection, sql, user, after, limit)
@@ -92,5 +121,5 @@ fn edges(
 
 fn read(row: &Row<'_>) -> Result<Edge, Error> {
     let follow = Follow { follower: row.get(0)?, followee: row.get(1)?, since: read_time(row, 2)? };
-    Ok(Edge { follow, mutual: row.get(3)? })
+    Ok(Edge { follow, version: read_number(row, 3)?, mutual: row.get(4)? })
 }

@@ -4,11 +4,13 @@
 use super::folder::{Folder, Lock};
 use super::queue::{Queue, Refused};
 use super::value::{fault, number, read_number, read_time, time, unavailable};
-use super::{deadline, document, errand, key, node, presence, schema, session, social};
+use super::{deadline, document, errand, hold, key, node, presence, schema, session, social};
 use crate::clock::Clock;
 use crate::commit::{self, Mark, Tables};
 use crate::limits;
+use crate::presence::PresenceKey;
 use crate::row::{Deadline, Errand, Node, Row, RowKey, Writer};
+use crate::social::Seen;
 use crate::store::{Answer, Commit, Found, Inbox, Outage, Read, Receipt, Store, StoreError, Ticket, Work};
 use rusqlite::{Connection, TransactionBehavior};
 use std::path::Path;
@@ -220,12 +222,12 @@ impl Scribe {
             Read::ChannelsOf { user, after, limit } => {
                 Found::Presences(presence::of_user(from, user, after.as_deref(), *limit).map_err(fault)?)
             }
-            Read::Users(users) => {
+            Read::People { users, viewer } => {
                 let users = users.iter().take(limits::PAGE_ROWS as usize);
-                Found::Users(
-                    users.map(|user| social::user(from, user)).collect::<Result<_, _>>().map_err(fault)?,
-                )
+                let people = users.map(|user| social::person(from, user, viewer.as_deref()));
+                Found::People(people.collect::<Result<_, _>>().map_err(fault)?)
             }
+            Read::Hold(key) => Found::Hold(hold::get(from, key).map_err(fault)?),
             Read::Following { user, after, limit } => {
                 Found::Edges(social::following(from, user, after.as_deref(), *limit).map_err(fault)?)
             }
@@ -276,6 +278,7 @@ impl Tables for SqliteTables<'_> {
             RowKey::Session(client) => session::version(self.0, *client),
             RowKey::Document(key) => document::version(self.0, key),
             RowKey::Presence(key) => presence::version(self.0, key),
+            RowKey::Hold(key) => hold::version(self.0, key),
             RowKey::User(user) => social::user_version(self.0, user),
             RowKey::Follow { follower, followee } => social::follow_version(self.0, follower, followee),
             RowKey::Deadline { kind, name } => deadline::version(self.0, kind, name),
@@ -290,6 +293,7 @@ impl Tables for SqliteTables<'_> {
             Row::Session(session) => session::put(self.0, session, version),
             Row::Document(document) => document::put(self.0, document, version),
             Row::Presence(presence) => presence::put(self.0, presence, version),
+            Row::Hold(hold) => hold::put(self.0, hold, version),
             Row::User(user) => social::put_user(self.0, user, version),
             Row::Follow(follow) => social::put_follow(self.0, follow, version),
         }
@@ -302,6 +306,7 @@ impl Tables for SqliteTables<'_> {
             RowKey::Session(client) => session::delete(self.0, *client),
             RowKey::Document(key) => document::delete(self.0, key),
             RowKey::Presence(key) => presence::delete(self.0, key),
+            RowKey::Hold(key) => hold::delete(self.0, key),
             RowKey::User(user) => social::delete_user(self.0, user),
             RowKey::Follow { follower, followee } => social::delete_follow(self.0, follower, followee),
             RowKey::Deadline { kind, name } => deadline::delete(self.0, kind, name),
@@ -344,5 +349,13 @@ impl Tables for SqliteTables<'_> {
 
     fn forget_channel(&mut self, name: &str) -> Result<(), StoreError> {
         presence::forget_channel(self.0, name).map_err(fault)
+    }
+
+    fn see(&mut self, seen: &Seen, version: u64) -> Result<(), StoreError> {
+        social::see(self.0, seen, version).map_err(fault)
+    }
+
+    fn held_by(&mut self, carrier: &PresenceKey) -> Result<Vec<Arc<str>>, StoreError> {
+        hold::held_by(self.0, carrier).map_err(fault)
     }
 }

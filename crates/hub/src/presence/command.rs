@@ -31,7 +31,7 @@ impl Shard {
         let name = self.permitted(now, caller, id, Verb::Join, &channel)?;
         let most = self.node.settings.channels_per_session;
         let session = self.listeners.get(id).and_then(|listener| listener.session());
-        if session.is_some_and(|s| s.present.len() >= most && !s.present.contains_key(&name)) {
+        if session.is_some_and(|s| s.present.joined() >= most && !s.present.has(&name)) {
             return refuse(Code::TooLarge, format!("a client is present in at most {most} channels"));
         }
         let claim = self.presences.claim(caller.link.id);
@@ -70,7 +70,9 @@ impl Shard {
         if let Some(done) = self.answer_of(caller, body) {
             return done;
         }
-        parse_channel(channel)?;
+        if parse_channel(channel)?.is_reserved() {
+            return refuse(Code::NotAllowed, format!("nobody leaves {channel:?} by name; the server does"));
+        }
         let claim = self.presences.claim(caller.link.id);
         self.leave(now, id, channel, Departure::Left, Some(claim));
         Err(Stop::Wait)
@@ -91,7 +93,8 @@ impl Shard {
         let name = self.permitted(now, caller, id, Verb::Presence, &channel)?;
         let limit = who.limit.unwrap_or(WHO_USERS).min(u64::from(u32::MAX)) as u32;
         let claim = self.presences.claim(caller.link.id);
-        self.ask_who(&name, who.after.as_deref(), limit, who.counts_only, claim);
+        let viewer = self.user_of(id);
+        self.ask_who(&name, who.after.as_deref(), limit, who.counts_only, viewer, claim);
         Err(Stop::Wait)
     }
 
@@ -116,7 +119,7 @@ impl Shard {
         // Carried first, read then: what happens in between is heard.
         self.carried_subscribe(caller, id, Space::Channel, name)?;
         self.carry_presence(caller, name)?;
-        let Some(members) = self.members(name, caller.link.id) else { return Err(Stop::Wait) };
+        let Some(members) = self.members(name, id, caller.link.id) else { return Err(Stop::Wait) };
         self.subscribe(id, Space::Presence, name.as_bytes());
         self.release_news(name);
         body.extend_from_slice(b"{\"members\":");
@@ -126,7 +129,7 @@ impl Shard {
     }
 
     /// The answer that this transport's command waited for.
-    fn answer_of(&mut self, caller: &Caller, body: &mut Vec<u8>) -> Option<Step<()>> {
+    pub(crate) fn answer_of(&mut self, caller: &Caller, body: &mut Vec<u8>) -> Option<Step<()>> {
         let outcome = self.presences.take_outcome(caller.link.id)?;
         Some(outcome.map(|answer| body.extend(answer)).map_err(Stop::Refused))
     }

@@ -2,11 +2,13 @@
 //! Must hold: a newcomer's snapshot and what it is told afterwards fit together in every mode.
 
 use crate::event::{Event, Space};
+use crate::listener::ListenerId;
+use crate::people::People;
 use crate::settings::SlowReader;
 use crate::shard::Shard;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use tavern_domain::presence::{Difference, Member, Mode, News, Room, Tick};
+use tavern_domain::presence::{Change, Difference, Member, Mode, News, Room, Tick, Turned, Visibility};
 use tavern_domain::{Channel, Time};
 use tavern_wire::json::presence as json;
 
@@ -15,21 +17,51 @@ pub(super) struct Watched {
     pub room: Room,
     mode: Mode,
     tick: Tick,
+    /// The members as anybody may see them, for those who come at the same version.
+    encoded: Option<(u64, Mode, Arc<[u8]>)>,
 }
 
 impl Watched {
-    /// The members as JSON, at the version from which a newcomer will be told on.
-    pub fn members(&self) -> Vec<u8> {
-        let snapshot = self.room.snapshot();
-        let (version, members): (u64, BTreeMap<&Arc<str>, &Member>) = match self.mode {
-            Mode::Full => (snapshot.version, snapshot.members.iter().collect()),
+    fn version(&self) -> u64 {
+        match self.mode {
+            Mode::Full => self.room.version(),
             // As it was at the last tick: the next one is told from there.
-            Mode::Coalesced | Mode::Counts => (self.tick.version(), self.tick.members(snapshot)),
-        };
+            Mode::Coalesced | Mode::Counts => self.tick.version(),
+        }
+    }
+
+    fn shown(&self) -> BTreeMap<&Arc<str>, &Member> {
+        let snapshot = self.room.snapshot();
+        match self.mode {
+            Mode::Full => snapshot.members.iter().collect(),
+            Mode::Coalesced | Mode::Counts => self.tick.members(snapshot),
+        }
+    }
+
+    /// The members as JSON, at the version from which a newcomer will be told on. `follows`: whom he follows, for a crowd
+    /// in which only those are named.
+    fn members(&self, sees: json::Sees<'_>, follows: impl Fn(&str) -> bool) -> Arc<[u8]> {
+        let mut members = self.shown();
         let count = members.len() as u64;
-        let users = (self.mode != Mode::Counts).then(|| members.into_iter().collect());
+        if self.mode == Mode::Counts {
+            members.retain(|user, member| follows(user) && sees(user, member.visibility));
+        }
+        let users = (self.mode != Mode::Counts || !members.is_empty()).then(|| members.into_iter().collect());
         let mut body = Vec::new();
-        json::members(&mut body, &json::Members { version, count, users, next: None });
+        json::members(&mut body, &json::Members { version: self.version(), count, users, next: None }, sees);
+        body.into()
+    }
+
+    /// The same for anybody, written once for each version.
+    fn members_for_anybody(&mut self) -> Arc<[u8]> {
+        let now = (self.version(), self.mode);
+        if let Some((version, mode, body)) = &self.encoded
+            && (*version, *mode) == now
+        {
+            return body.clone();
+        }
+        let body = self.members(&json::anybody, |_| false);
+        self.encoded = Some((now.0, now.1, body.clone()));
         body
     }
 
@@ -44,7 +76,7 @@ impl Watched {
 impl Shard {
     pub(super) fn watched(&self, channel: &str, room: Room) -> Watched {
         let mode = self.mode_of(channel, Mode::Full, room.snapshot().members.len());
-        Watched { tick: Tick::at(room.version()), room, mode }
+        Watched { tick: Tick::at(room.version()), room, mode, encoded: None }
     }
 
     /// What a channel of this size is told, coming from a mode.
@@ -69,13 +101,60 @@ impl Shard {
         self.change_mode(now, channel);
     }
 
-    fn tell_news(&mut self, now: Time, channel: &str, news: &News) {
+    /// The members of a room for one who begins to watch it.
+    pub(super) fn room_members(&mut self, channel: &str, id: ListenerId) -> Option<Arc<[u8]>> {
+        let user = self.user_of(id);
+        let eyes = Eyes { people: &self.people, user: user.as_deref() };
+        let watched = self.presences.rooms.get_mut(channel)?;
+        // Only those who are close to somebody who hides, or in a crowd, see more than anybody.
+        let counts = watched.mode == Mode::Counts;
+        let more = |(user, member): (&Arc<str>, &Member)| {
+            (counts || member.visibility != Visibility::Everyone) && eyes.is_close(user)
+        };
+        if eyes.user.is_none() || !watched.room.snapshot().members.iter().any(more) {
+            return Some(watched.members_for_anybody());
+        }
+        let sees = |user: &str, visibility| eyes.sees(user, visibility);
+        Some(watched.members(&sees, |user| eyes.follows(user)))
+    }
+
+    fn tell_news(&mut self, now: Time, channel: &Arc<str>, news: &News) {
         let first = news.to + 1 - news.changes.len() as u64;
         for (at, change) in news.changes.iter().enumerate() {
-            let mut tail = Vec::new();
-            json::change_tail(&mut tail, channel, news, change, first + at as u64);
-            self.tell_watchers(now, channel, tail);
+            let version = first + at as u64;
+            if let Change::Face { from, to } = change {
+                self.tell_face(now, channel, news, (*from, *to), version);
+                continue;
+            }
+            let close: BTreeSet<u32> = match news.visibility {
+                Visibility::Everyone => BTreeSet::new(),
+                _ => self.people.sessions_close_to(&news.user).map(|id| id.index).collect(),
+            };
+            self.tell_watchers(now, channel, &close, |eyes| {
+                let mut tail = Vec::new();
+                let sees = |user: &str, visibility| eyes.sees(user, visibility);
+                json::change_tail(&mut tail, channel, news, change, version, &sees);
+                tail
+            });
         }
+    }
+
+    /// Somebody shows himself to others than before: to some he goes, to some he comes, to all it is one version.
+    fn tell_face(
+        &mut self,
+        now: Time,
+        channel: &Arc<str>,
+        news: &News,
+        (from, to): (Visibility, Visibility),
+        version: u64,
+    ) {
+        let Some(watched) = self.presences.rooms.get(channel) else { return };
+        let members = &watched.room.snapshot().members;
+        let clients = members.get(&news.user).map(|member| member.clients.clone()).unwrap_or_default();
+        let faces = vec![Turned { user: news.user.clone(), from, to, clients }];
+        let count = members.len();
+        let difference = Difference { from: version - 1, to: version, faces, count, ..Difference::default() };
+        self.tell_difference(now, channel, &difference, Mode::Full);
     }
 
     /// The crowd has grown or shrunk past a threshold: watchers are told how they will be told from now on.
@@ -90,9 +169,12 @@ impl Shard {
         let Some(watched) = self.presences.rooms.get_mut(channel) else { return };
         watched.mode = mode;
         watched.tick = Tick::at(watched.room.version());
-        let mut tail = Vec::new();
-        json::mode_tail(&mut tail, channel, mode, watched.room.version());
-        self.tell_watchers(now, channel, tail);
+        let version = watched.room.version();
+        self.tell_watchers(now, channel, &BTreeSet::new(), |_| {
+            let mut tail = Vec::new();
+            json::mode_tail(&mut tail, channel, mode, version);
+            tail
+        });
     }
 
     /// Ticks that are over.
@@ -127,21 +209,81 @@ impl Shard {
     }
 
     fn tell_difference(&mut self, now: Time, channel: &str, difference: &Difference, mode: Mode) {
-        let mut tail = Vec::new();
-        match mode {
-            Mode::Counts => json::count_tail(&mut tail, channel, difference),
-            Mode::Full | Mode::Coalesced => json::difference_tail(&mut tail, channel, difference),
-        }
-        self.tell_watchers(now, channel, tail);
+        let close = self.close_to(difference, mode);
+        self.tell_watchers(now, channel, &close, |eyes| {
+            let mut tail = Vec::new();
+            let sees = |user: &str, visibility| eyes.sees(user, visibility);
+            match mode {
+                Mode::Full | Mode::Coalesced => json::difference_tail(&mut tail, channel, difference, &sees),
+                Mode::Counts => {
+                    match difference.only(|user, shown| eyes.follows(user) && sees(user, shown)) {
+                        Some(followed) => json::difference_tail(&mut tail, channel, &followed, &sees),
+                        None => json::count_tail(&mut tail, channel, difference),
+                    }
+                }
+            }
+            tail
+        });
     }
 
-    fn tell_watchers(&mut self, now: Time, channel: &str, tail: Vec<u8>) {
+    /// The sessions that see more of a difference than anybody does.
+    fn close_to(&self, difference: &Difference, mode: Mode) -> BTreeSet<u32> {
+        let more = |visibility| mode == Mode::Counts || visibility != Visibility::Everyone;
+        let entries = difference.joined.iter().chain(&difference.updated);
+        let entries = entries.map(|entry| (&entry.user, entry.visibility));
+        let left = difference.left.iter().map(|gone| (&gone.user, gone.visibility));
+        // Whoever is close sees a face turn otherwise than anybody, whichever way it turned.
+        let faces = difference.faces.iter().map(|turned| (&turned.user, Visibility::Nobody));
+        let users = entries.chain(left).chain(faces).filter(|(_, visibility)| more(*visibility));
+        let sessions = users.flat_map(|(user, _)| self.people.sessions_close_to(user));
+        sessions.map(|id| id.index).collect()
+    }
+
+    /// Written once for anybody, and once for each of those who are close to whom it is about.
+    fn tell_watchers(
+        &mut self,
+        now: Time,
+        channel: &str,
+        close: &BTreeSet<u32>,
+        write: impl Fn(Eyes<'_>) -> Vec<u8>,
+    ) {
         let Some(place) = self.roster.find(Space::Presence, channel.as_bytes()) else { return };
+        let pool = self.pool.clone();
+        let event = |tail: Vec<u8>| Event::json(tail.into_boxed_slice(), now, SlowReader::Gap, &pool);
+        let shared = event(write(Eyes { people: &self.people, user: None }));
         let listeners = std::mem::take(&mut self.roster.place_mut(place).listeners);
-        let event = Event::json(tail.into_boxed_slice(), now, SlowReader::Gap, &self.pool);
         for &listener in &listeners {
-            self.tell(listener, &event);
+            if !close.contains(&listener) {
+                self.tell(listener, &shared);
+                continue;
+            }
+            let session = self.listeners.at(listener).session();
+            let user = session.and_then(|session| session.identity.user.clone());
+            let own = event(write(Eyes { people: &self.people, user: user.as_deref() }));
+            self.tell(listener, &own);
         }
         self.roster.place_mut(place).listeners = listeners;
+    }
+}
+
+/// Who looks at a room; nobody in particular sees what anybody may.
+#[derive(Clone, Copy)]
+struct Eyes<'a> {
+    people: &'a People,
+    user: Option<&'a str>,
+}
+
+impl Eyes<'_> {
+    fn sees(self, user: &str, visibility: Visibility) -> bool {
+        self.people.sees(self.user, user, visibility)
+    }
+
+    fn follows(self, user: &str) -> bool {
+        self.user.is_some_and(|viewer| self.people.follows(viewer, user))
+    }
+
+    /// He himself, or whoever follows him.
+    fn is_close(self, user: &str) -> bool {
+        self.user == Some(user) || self.follows(user)
     }
 }

@@ -2,8 +2,10 @@
 //! Must hold: a loss shorter than `resume_ms` is told to nobody; a session that ends leaves nobody behind.
 
 use super::Claim;
-use super::step::{Step, grace_of};
+use super::hold::is_hold;
+use super::step::{Act, Step, key_of};
 use crate::listener::ListenerId;
+use crate::people::is_own_channel;
 use crate::shard::Shard;
 use std::sync::Arc;
 use tavern_domain::presence::{Departure, Home, Input, Loss, State};
@@ -20,6 +22,8 @@ impl Shard {
         state: Option<State>,
         claim: Option<Claim>,
     ) {
+        // To whom he shows himself must be known first.
+        let Some((state, claim)) = self.put_off(id, channel, state, claim) else { return };
         let home = self.home();
         let join = |client| Input::Join { client, home, state };
         self.step_of(now, id, channel, join, claim);
@@ -38,7 +42,7 @@ impl Shard {
         claim: Option<Claim>,
     ) {
         if let Some(session) = self.listeners.get_mut(id).and_then(|listener| listener.session_mut()) {
-            session.present.remove(channel);
+            session.present.leave(channel);
         }
         self.step_of(now, id, channel, |client| Input::Leave { client, reason }, claim);
     }
@@ -71,15 +75,10 @@ impl Shard {
         let user = session.identity.user.clone();
         let anonymous = user.is_none();
         let user = user.unwrap_or_else(|| session.client.to_string().into());
-        let step = Step {
-            key: PresenceKey { channel: channel.into(), user },
-            name: session.identity.name.clone(),
-            anonymous,
-            input: Some(input(session.client)),
-            listener: Some(id),
-            claim,
-            tries: 0,
-        };
+        let (name, act) = (session.identity.name.clone(), Act::Input(input(session.client)));
+        let visibility = self.people.visibility(&user);
+        let key = PresenceKey { channel: channel.into(), user };
+        let step = Step { name, anonymous, visibility, listener: Some(id), claim, ..Step::of(key, act) };
         self.begin_step(now, step);
     }
 
@@ -87,34 +86,41 @@ impl Shard {
         Home { node: self.node.name.clone(), epoch: self.node.epoch() }
     }
 
+    /// His own channel first: whoever is gone does nothing any more, and that he stops is not worth a word.
     fn present(&self, id: ListenerId) -> Vec<Arc<str>> {
         let session = self.listeners.get(id).and_then(|listener| listener.session());
-        session.map(|session| session.present.keys().cloned().collect()).unwrap_or_default()
+        let mut channels: Vec<Arc<str>> =
+            session.map(|session| session.present.channels().cloned().collect()).unwrap_or_default();
+        channels.sort_by_key(|channel| !is_own_channel(channel));
+        channels
     }
 
     /// A step of a session has happened: the session remembers where it is, so that it can be lost and come back.
     pub(super) fn note_step(&mut self, now: Time, step: &Step) {
         let Some(id) = step.listener else { return };
-        let joined = match &step.input {
-            Some(Input::Join { state, .. }) => state.clone(),
-            Some(Input::Update { state, .. }) => Some(state.clone()),
+        let joined = match &step.act {
+            Act::Input(Input::Join { state, .. }) => state.clone(),
+            Act::Input(Input::Update { state, .. }) => Some(state.clone()),
             _ => return,
         };
         let channel = step.key.channel.clone();
         let poll_idle_ms = self.node.settings.poll_idle_ms;
         let Some(session) = self.listeners.get_mut(id).and_then(|listener| listener.session_mut()) else {
             // It ended while it was joining: nobody else would take it out again.
-            let Some(Input::Join { client, .. }) = &step.input else { return };
+            let Act::Input(Input::Join { client, .. }) = &step.act else { return };
             let loss = Loss { at: now, grace_ms: 0, reason: Departure::Lost };
-            let input = Some(Input::Lose { client: *client, loss });
-            return self
-                .begin_step(now, Step { input, listener: None, claim: None, tries: 0, ..step.clone() });
+            let act = Act::Input(Input::Lose { client: *client, loss });
+            return self.begin_step(now, Step::of(step.key.clone(), act));
         };
-        let state = session.present.entry(channel.clone()).or_default();
-        if joined.is_some() {
-            *state = joined;
+        session.present.enter(&channel, joined);
+        let lost = session.lost;
+        let visibility = self.people.visibility(&step.key.user);
+        if !step.anonymous && visibility != step.visibility {
+            // He turned his face while he came in.
+            self.begin_step(now, Step::of(step.key.clone(), Act::Face(visibility)));
         }
-        if session.lost {
+        let Some(session) = self.listeners.get(id).and_then(|listener| listener.session()) else { return };
+        if lost {
             let at = session.lost_at(poll_idle_ms);
             self.lose(now, id, &channel, at);
         } else {
@@ -164,7 +170,7 @@ impl Shard {
         if !std::mem::take(&mut session.lost) {
             return;
         }
-        for (channel, state) in session.present.clone() {
+        for (channel, state) in session.present.all() {
             self.join(now, id, &channel, state, None);
         }
     }
@@ -177,7 +183,7 @@ impl Shard {
                 continue;
             };
             if !session.lost {
-                for (channel, state) in session.present.clone() {
+                for (channel, state) in session.present.all() {
                     self.join(now, id, &channel, state, None);
                 }
             }
@@ -186,16 +192,7 @@ impl Shard {
 
     /// A client for which a node vouched that is gone.
     pub fn take_over(&mut self, now: Time, presence: &Presence, home: Home, loss: Loss) {
-        let step = Step {
-            key: presence.key.clone(),
-            name: presence.name.clone(),
-            anonymous: presence.anonymous,
-            input: Some(Input::LoseHome { home, loss }),
-            listener: None,
-            claim: None,
-            tries: 0,
-        };
-        self.begin_step(now, step);
+        self.begin_step(now, Step::of(presence.key.clone(), Act::Input(Input::LoseHome { home, loss })));
     }
 
     /// The session ends without a word: whoever it was may come back as another session.
@@ -217,6 +214,7 @@ impl Shard {
             self.presences.deadlines.remove(&(due, key.clone()));
             self.end_grace(now, key);
         }
+        self.end_holds(now);
         self.look_at_holes(now);
         self.settle_ticks(now);
         while self.presences.later.front().is_some_and(|(due, _)| *due <= now) {
@@ -228,14 +226,14 @@ impl Shard {
 
     /// A deadline that somebody wrote down and nobody settled.
     pub fn overdue(&mut self, now: Time, deadline: &Deadline) {
-        if let Some(key) = grace_of(deadline) {
-            self.end_grace(now, key);
+        let Some(key) = key_of(deadline) else { return };
+        match is_hold(deadline) {
+            true => self.begin_step(now, Step::of(key, Act::Ride { gone: Vec::new() })),
+            false => self.end_grace(now, key),
         }
     }
 
     fn end_grace(&mut self, now: Time, key: PresenceKey) {
-        let step =
-            Step { key, name: None, anonymous: false, input: None, listener: None, claim: None, tries: 0 };
-        self.begin_step(now, step);
+        self.begin_step(now, Step::of(key, Act::Wake));
     }
 }

@@ -4,6 +4,7 @@
 
 mod command;
 mod crowd;
+mod hold;
 mod life;
 mod step;
 mod watch;
@@ -13,9 +14,10 @@ use crate::registry::Entry;
 use crowd::Watched;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
+pub(crate) use hold::hold_of;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
-use step::{Step, Task};
+pub(crate) use step::{Act, Step, Task, refusal};
 use tavern_domain::Time;
 use tavern_domain::presence::News;
 use tavern_engine::{PresenceKey, Ticket};
@@ -42,6 +44,8 @@ pub struct Presences {
     held: HashMap<Arc<str>, Arc<Entry>, RandomState>,
     /// Graces that this shard wrote down; it looks after them first.
     deadlines: BTreeSet<(Time, PresenceKey)>,
+    /// When what an app said about somebody ends.
+    holds: BTreeSet<(Time, PresenceKey)>,
     /// When the sum of a channel's changes is told.
     ticks: BTreeSet<(Time, Arc<str>)>,
     /// Channels that are further in the store than here, and how far.
@@ -52,11 +56,11 @@ pub struct Presences {
     later: VecDeque<(Time, Step)>,
 }
 
-/// A transport's claim to an answer. Numbers of transports are used again; a claim is not.
+/// A claim to an answer: a transport's, whose numbers are used again while a claim's is not, or an order's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Claim {
-    pub link: LinkId,
-    number: u64,
+pub(crate) enum Claim {
+    Link { link: LinkId, number: u64 },
+    Order(u64),
 }
 
 /// News of one channel, for the shards and nodes that watch it.
@@ -77,7 +81,8 @@ impl Presences {
         let later = self.later.front().map(|(due, _)| *due);
         let hole = self.holes.first().map(|(due, _)| *due);
         let tick = self.ticks.first().map(|(due, _)| *due);
-        [deadline, later, hole, tick].into_iter().flatten().min()
+        let hold = self.holds.first().map(|(due, _)| *due);
+        [deadline, later, hole, tick, hold].into_iter().flatten().min()
     }
 
     /// The answer to a transport's command, if it is there.
@@ -101,15 +106,15 @@ impl Presences {
     pub(crate) fn claim(&mut self, link: LinkId) -> Claim {
         self.tickets += 1;
         self.claims.insert(link, self.tickets);
-        Claim { link, number: self.tickets }
+        Claim::Link { link, number: self.tickets }
     }
 
     /// Keeps an answer for whoever still waits for it. False: nobody does.
-    fn keep(&mut self, claim: Claim, outcome: Outcome) -> bool {
-        let waits = self.claims.get(&claim.link) == Some(&claim.number);
+    fn keep(&mut self, link: LinkId, number: u64, outcome: Outcome) -> bool {
+        let waits = self.claims.get(&link) == Some(&number);
         if waits {
-            self.claims.remove(&claim.link);
-            self.outcomes.insert(claim.link, outcome);
+            self.claims.remove(&link);
+            self.outcomes.insert(link, outcome);
         }
         waits
     }

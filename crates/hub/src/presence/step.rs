@@ -1,16 +1,18 @@
 //! One change of one user's presence: read, decide, commit; again on a conflict.
 
+use super::hold::{self, Holding};
 use super::{ChannelNews, Claim, Outcome};
 use crate::listener::ListenerId;
+use crate::people::{self, is_own_channel};
 use crate::registry::shards_of;
 use crate::shard::Shard;
 use std::sync::Arc;
-use tavern_domain::Time;
-use tavern_domain::presence::{Attendance, Change, Input, News};
+use tavern_domain::presence::{Attendance, Change, Departure, Fact, Input, News, Rumour, Stay, Visibility};
+use tavern_domain::{ClientId, Time};
 use tavern_engine::limits::RETRY_AFTER_MS;
 use tavern_engine::{
-    Answer, Commit, Deadline, Expect, Found, Presence, PresenceKey, Raise, Read, Row, RowKey, StoreError,
-    Ticket, Versioned, Work, Writer,
+    Answer, Commit, Deadline, Expect, Found, Hold, Presence, PresenceKey, Raise, Read, Receipt, Row, RowKey,
+    Seen, StoreError, Ticket, Versioned, Work, Writer,
 };
 use tavern_wire::error::{Code, Refusal};
 
@@ -19,28 +21,49 @@ const TRIES: u8 = 32;
 /// The kind of deadline under which graces are kept.
 const GRACE: &str = "grace";
 
+/// What happens to somebody in a channel.
+#[derive(Clone, Debug)]
+pub(crate) enum Act {
+    Input(Input),
+    /// Time has passed.
+    Wake,
+    /// He shows himself to others than before.
+    Face(Visibility),
+    /// An app holds him there, and those who carry him have moved: these have gone.
+    Ride {
+        gone: Vec<(ClientId, Departure)>,
+    },
+    /// An app takes him out.
+    Release,
+}
+
 /// What happens to whom, and who waits for it.
 #[derive(Clone, Debug)]
 pub(crate) struct Step {
     pub key: PresenceKey,
     pub name: Option<Arc<str>>,
     pub anonymous: bool,
-    /// None: time has passed.
-    pub input: Option<Input>,
+    pub visibility: Visibility,
+    pub act: Act,
     /// Whose it is, while that one is here.
     pub listener: Option<ListenerId>,
     pub claim: Option<Claim>,
     pub tries: u8,
 }
 
-pub(super) enum Task {
+pub(crate) enum Task {
     Read(Step),
     Commit {
         step: Step,
         at: Time,
         changes: Vec<Change>,
         due: Option<Time>,
+        stay: Option<Stay>,
     },
+    People(people::Task),
+    Holding(Holding),
+    /// What a ride depends on is being read: the hold first.
+    Ride(Step, Option<Versioned<Hold>>),
     Roster {
         channel: Arc<str>,
     },
@@ -53,13 +76,22 @@ pub(super) enum Task {
     Who {
         claim: Claim,
         counts_only: bool,
+        viewer: Option<Arc<str>>,
     },
+}
+
+impl Step {
+    /// A step that is nobody's here: he is who he was.
+    pub fn of(key: PresenceKey, act: Act) -> Step {
+        let (name, anonymous, visibility) = (None, false, Visibility::Everyone);
+        Step { key, name, anonymous, visibility, act, listener: None, claim: None, tries: 0 }
+    }
 }
 
 impl Shard {
     /// Begins a step. Somebody who arrives is taken to be absent, which is usually so and spares the reading.
     pub(crate) fn begin_step(&mut self, now: Time, step: Step) {
-        if matches!(step.input, Some(Input::Join { .. })) {
+        if matches!(step.act, Act::Input(Input::Join { .. })) {
             self.decide(now, step, None);
         } else {
             self.read_step(step);
@@ -67,11 +99,14 @@ impl Shard {
     }
 
     fn read_step(&mut self, step: Step) {
+        if matches!(step.act, Act::Ride { .. }) {
+            return self.read_ride(step);
+        }
         let work = Work::Read(Read::Presence(step.key.clone()));
         self.submit(Task::Read(step), work);
     }
 
-    pub(super) fn submit(&mut self, task: Task, work: Work) {
+    pub(crate) fn submit(&mut self, task: Task, work: Work) {
         let ticket = self.presences.ticket();
         self.presences.under_way.insert(ticket, task);
         self.effects.work.push((ticket, work));
@@ -82,13 +117,18 @@ impl Shard {
         let Some(task) = self.presences.under_way.remove(&ticket) else { return };
         match (task, answer) {
             (Task::Read(step), Answer::Read(Found::Presence(found))) => self.decide(now, step, found),
-            (Task::Commit { step, at, changes, due }, Answer::Committed(receipt)) => {
-                let to = receipt.raised.first().copied().unwrap_or(0);
-                let begins = receipt.begun.first().copied().unwrap_or(false);
+            (Task::Commit { step, at, changes, due, stay }, Answer::Committed(receipt)) => {
                 if let Some(due) = due {
                     self.presences.deadlines.insert((due, step.key.clone()));
                 }
-                self.committed(now, step, at, changes, (to, begins));
+                self.committed(now, step, at, changes, stay, &receipt);
+            }
+            (Task::People(task), answer) => self.people_answered(now, task, answer),
+            (Task::Holding(holding), answer) => self.hold_answered(now, holding, answer),
+            (Task::Ride(step, hold), answer) => {
+                if let Some((step, answer)) = self.ride_read(now, step, hold, answer) {
+                    self.give_up(now, step, &answer);
+                }
             }
             (Task::Commit { mut step, .. }, Answer::Failed(StoreError::Conflict { .. }))
                 if step.tries < TRIES =>
@@ -103,17 +143,19 @@ impl Shard {
             // Looked at again with the next heartbeat.
             (Task::Look { .. }, _) => {}
             (Task::Roster { channel }, answer) => self.roster_read(now, channel, answer),
-            (Task::Who { claim, counts_only }, answer) => {
-                let outcome = self.who_read(counts_only, answer);
+            (Task::Who { claim, counts_only, viewer }, answer) => {
+                let outcome = self.who_read(counts_only, viewer.as_deref(), answer);
                 self.finish(claim, outcome);
             }
-            (Task::Read(step) | Task::Commit { step, .. }, answer) => {
-                if let Some(claim) = step.claim {
-                    self.finish(claim, Err(refusal(&answer)));
-                } else {
-                    self.try_later(now, step);
-                }
-            }
+            (Task::Read(step) | Task::Commit { step, .. }, answer) => self.give_up(now, step, &answer),
+        }
+    }
+
+    /// The store did not do it: whoever waits hears so, and what nobody waits for is tried again.
+    fn give_up(&mut self, now: Time, step: Step, answer: &Answer) {
+        match step.claim {
+            Some(claim) => self.finish(claim, Err(refusal(answer))),
+            None => self.try_later(now, step),
         }
     }
 
@@ -127,44 +169,79 @@ impl Shard {
         if let Some(found) = found.as_ref().filter(|_| step.listener.is_none()) {
             // Nobody is here to say who it is: it is who it was.
             (step.name, step.anonymous) = (found.row.name.clone(), found.row.anonymous);
+            step.visibility = found.row.visibility;
         }
+        let shown = found.as_ref().map(|found| found.row.visibility);
         let before = found.map(|found| found.row.attendance).unwrap_or_default();
         let mut attendance = before.clone();
         let mut changes = Vec::new();
-        match step.input.clone() {
+        match step.act.clone() {
             // Whoever joins here is vouched for by the present life of this node, however long ago it began to join.
-            Some(Input::Join { client, state, .. }) => {
+            Act::Input(Input::Join { client, state, .. }) => {
                 attendance.handle(now, Input::Join { client, home: self.home(), state }, &mut changes);
             }
-            Some(input) => attendance.handle(now, input, &mut changes),
-            None => attendance.wake(now, &mut changes),
+            Act::Input(input) => attendance.handle(now, input, &mut changes),
+            Act::Wake => attendance.wake(now, &mut changes),
+            Act::Face(visibility) => step.visibility = visibility,
+            Act::Release => {
+                attendance.handle(now, Input::Remove { reason: Departure::Removed }, &mut changes)
+            }
+            Act::Ride { .. } => unreachable!("a ride is decided by itself"),
+        }
+        if let Some(from) = shown.filter(|from| *from != step.visibility && attendance.is_present()) {
+            changes.push(Change::Face { from, to: step.visibility });
         }
         if changes.last() == Some(&Change::NotFound) {
             let refusal =
                 Refusal::new(Code::NotFound, "this client is not present in the channel; join it first");
             return self.end_step(&step, Err(refusal));
         }
-        if step.input.is_none() && before.next_wake().is_none() {
+        if matches!(step.act, Act::Wake) && before.next_wake().is_none() {
             self.forget_deadline(&step.key);
         }
-        if attendance == before {
+        if attendance == before && changes.is_empty() {
+            if matches!(step.act, Act::Release) {
+                self.forget_hold(&step.key);
+            }
             self.note_step(now, &step);
             return self.end_step(&step, Ok(Vec::new()));
         }
+        let mut commit = self.commit_of(&step, version, &before, attendance.clone(), &changes);
+        if matches!(step.act, Act::Release) {
+            hold::let_go(&mut commit, &step.key);
+        }
+        self.submit_commit(now, step, &attendance, changes, commit);
+    }
+
+    pub(super) fn submit_commit(
+        &mut self,
+        now: Time,
+        step: Step,
+        attendance: &Attendance,
+        changes: Vec<Change>,
+        commit: Commit,
+    ) {
         let due = attendance.next_wake();
-        let commit = self.commit_of(&step, version, &before, attendance, &changes);
-        self.submit(Task::Commit { step, at: now, changes, due }, Work::Commit(commit));
+        let (since, leaving) = (attendance.since(), attendance.is_leaving());
+        let stay = attendance.is_present().then_some(Stay { since, leaving });
+        self.submit(Task::Commit { step, at: now, changes, due, stay }, Work::Commit(commit));
     }
 
     /// A deadline that means nothing any more must not be looked at for ever.
     fn forget_deadline(&mut self, key: &PresenceKey) {
         let deadline = RowKey::Deadline { kind: GRACE.into(), name: key.to_string().into() };
-        let writer = Some(Writer { node: self.node.name.clone(), epoch: self.node.epoch() });
-        let commit = Commit { writer, deletes: vec![deadline], ..Commit::default() };
+        let commit = Commit { writer: Some(self.writer()), deletes: vec![deadline], ..Commit::default() };
         self.submit(Task::Tidy, Work::Commit(commit));
     }
 
-    fn commit_of(
+    /// Nobody is there: what an app said about him goes all the same.
+    fn forget_hold(&mut self, key: &PresenceKey) {
+        let mut commit = Commit { writer: Some(self.writer()), ..Commit::default() };
+        hold::let_go(&mut commit, key);
+        self.submit(Task::Tidy, Work::Commit(commit));
+    }
+
+    pub(super) fn commit_of(
         &self,
         step: &Step,
         version: u64,
@@ -175,7 +252,7 @@ impl Shard {
         let key = RowKey::Presence(step.key.clone());
         let deadline = step.key.to_string();
         let mut commit = Commit {
-            writer: Some(Writer { node: self.node.name.clone(), epoch: self.node.epoch() }),
+            writer: Some(self.writer()),
             expects: vec![Expect { key: key.clone(), version }],
             raises: vec![Raise { channel: step.key.channel.clone(), by: changes.len() as u32 }],
             ..Commit::default()
@@ -188,10 +265,16 @@ impl Shard {
             None => {}
         }
         if attendance.is_present() {
-            let (name, anonymous) = (step.name.clone(), step.anonymous);
-            commit.puts.push(Row::Presence(Presence { key: step.key.clone(), anonymous, name, attendance }));
+            let (name, anonymous, visibility) = (step.name.clone(), step.anonymous, step.visibility);
+            let key = step.key.clone();
+            commit.puts.push(Row::Presence(Presence { key, anonymous, name, visibility, attendance }));
         } else {
             commit.deletes.push(key);
+        }
+        if let Some(Change::UserOffline { last_seen, .. }) = changes.last()
+            && is_own(step)
+        {
+            commit.seen.push(Seen { user: step.key.user.clone(), at: *last_seen });
         }
         commit
     }
@@ -203,19 +286,47 @@ impl Shard {
         step: Step,
         at: Time,
         changes: Vec<Change>,
-        (to, begins): (u64, bool),
+        stay: Option<Stay>,
+        receipt: &Receipt,
     ) {
         self.note_step(now, &step);
         self.end_step(&step, Ok(Vec::new()));
+        self.move_riders(now, &step, &changes, receipt);
         if changes.is_empty() {
             return;
         }
-        let Step { key, name, anonymous, .. } = step;
-        let news = Arc::new(News { user: key.user, name, anonymous, at, changes, to, begins });
+        let to = receipt.raised.first().copied().unwrap_or(0);
+        let begins = receipt.begun.first().copied().unwrap_or(false);
+        if !step.anonymous && concerns_followers(&step, &changes) {
+            let version = receipt.put.first().or(receipt.deleted.last()).copied().unwrap_or(0);
+            self.tell_place(now, &step, version, stay, &changes);
+        }
+        let Step { key, name, anonymous, visibility, .. } = step;
+        let news = Arc::new(News { user: key.user, name, anonymous, visibility, at, changes, to, begins });
         let told = ChannelNews { channel: key.channel, news };
         self.effects.abroad.extend(self.node.news_parcel(&told));
         self.spread(&told);
         self.hear_news(now, &told);
+    }
+
+    /// Where somebody is has changed: his followers hear of it, and an app's kick reaches his sessions.
+    fn tell_place(&mut self, now: Time, step: &Step, version: u64, stay: Option<Stay>, changes: &[Change]) {
+        let last_seen = changes.iter().find_map(|change| match change {
+            Change::UserOffline { last_seen, .. } => Some(*last_seen),
+            _ => None,
+        });
+        let (channel, name) = (step.key.channel.clone(), step.name.clone());
+        let fact = Fact::Place { channel: channel.clone(), version, stay, last_seen, name };
+        self.spread_rumour(now, &step.key.user, Rumour::Fact(fact));
+        let kicked =
+            |change: &Change| matches!(change, Change::ClientOffline { reason: Departure::Removed, .. });
+        if changes.iter().any(kicked) {
+            self.spread_rumour(now, &step.key.user, Rumour::Removed { channel });
+        }
+    }
+
+    pub(crate) fn writer(&self) -> Writer {
+        Writer { node: self.node.name.clone(), epoch: self.node.epoch() }
     }
 
     /// Other shards of this node watch the channel too.
@@ -225,21 +336,26 @@ impl Shard {
         self.effects.news.extend(shards_of(mask).map(|shard| (shard, told.clone())));
     }
 
-    fn end_step(&mut self, step: &Step, outcome: Outcome) {
+    pub(super) fn end_step(&mut self, step: &Step, outcome: Outcome) {
         if let Some(claim) = step.claim {
             self.finish(claim, outcome);
         }
     }
 
     /// A command has its answer: it runs again and finds it.
-    pub(super) fn finish(&mut self, claim: Claim, outcome: Outcome) {
-        if self.presences.keep(claim, outcome) {
-            self.effects.ready.push(claim.link);
+    pub(crate) fn finish(&mut self, claim: Claim, outcome: Outcome) {
+        match claim {
+            Claim::Order(number) => self.effects.orders.push((number, outcome)),
+            Claim::Link { link, number } => {
+                if self.presences.keep(link, number, outcome) {
+                    self.effects.ready.push(link);
+                }
+            }
         }
     }
 }
 
-pub(super) fn refusal(answer: &Answer) -> Refusal {
+pub(crate) fn refusal(answer: &Answer) -> Refusal {
     match answer {
         Answer::Failed(StoreError::TooLarge { .. }) => {
             Refusal::new(Code::TooLarge, "the store takes no more of this")
@@ -251,9 +367,24 @@ pub(super) fn refusal(answer: &Answer) -> Refusal {
     }
 }
 
-/// The presence that a grace's deadline is about.
-pub(crate) fn grace_of(deadline: &Deadline) -> Option<PresenceKey> {
-    if &*deadline.kind != GRACE {
+/// It is about somebody's own channel, which says whether he is there at all.
+fn is_own(step: &Step) -> bool {
+    !step.anonymous && is_own_channel(&step.key.channel)
+}
+
+/// Whether a user's status may be another now.
+fn concerns_followers(step: &Step, changes: &[Change]) -> bool {
+    changes.iter().any(|change| match change {
+        Change::UserOnline | Change::UserOffline { .. } => true,
+        Change::ClientOnline { .. } => is_own(step),
+        Change::ClientOffline { reason, .. } => is_own(step) || *reason == Departure::Removed,
+        Change::ClientUpdated { .. } | Change::Face { .. } | Change::NotFound => false,
+    })
+}
+
+/// The presence that a deadline is about.
+pub(crate) fn key_of(deadline: &Deadline) -> Option<PresenceKey> {
+    if &*deadline.kind != GRACE && !hold::is_hold(deadline) {
         return None;
     }
     let (length, rest) = deadline.name.split_once(':')?;

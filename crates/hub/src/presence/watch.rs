@@ -4,7 +4,7 @@
 use super::step::{Task, refusal};
 use super::{ChannelNews, Claim, Outcome};
 use crate::event::Space;
-use crate::listener::LinkId;
+use crate::listener::{LinkId, ListenerId};
 use crate::shard::Shard;
 use std::sync::Arc;
 use tavern_domain::Time;
@@ -35,9 +35,9 @@ const HEARD_MAX: usize = 10_000;
 
 impl Shard {
     /// The members of a watched channel as JSON. None: it is not known here yet; the link is told when it is.
-    pub(crate) fn members(&mut self, channel: &Arc<str>, link: LinkId) -> Option<Vec<u8>> {
-        if let Some(room) = self.presences.rooms.get(channel) {
-            return Some(room.members());
+    pub(crate) fn members(&mut self, channel: &Arc<str>, id: ListenerId, link: LinkId) -> Option<Arc<[u8]>> {
+        if self.presences.rooms.contains_key(channel) {
+            return self.room_members(channel, id);
         }
         // From before the reading on: what happens meanwhile must be heard.
         self.hold_news(channel);
@@ -227,6 +227,7 @@ impl Shard {
         after: Option<&str>,
         limit: u32,
         counts_only: bool,
+        viewer: Option<Arc<str>>,
         claim: Claim,
     ) {
         let limit = limit.clamp(1, PAGE);
@@ -235,12 +236,13 @@ impl Shard {
             after: after.map(Arc::from),
             limit: if counts_only { 1 } else { limit },
         };
-        self.submit(Task::Who { claim, counts_only }, Work::Read(read));
+        self.submit(Task::Who { claim, counts_only, viewer }, Work::Read(read));
     }
 
-    pub(super) fn who_read(&self, counts_only: bool, answer: Answer) -> Outcome {
+    pub(super) fn who_read(&self, counts_only: bool, viewer: Option<&str>, answer: Answer) -> Outcome {
+        let sees = |user: &str, visibility| self.people.sees(viewer, user, visibility);
         match answer {
-            Answer::Read(found) => members_of(found, counts_only).ok_or_else(internal),
+            Answer::Read(found) => members_of(found, counts_only, &sees).ok_or_else(internal),
             answer => Err(refusal(&answer)),
         }
     }
@@ -251,7 +253,7 @@ fn internal() -> Refusal {
 }
 
 /// A part of a channel's members as JSON. None: that is no roster.
-pub fn members_of(found: Found, counts_only: bool) -> Option<Vec<u8>> {
+pub fn members_of(found: Found, counts_only: bool, sees: json::Sees<'_>) -> Option<Vec<u8>> {
     let Found::Roster(Roster { version, users: count, page }) = found else { return None };
     let more = page.more && !counts_only;
     let mut snapshot = Snapshot::default();
@@ -262,11 +264,11 @@ pub fn members_of(found: Found, counts_only: bool) -> Option<Vec<u8>> {
     let next = users.last().filter(|_| more).map(|(user, _)| &***user);
     let mut body = Vec::new();
     let users = (!counts_only).then_some(users);
-    json::members(&mut body, &json::Members { version, count, users, next });
+    json::members(&mut body, &json::Members { version, count, users, next }, sees);
     Some(body)
 }
 
 fn insert(snapshot: &mut Snapshot, row: Versioned<Presence>) {
-    let Presence { key, anonymous, name, attendance } = row.row;
-    snapshot.insert(key.user, name, anonymous, &attendance);
+    let Presence { key, anonymous, name, visibility, attendance } = row.row;
+    snapshot.insert(key.user, Member { name, anonymous, visibility, ..Member::default() }, &attendance);
 }

@@ -19,7 +19,7 @@ impl Dice for Counting {
     }
 }
 
-/// Tokens are `user`, or `user:pattern=verb,verb` for fewer rights, or `user@123` to end at 123 s.
+/// Tokens are `user` (`nobody` is anonymous), or `user:pattern=verb,verb` for fewer rights, or `user@123` to end at 123 s.
 pub struct Names;
 
 impl Gate for Names {
@@ -40,7 +40,7 @@ impl Gate for Names {
             None => (token, Rights::all()),
         };
         Ok(Identity {
-            user: Some(user.into()),
+            user: (user != "nobody").then(|| user.into()),
             name: None,
             rights: Arc::new(rights),
             expires,

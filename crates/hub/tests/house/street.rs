@@ -64,6 +64,8 @@ impl Inbox for Ear {
 }
 
 pub struct Street {
+    reads: u64,
+    carried: u64,
     clock: Arc<ManualClock>,
     hall: Arc<Hall>,
     houses: [(House, Arc<Ear>); 2],
@@ -77,6 +79,10 @@ impl Street {
 
     /// With a bus that loses every so many parcels.
     pub fn losing(confirms_after: Option<u64>, lose_every: Option<u64>) -> Street {
+        Street::with(confirms_after, lose_every, &Settings::default())
+    }
+
+    pub fn with(confirms_after: Option<u64>, lose_every: Option<u64>, settings: &Settings) -> Street {
         let clock = Arc::new(ManualClock::at(Time(1_000_000)));
         let script = Script { confirms_after, lose_every, carried: 0 };
         let hall = Hall::stepped(clock.clone(), Box::new(script));
@@ -91,14 +97,13 @@ impl Street {
                 Some((_, Answer::Committed(receipt))) => receipt.epoch.unwrap_or(Epoch(0)),
                 other => panic!("no epoch but {other:?}"),
             };
-            let settings =
-                Settings { node: name.into(), epoch, commands_per_second: 0, ..Settings::default() };
+            let settings = Settings { node: name.into(), epoch, commands_per_second: 0, ..settings.clone() };
             let house = House::new(settings);
             house.shards[0].node().carrier.set_bus(hall.bus(name, ear.clone()));
             ((house, ear), store)
         });
         let [(first, one), (second, two)] = built;
-        Street { clock, hall, houses: [first, second], stores: [one, two] }
+        Street { reads: 0, carried: 0, clock, hall, houses: [first, second], stores: [one, two] }
     }
 
     pub fn house(&mut self, at: usize) -> &mut House {
@@ -109,9 +114,13 @@ impl Street {
     pub fn settle(&mut self) {
         loop {
             for ((house, _), store) in self.houses.iter_mut().zip(&self.stores) {
-                store.submit(std::mem::take(&mut house.shards[0].effects.work));
+                let work = std::mem::take(&mut house.shards[0].effects.work);
+                self.reads += work.iter().filter(|(_, work)| matches!(work, Work::Read(_))).count() as u64;
+                store.submit(work);
                 let abroad = std::mem::take(&mut house.shards[0].effects.abroad);
                 let node = house.shards[0].node().clone();
+                let people = abroad.iter().filter(|parcel| parcel.subject.kind() == "_people");
+                self.carried += people.count() as u64;
                 if !abroad.is_empty() {
                     node.carrier.bus().unwrap().publish(abroad);
                 }
@@ -123,6 +132,16 @@ impl Street {
                 take(house, ear);
             }
         }
+    }
+
+    /// Readings that the nodes asked of the store so far.
+    pub fn reads(&self) -> u64 {
+        self.reads
+    }
+
+    /// Words about people that went to the bus so far.
+    pub fn carried(&self) -> u64 {
+        self.carried
     }
 
     pub fn pass(&mut self, ms: u64) {
@@ -177,6 +196,9 @@ fn take(house: &mut House, ear: &Ear) {
         if let Some((told, _)) = node.unpack_news(&parcel) {
             house.shards[0].hear_news(house.now, &told);
         }
+        if let Some((told, _)) = node.unpack_rumour(&parcel) {
+            house.shards[0].hear_rumour(house.now, &told);
+        }
         if let Some((space, words, mask)) = node.unpack(&parcel) {
             assert_eq!(mask, 1);
             house.shards[0].receive(house.now, tavern_hub::Parcel { space, words });
@@ -184,7 +206,7 @@ fn take(house: &mut House, ear: &Ear) {
     }
     for (ticket, outcome) in std::mem::take(&mut *ear.confirmed.lock().unwrap()) {
         let links = node.carrier.confirmed(ticket, outcome);
-        house.shards[0].effects.ready.extend(links.into_iter().map(|(_, link)| link));
+        house.shards[0].carried(links.into_iter().map(|(_, link)| link).collect());
     }
     for lost in std::mem::take(&mut *ear.lost.lock().unwrap()) {
         let channel = match lost {

@@ -8,6 +8,7 @@ mod client;
 pub mod dev;
 mod doctor;
 mod folder;
+mod follow;
 mod key;
 mod line;
 mod local;
@@ -54,6 +55,8 @@ enum Command {
     Who(who::Args),
     /// Show where a user is, and why he counts as online
     User(user::Args),
+    /// Follow a user, or show what those you follow do
+    Follow(follow::Args),
     /// Check the configuration and show where each value came from
     Check(check::Args),
     /// Check what the server needs around it: store, clock, ports, limits, disk
@@ -73,6 +76,7 @@ pub fn main() -> ExitCode {
         Command::Local(args) => local::run(args),
         Command::Who(args) => who::run(args),
         Command::User(args) => user::run(args),
+        Command::Follow(args) => follow::run(args),
         Command::Check(args) => check::run(args),
         Command::Doctor(args) => doctor::run(args),
         Command::Bench(args) => bench::run(args),

@@ -183,6 +183,7 @@ impl Draft {
             inbox_parcels: self.size("limits.inbox_parcels"),
             redis_pending_bytes: self.size("limits.redis_pending_bytes"),
             idempotency_keys: self.size("limits.idempotency_keys"),
+            following: self.size("limits.following"),
         }
     }
 

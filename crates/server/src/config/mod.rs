@@ -126,6 +126,8 @@ pub struct Limits {
     /// Unread bytes of a Redis connection before it is closed.
     pub redis_pending_bytes: usize,
     pub idempotency_keys: usize,
+    /// How many one user may follow.
+    pub following: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -117,6 +117,7 @@ pub const KEYS: &[Key] = &[
     integer("limits.inbox_parcels", 65_536, 16, 1 << 26),
     integer("limits.redis_pending_bytes", 33_554_432, 1_024, 1 << 32),
     integer("limits.idempotency_keys", 100_000, 0, 1 << 26),
+    integer("limits.following", 5_000, 0, 100_000),
     integer("presence.tick_ms", 250, 10, 60_000),
     integer("presence.coalesce_at", 200, 1, 1 << 32),
     integer("presence.counts_at", 5_000, 1, 1 << 32),

@@ -9,6 +9,7 @@ mod metrics;
 mod openapi;
 pub(crate) mod origin;
 mod page;
+mod people;
 pub(crate) mod request;
 mod rest;
 mod session;

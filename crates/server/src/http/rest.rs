@@ -3,6 +3,7 @@
 use super::body::{Answer, json, refusal};
 use super::edge::Guest;
 use super::idempotency::{KEY_BYTES, Known};
+use super::people;
 use super::request::{self, Query, decode};
 use super::session::{put, stopping};
 use crate::services::Services;
@@ -47,9 +48,30 @@ async fn answer(guest: &Guest, parts: &Parts, body: Incoming) -> Result<Answer, 
             holder(services, parts, Scope::Presence).await?;
             presence(services, parts, channel).await
         }
+        ("PUT", ["channels", channel, "presence", user]) => {
+            holder(services, parts, Scope::Presence).await?;
+            people::hold(services, channel, user, body).await
+        }
+        ("DELETE", ["channels", channel, "presence", user]) => {
+            holder(services, parts, Scope::Presence).await?;
+            people::release(services, channel, user).await
+        }
         ("GET", ["users", name]) => {
             holder(services, parts, Scope::Presence).await?;
             super::user::user(services, name).await
+        }
+        ("GET", ["users", name, list @ ("following" | "followers")]) => {
+            holder(services, parts, Scope::Presence).await?;
+            let (after, limit) = page_of(parts)?;
+            people::list(services, name, *list == "followers", &after, limit).await
+        }
+        (method @ ("PUT" | "DELETE"), ["users", name, "following", whom]) => {
+            holder(services, parts, Scope::Presence).await?;
+            people::follow(services, name, whom, method == "PUT").await
+        }
+        ("PUT", ["users", name, "visibility"]) => {
+            holder(services, parts, Scope::Presence).await?;
+            people::show(services, name, body).await
         }
         ("GET", ["sessions", client]) => {
             holder(services, parts, Scope::Presence).await?;
@@ -168,7 +190,8 @@ async fn presence(services: &Services, parts: &Parts, name: &str) -> Result<Answ
         tracing::warn!(%error, "the store could not be asked who is in a channel");
         Refusal::new(Code::Unavailable, "the store does not answer").retry_after(RETRY_AFTER_MS)
     })?;
-    match tavern_hub::presence::members_of(answer, counts_only) {
+    // A service that holds a key sees everybody.
+    match tavern_hub::presence::members_of(answer, counts_only, &|_, _| true) {
         Some(body) => Ok(json(body)),
         None => Err(Refusal::new(Code::Internal, "the store gave no roster")),
     }

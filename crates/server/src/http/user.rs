@@ -6,9 +6,10 @@ use crate::services::Services;
 use serde_json::{Value, json as value};
 use std::sync::Arc;
 use tavern_domain::Time;
-use tavern_domain::presence::{Activities, Attendee, Whereabouts};
+use tavern_domain::presence::{Attendee, Visibility, Whereabouts};
 use tavern_engine::limits::{PAGE_ROWS, RETRY_AFTER_MS};
 use tavern_engine::{Found, Presence, Read};
+use tavern_hub::people::is_own_channel;
 use tavern_wire::error::{Code, Refusal};
 
 /// Channels of one user that are shown.
@@ -21,15 +22,19 @@ pub async fn user(services: &Services, name: &str) -> Result<Answer, Refusal> {
     let user: Arc<str> = name.into();
     let presences = presences(services, &user).await.map_err(|()| unavailable())?;
     let Ok(Found::Time(now)) = services.desk.read(Read::Time).await else { return Err(unavailable()) };
-    let known = services.desk.read(Read::Users(vec![user.clone()])).await;
-    let Ok(Found::Users(known)) = known else { return Err(unavailable()) };
-    let last_seen = known.into_iter().flatten().next().and_then(|row| row.row.last_seen);
+    let known = services.desk.read(Read::People { users: vec![user.clone()], viewer: None }).await;
+    let Ok(Found::People(known)) = known else { return Err(unavailable()) };
+    let known = known.into_iter().next().and_then(|person| person.known).map(|row| row.row);
+    let visibility = known.as_ref().map_or(Visibility::Everyone, |user| user.visibility);
+    let last_seen = known.and_then(|user| user.last_seen);
     let left =
         presences.iter().filter_map(|presence| presence.attendance.departed()).map(|gone| gone.seen).max();
-    let online = !presences.is_empty();
-    let leaving = online && presences.iter().all(|presence| presence.attendance.is_leaving());
+    // His own channel says whether he is there at all.
+    let own = presences.iter().find(|presence| is_own_channel(&presence.key.channel));
+    let online = own.is_some();
+    let leaving = own.is_some_and(|presence| presence.attendance.is_leaving());
     let places: Vec<Whereabouts> = presences.iter().map(whereabouts).collect();
-    let status = activities(services).status(online, leaving, &places, last_seen.max(left));
+    let status = services.node.settings.activities.status(online, leaving, &places, last_seen.max(left));
     let activities: Vec<Value> = status
         .activities
         .iter()
@@ -44,6 +49,7 @@ pub async fn user(services: &Services, name: &str) -> Result<Answer, Refusal> {
         "activities": activities,
         "channels": channels,
         "last_seen": status.last_seen.map(Time::ms),
+        "visibility": visibility.as_str(),
     });
     Ok(json(report.to_string()))
 }
@@ -114,17 +120,4 @@ fn why(now: Time, presences: &[Presence]) -> String {
     }
     let until = presences.iter().filter_map(|presence| presence.attendance.next_wake()).max().unwrap_or(now);
     format!("every client is lost; the last grace ends in {} ms", until.since(now))
-}
-
-/// What being in a channel means, by the configuration.
-fn activities(services: &Services) -> Activities {
-    let config = &services.config;
-    let kinds =
-        config.kinds.iter().map(|(kind, rules)| (kind.as_str().into(), rules.activity.as_str().into()));
-    Activities {
-        kinds: kinds.collect(),
-        channels: vec![("lobby#puzzles".into(), "solving_puzzles".into())],
-        others: config.kind("default").activity.as_str().into(),
-        priority: config.presence.priority.iter().map(|word| word.as_str().into()).collect(),
-    }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use tavern_domain::presence::{Home, Loss};
 use tavern_domain::{ClientId, Identity, SessionKey};
 use tavern_engine::{Answer as StoreAnswer, Deadline, Presence, Ticket};
-use tavern_hub::{ChannelNews, LinkId, Parcel, Question, Verdict};
+use tavern_hub::{ChannelNews, LinkId, Order, Parcel, PersonNews, Question, Verdict};
 use tavern_wire::error::{Code, Refusal};
 use tokio::sync::{mpsc, oneshot};
 
@@ -29,6 +29,10 @@ pub enum Mail {
     Announce,
     /// News of a channel that somebody here watches.
     News(ChannelNews),
+    /// Something about a user with a session here, or whom one of them follows.
+    Rumour(PersonNews),
+    /// What an app orders for its users.
+    Order(Box<HttpOrder>),
     /// A connection after its handshake.
     Arrival(Box<Arrival>),
     /// One command over HTTP.
@@ -59,7 +63,12 @@ impl Mail {
     pub fn is_request(&self) -> bool {
         matches!(
             self,
-            Mail::Command(_) | Mail::Poll(_) | Mail::Stream(_) | Mail::Publish(_) | Mail::Arrival(_)
+            Mail::Command(_)
+                | Mail::Poll(_)
+                | Mail::Stream(_)
+                | Mail::Publish(_)
+                | Mail::Order(_)
+                | Mail::Arrival(_)
         )
     }
 
@@ -126,6 +135,12 @@ pub struct HttpPublish {
     pub channel: Arc<str>,
     pub data: Vec<u8>,
     pub answer: oneshot::Sender<u32>,
+}
+
+pub struct HttpOrder {
+    pub order: Order,
+    /// The body of the answer, or why not.
+    pub answer: oneshot::Sender<Result<Vec<u8>, Refusal>>,
 }
 
 /// Why a session counts as online.

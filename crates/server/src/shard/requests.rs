@@ -2,7 +2,7 @@
 
 use crate::shard::links::{PollLink, RequestLink, StreamLink, Target};
 use crate::shard::mail::{
-    HttpAnswer, HttpCommand, HttpPoll, HttpPublish, HttpStream, MailboxReport, SessionReport,
+    HttpAnswer, HttpCommand, HttpOrder, HttpPoll, HttpPublish, HttpStream, MailboxReport, SessionReport,
 };
 use crate::shard::worker::Worker;
 use std::sync::atomic::Ordering;
@@ -85,6 +85,12 @@ impl Worker {
         let name = publish.channel.as_bytes();
         let receivers = self.hub.publish(self.now, Space::Channel, name, &publish.data, true, None);
         let _ = publish.answer.send(receivers);
+    }
+
+    pub fn http_order(&mut self, order: HttpOrder) {
+        self.ordered += 1;
+        self.orders.insert(self.ordered, order.answer);
+        self.hub.order(self.now, self.ordered, order.order);
     }
 
     pub fn http_poll(&mut self, poll: HttpPoll) {

@@ -9,7 +9,7 @@ use crate::shard::inbox::Inbox;
 use crate::shard::links::{Links, Target};
 use crate::shard::mail::{Arrival, Mail};
 use mio::{Events, Interest, Token};
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -58,9 +58,15 @@ impl Seed {
     }
 }
 
+/// Where the outcome of an order goes.
+type OrderAnswer = tokio::sync::oneshot::Sender<Result<Vec<u8>, tavern_wire::error::Refusal>>;
+
 pub struct Worker {
     pub index: usize,
     pub hub: Shard,
+    /// Who waits for an app's orders, by number.
+    pub orders: HashMap<u64, OrderAnswer>,
+    pub ordered: u64,
     pub links: Links,
     pub services: Arc<Services>,
     pub inbox: Arc<Inbox>,
@@ -127,6 +133,8 @@ impl Worker {
             mail: Vec::new(),
             frozen: false,
             stop_at: None,
+            orders: HashMap::new(),
+            ordered: 0,
         }
     }
 
@@ -248,11 +256,21 @@ impl Worker {
                 self.hub.take_over(self.now, &presence, home, loss);
             }
             Mail::Overdue(deadline) => self.hub.overdue(self.now, &deadline),
-            Mail::Look => self.hub.look_at_rooms(),
+            Mail::Look => {
+                self.hub.look_at_rooms();
+                self.hub.look_at_people(false);
+            }
             Mail::Announce => self.hub.announce(self.now),
             Mail::News(told) => self.hub.hear_news(self.now, &told),
-            Mail::Ready(links) => self.hub.effects.ready.extend(links),
-            Mail::Lost(channel) => self.hub.lost_abroad(self.now, channel.as_deref()),
+            Mail::Rumour(told) => self.hub.hear_rumour(self.now, &told),
+            Mail::Order(order) => self.http_order(*order),
+            Mail::Ready(links) => self.hub.carried(links),
+            Mail::Lost(channel) => {
+                self.hub.lost_abroad(self.now, channel.as_deref());
+                if channel.is_none() {
+                    self.hub.look_at_people(true);
+                }
+            }
             Mail::Arrival(arrival) => self.arrive(*arrival),
             Mail::Command(command) => self.http_command(*command),
             Mail::Poll(poll) => self.http_poll(*poll),

@@ -89,6 +89,15 @@ impl Worker {
         for (shard, told) in self.hub.effects.news.drain(..) {
             self.services.inboxes[shard].force(Mail::News(told));
         }
+        for (shard, told) in self.hub.effects.rumours.drain(..) {
+            self.services.inboxes[shard].force(Mail::Rumour(told));
+        }
+        for (number, outcome) in std::mem::take(&mut self.hub.effects.orders) {
+            if let Some(answer) = self.orders.remove(&number) {
+                // Whoever ordered may have gone away; it is done all the same.
+                let _ = answer.send(outcome);
+            }
+        }
         if !self.hub.effects.work.is_empty() {
             let work = std::mem::take(&mut self.hub.effects.work);
             self.services.desk.submit_for(self.index, work);

@@ -53,6 +53,15 @@ pub(super) fn text<'a>(name: &'static str, raw: Raw<'a>) -> Result<Option<Cow<'a
     }
 }
 
+/// A list of texts.
+pub(super) fn texts<'a>(name: &'static str, raw: Raw<'a>) -> Result<Option<Vec<Cow<'a, str>>>, Refusal> {
+    let Some(token) = token(raw) else { return Ok(None) };
+    let wrong = |_| refuse(format!("the field `{name}` must be a list of strings"));
+    let items: Vec<&'a RawValue> = serde_json::from_str(token).map_err(wrong)?;
+    let item = |item| text(name, Some(item))?.ok_or_else(|| refuse(format!("the field `{name}` holds null")));
+    items.into_iter().map(item).collect::<Result<_, _>>().map(Some)
+}
+
 pub(super) fn number(name: &'static str, raw: Raw<'_>) -> Result<Option<u64>, Refusal> {
     let Some(token) = token(raw) else { return Ok(None) };
     match token.parse() {

@@ -6,6 +6,7 @@ mod body;
 mod encode;
 mod field;
 mod frame;
+pub mod person;
 pub mod presence;
 mod request;
 mod scan;
@@ -17,7 +18,7 @@ pub use encode::{
 };
 pub use frame::commands;
 pub use request::{
-    BadRequest, Hello, ID_BYTES, Join, OPS, Op, Publish, Request, Subscribe, Target, Update, Who,
-    parse_request,
+    BadRequest, Hello, ID_BYTES, Join, OPS, Op, Part, Publish, Request, Subscribe, Target, Update, Who,
+    parse_request, read_visibility,
 };
 pub use scan::{depth_ok, is_json};

@@ -3,7 +3,10 @@
 use super::encode::{number, string};
 use serde_json::Value;
 use std::sync::Arc;
-use tavern_domain::presence::{Change, Difference, Entry, Gone, Member, Mode, News, State};
+use tavern_domain::ClientId;
+use tavern_domain::presence::{
+    Change, Difference, Entry, Gone, Member, Mode, News, State, Turned, Visibility,
+};
 
 /// A digest of what JSON means: equal values give the same number, however they are written. Stable, because it is stored.
 pub fn meaning(json: &str) -> u64 {
@@ -53,31 +56,55 @@ impl Digest {
     }
 }
 
-/// The tail of the event for one change, at the version it gave the channel.
-pub fn change_tail(out: &mut Vec<u8>, channel: &str, news: &News, change: &Change, version: u64) {
+/// Whether whoever reads may see somebody who shows himself so. Whom he may not see is somebody without a name to him.
+pub type Sees<'a> = &'a dyn Fn(&str, Visibility) -> bool;
+
+/// What anybody may see.
+pub fn anybody(_user: &str, visibility: Visibility) -> bool {
+    visibility == Visibility::Everyone
+}
+
+/// The tail of the event for one change, at the version it gave the channel. A change of face is told as a difference.
+pub fn change_tail(
+    out: &mut Vec<u8>,
+    channel: &str,
+    news: &News,
+    change: &Change,
+    version: u64,
+    sees: Sees<'_>,
+) {
     let event = match change {
         Change::UserOnline => "user_online",
         Change::ClientOnline { .. } => "client_online",
         Change::ClientUpdated { .. } => "client_updated",
         Change::ClientOffline { .. } => "client_offline",
         Change::UserOffline { .. } => "user_offline",
-        Change::NotFound => return,
+        Change::Face { .. } | Change::NotFound => return,
     };
     head(out, event, channel);
     member(out, "version", |out| number(out, version));
-    member(out, "user", |out| user(out, &news.user, news.anonymous));
+    let hidden = !sees(&news.user, news.visibility);
+    // A client's id and its state would say who it is.
+    let client_id = |out: &mut Vec<u8>, client: &ClientId| match hidden {
+        true => out.extend_from_slice(b"null"),
+        false => string(out, &client.to_string()),
+    };
+    let shown = |given: Option<&'_ State>| given.filter(|_| !hidden).map(|state| state.text.clone());
+    member(out, "user", |out| user(out, &news.user, news.anonymous || hidden));
     match change {
-        Change::UserOnline => member(out, "name", |out| optional(out, news.name.as_ref())),
+        Change::UserOnline => {
+            member(out, "name", |out| optional(out, news.name.as_ref().filter(|_| !hidden)))
+        }
         Change::ClientOnline { client, state: given } => {
-            member(out, "client", |out| string(out, &client.to_string()));
-            member(out, "state", |out| state(out, given.as_ref()));
+            member(out, "client", |out| client_id(out, client));
+            member(out, "state", |out| raw(out, shown(given.as_ref()).as_deref()));
         }
         Change::ClientUpdated { client, state: given } => {
-            member(out, "client", |out| string(out, &client.to_string()));
-            member(out, "state", |out| state(out, Some(given)));
+            member(out, "client", |out| client_id(out, client));
+            member(out, "state", |out| raw(out, shown(Some(given)).as_deref()));
         }
         Change::ClientOffline { client, reason } => {
-            member(out, "client", |out| string(out, &client.to_string()));
+            member(out, "client", |out| client_id(out, client));
             member(out, "explicit", |out| boolean(out, reason.is_explicit()));
             member(out, "reason", |out| string(out, reason.as_str()));
         }
@@ -85,19 +112,25 @@ pub fn change_tail(out: &mut Vec<u8>, channel: &str, news: &News, change: &Chang
             member(out, "last_seen", |out| number(out, last_seen.ms()));
             member(out, "reason", |out| string(out, reason.as_str()));
         }
-        Change::NotFound => {}
+        Change::Face { .. } | Change::NotFound => {}
     }
     out.push(b'}');
 }
 
 /// The tail of a `presence` event: what is different, however it happened.
-pub fn difference_tail(out: &mut Vec<u8>, channel: &str, difference: &Difference) {
+pub fn difference_tail(out: &mut Vec<u8>, channel: &str, difference: &Difference, sees: Sees<'_>) {
+    let mut joined: Vec<Shown<'_>> =
+        difference.joined.iter().filter_map(|entry| arrived(entry, sees)).collect();
+    let updated = difference.updated.iter().filter(|entry| sees(&entry.user, entry.visibility));
+    let updated: Vec<Shown<'_>> = updated.filter_map(|entry| arrived(entry, sees)).collect();
+    let mut left: Vec<Shown<'_>> = difference.left.iter().filter_map(|gone| departed(gone, sees)).collect();
+    difference.faces.iter().for_each(|turned| turn(turned, sees, &mut joined, &mut left));
     head(out, "presence", channel);
     member(out, "from_version", |out| number(out, difference.from));
     member(out, "version", |out| number(out, difference.to));
-    member(out, "joined", |out| list(out, &difference.joined, entry));
-    member(out, "updated", |out| list(out, &difference.updated, entry));
-    member(out, "left", |out| list(out, &difference.left, gone));
+    member(out, "joined", |out| list(out, &joined, |out, shown| entry(out, shown, true)));
+    member(out, "updated", |out| list(out, &updated, |out, shown| entry(out, shown, true)));
+    member(out, "left", |out| list(out, &left, |out, shown| entry(out, shown, false)));
     member(out, "count", |out| number(out, difference.count as u64));
     out.push(b'}');
 }
@@ -129,11 +162,11 @@ pub struct Members<'a> {
     pub next: Option<&'a str>,
 }
 
-pub fn members(out: &mut Vec<u8>, members: &Members<'_>) {
+pub fn members(out: &mut Vec<u8>, members: &Members<'_>, sees: Sees<'_>) {
     out.extend_from_slice(b"{\"version\":");
     number(out, members.version);
     if let Some(users) = &members.users {
-        member(out, "users", |out| list(out, users, |out, (name, shown)| present(out, name, shown)));
+        member(out, "users", |out| list(out, users, |out, (name, shown)| present(out, name, shown, sees)));
     }
     member(out, "count", |out| number(out, members.count));
     if let Some(next) = members.next {
@@ -142,11 +175,12 @@ pub fn members(out: &mut Vec<u8>, members: &Members<'_>) {
     out.push(b'}');
 }
 
-fn present(out: &mut Vec<u8>, name: &Arc<str>, shown: &Member) {
+fn present(out: &mut Vec<u8>, name: &Arc<str>, shown: &Member, sees: Sees<'_>) {
+    let hidden = !sees(name, shown.visibility);
     out.extend_from_slice(b"{\"user\":");
-    user(out, name, shown.anonymous);
-    member(out, "name", |out| optional(out, shown.name.as_ref()));
-    let clients: Vec<_> = shown.clients.iter().collect();
+    user(out, name, shown.anonymous || hidden);
+    member(out, "name", |out| optional(out, shown.name.as_ref().filter(|_| !hidden)));
+    let clients: Vec<_> = shown.clients.iter().filter(|_| !hidden).collect();
     member(out, "clients", |out| {
         list(out, &clients, |out, (client, seen)| {
             out.extend_from_slice(b"{\"client\":");
@@ -163,24 +197,80 @@ fn present(out: &mut Vec<u8>, name: &Arc<str>, shown: &Member) {
     out.push(b'}');
 }
 
-fn entry(out: &mut Vec<u8>, entry: &Entry) {
-    out.extend_from_slice(b"{\"user\":");
-    user(out, &entry.user, entry.anonymous);
-    if let Some(client) = entry.client {
-        member(out, "client", |out| string(out, &client.to_string()));
-        member(out, "state", |out| state(out, entry.state.as_ref()));
-    }
-    out.push(b'}');
+/// Somebody in a difference, as one reader sees him.
+struct Shown<'a> {
+    /// None: somebody without a name.
+    user: Option<&'a str>,
+    client: Option<String>,
+    state: Option<&'a State>,
 }
 
-fn gone(out: &mut Vec<u8>, gone: &Gone) {
-    out.extend_from_slice(b"{\"user\":");
-    user(out, &gone.user, gone.anonymous);
-    if let Some(client) = gone.client {
-        member(out, "client", |out| string(out, &client.to_string()));
-    } else if gone.anonymous {
+impl Shown<'_> {
+    const NOBODY: Shown<'static> = Shown { user: None, client: None, state: None };
+}
+
+fn arrived<'a>(entry: &'a Entry, sees: Sees<'_>) -> Option<Shown<'a>> {
+    if !sees(&entry.user, entry.visibility) {
+        // However many clients he has, he is one.
+        return entry.arrives.then_some(Shown::NOBODY);
+    }
+    Some(Shown {
+        user: (!entry.anonymous).then_some(&entry.user),
+        client: entry.client.map(|client| client.to_string()),
+        state: entry.state.as_ref(),
+    })
+}
+
+fn departed<'a>(gone: &'a Gone, sees: Sees<'_>) -> Option<Shown<'a>> {
+    if !sees(&gone.user, gone.visibility) {
+        return gone.client.is_none().then_some(Shown::NOBODY);
+    }
+    let client = gone.client.map(|client| client.to_string());
+    Some(Shown {
+        user: (!gone.anonymous).then_some(&gone.user),
         // Somebody without a name is one client, and known by it.
-        member(out, "client", |out| string(out, &gone.user));
+        client: client.or_else(|| gone.anonymous.then(|| gone.user.to_string())),
+        state: None,
+    })
+}
+
+/// To some he goes and somebody without a name comes, to some the reverse; to the others nothing happens.
+fn turn<'a>(turned: &'a Turned, sees: Sees<'_>, joined: &mut Vec<Shown<'a>>, left: &mut Vec<Shown<'a>>) {
+    let user = Some(&*turned.user);
+    match (sees(&turned.user, turned.from), sees(&turned.user, turned.to)) {
+        (true, false) => {
+            left.push(Shown { user, ..Shown::NOBODY });
+            joined.retain(|shown| shown.user != user);
+            joined.push(Shown::NOBODY);
+        }
+        (false, true) => {
+            left.retain(|shown| shown.user != user);
+            left.push(Shown::NOBODY);
+            joined.retain(|shown| shown.user != user);
+            if turned.clients.is_empty() {
+                joined.push(Shown { user, ..Shown::NOBODY });
+            }
+            joined.extend(turned.clients.iter().map(|(client, seen)| Shown {
+                user,
+                client: Some(client.to_string()),
+                state: seen.state.as_ref(),
+            }));
+        }
+        _ => {}
+    }
+}
+
+fn entry(out: &mut Vec<u8>, shown: &Shown<'_>, with_state: bool) {
+    out.extend_from_slice(b"{\"user\":");
+    match shown.user {
+        Some(user) => string(out, user),
+        None => out.extend_from_slice(b"null"),
+    }
+    if let Some(client) = &shown.client {
+        member(out, "client", |out| string(out, client));
+        if with_state {
+            member(out, "state", |out| state(out, shown.state));
+        }
     }
     out.push(b'}');
 }
@@ -222,7 +312,12 @@ fn optional(out: &mut Vec<u8>, text: Option<&Arc<str>>) {
 }
 
 fn state(out: &mut Vec<u8>, state: Option<&State>) {
-    out.extend_from_slice(state.map_or(b"null", |state| state.text.as_bytes()));
+    raw(out, state.map(|state| &*state.text));
+}
+
+/// JSON as it was given.
+fn raw(out: &mut Vec<u8>, json: Option<&str>) {
+    out.extend_from_slice(json.unwrap_or("null").as_bytes());
 }
 
 fn boolean(out: &mut Vec<u8>, on: bool) {
@@ -232,8 +327,8 @@ fn boolean(out: &mut Vec<u8>, on: bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tavern_domain::Time;
     use tavern_domain::presence::{Departure, Seen};
-    use tavern_domain::{ClientId, Time};
 
     #[test]
     fn equal_values_mean_the_same_however_they_are_written() {
@@ -271,13 +366,14 @@ mod tests {
             user: "ann".into(),
             name: Some("Ann".into()),
             anonymous: false,
+            visibility: Visibility::Everyone,
             at: Time(1),
             changes: Vec::new(),
             to: 9,
             begins: false,
         };
         let mut out = Vec::new();
-        change_tail(&mut out, "game#A", &news, &change, 9);
+        change_tail(&mut out, "game#A", &news, &change, 9, &anybody);
         assert_eq!(String::from_utf8(out).unwrap(), expected);
     }
 
@@ -321,7 +417,7 @@ mod tests {
             next: Some("x"),
         };
         let mut out = Vec::new();
-        members(&mut out, &shown);
+        members(&mut out, &shown, &anybody);
         let expected = r#"{"version":7,"users":[{"user":"ann","name":null,"clients":[{"client":"0000000000000001","state":null,"since":2}],"since":1},{"user":null,"name":null,"clients":[],"since":0,"leaving":true}],"count":3,"next":"x"}"#;
         assert_eq!(String::from_utf8(out).unwrap(), expected);
     }
@@ -329,19 +425,72 @@ mod tests {
     #[test]
     fn a_difference_shows_what_is_there_now() {
         let client = Some(ClientId::from_random(1));
-        let entry = Entry { user: "ann".into(), anonymous: false, client, state: None };
-        let ghost = Gone { user: "0000000000000009".into(), anonymous: true, client: None };
+        let visibility = Visibility::Everyone;
+        let entry =
+            Entry { user: "ann".into(), anonymous: false, visibility, arrives: true, client, state: None };
+        let ghost = Gone { user: "0000000000000009".into(), anonymous: true, visibility, client: None };
         let difference = Difference {
             from: 3,
             to: 8,
             joined: vec![entry],
-            left: vec![Gone { user: "bob".into(), anonymous: false, client: None }, ghost],
+            left: vec![Gone { user: "bob".into(), anonymous: false, visibility, client: None }, ghost],
             count: 4,
             ..Difference::default()
         };
         let mut out = Vec::new();
-        difference_tail(&mut out, "game#A", &difference);
+        difference_tail(&mut out, "game#A", &difference, &anybody);
         let expected = r#","event":"presence","channel":"game#A","from_version":3,"version":8,"joined":[{"user":"ann","client":"0000000000000001","state":null}],"updated":[],"left":[{"user":"bob"},{"user":null,"client":"0000000000000009"}],"count":4}"#;
         assert_eq!(String::from_utf8(out).unwrap(), expected);
+    }
+    #[test]
+    fn who_hides_is_counted_and_never_named() {
+        let hidden = |change: Change| {
+            let news = News {
+                user: "ann".into(),
+                name: Some("Ann".into()),
+                anonymous: false,
+                visibility: Visibility::Nobody,
+                at: Time(1),
+                changes: Vec::new(),
+                to: 9,
+                begins: false,
+            };
+            let mut out = Vec::new();
+            change_tail(&mut out, "game#A", &news, &change, 9, &anybody);
+            let text = String::from_utf8(out).unwrap();
+            assert!(text.contains("\"user\":null"), "{text}");
+            assert!(
+                ["\"ann", "Ann", "0000000000000001", "secret"].iter().all(|word| !text.contains(word)),
+                "{text}"
+            );
+        };
+        let client = ClientId::from_random(1);
+        let state = State { text: "\"secret\"".into(), meaning: 1 };
+        hidden(Change::UserOnline);
+        hidden(Change::ClientOnline { client, state: Some(state.clone()) });
+        hidden(Change::ClientUpdated { client, state });
+        hidden(Change::ClientOffline { client, reason: Departure::Left });
+        hidden(Change::UserOffline { last_seen: Time(5), reason: Departure::Left });
+    }
+
+    #[test]
+    fn a_change_of_face_is_a_departure_to_some_and_an_arrival_to_others() {
+        let seen = tavern_domain::presence::Seen { state: None, since: Time(2) };
+        let clients = [(ClientId::from_random(1), seen)];
+        let check = |from, to, sees: Sees<'_>, expected: &str| {
+            let turned = Turned { user: "ann".into(), from, to, clients: clients.clone().into() };
+            let difference =
+                Difference { from: 3, to: 4, faces: vec![turned], count: 1, ..Difference::default() };
+            let mut out = Vec::new();
+            difference_tail(&mut out, "game#A", &difference, sees);
+            let text = String::from_utf8(out).unwrap();
+            assert!(text.contains(expected), "{text}");
+        };
+        let (open, shut) = (Visibility::Everyone, Visibility::Nobody);
+        let nobody = r#""joined":[{"user":null}],"updated":[],"left":[{"user":"ann"}]"#;
+        check(open, shut, &anybody, nobody);
+        let ann = r#""joined":[{"user":"ann","client":"0000000000000001","state":null}],"updated":[],"left":[{"user":null}]"#;
+        check(shut, open, &anybody, ann);
+        check(open, shut, &|_, _| true, r#""joined":[],"updated":[],"left":[]"#);
     }
 }

@@ -1,11 +1,12 @@
 //! A command as a client sends it. Knows which fields an op has and their types; not whether they are allowed.
 //! Must hold: reading borrows from the frame; a refusal names the field and carries the id when it can be read.
 
-use super::field::{self, Raw, boolean, need, number, present, refuse, text};
+use super::field::{self, Raw, boolean, need, number, present, refuse, text, texts};
 use super::scan::{find_id, is_id};
 use crate::error::Refusal;
 use serde::Deserialize;
 use std::borrow::Cow;
+use tavern_domain::presence::Visibility;
 
 /// An id is echoed in every reply: long enough for any counter or UUID, short enough to be no payload.
 pub const ID_BYTES: usize = 64;
@@ -28,6 +29,12 @@ pub enum Op<'a> {
     Update(Update<'a>),
     Leave { channel: Cow<'a, str> },
     Who(Who<'a>),
+    Follow { user: Cow<'a, str> },
+    Unfollow { user: Cow<'a, str> },
+    Following(Part<'a>),
+    Followers(Part<'a>),
+    Status { users: Vec<Cow<'a, str>> },
+    Visibility { value: Visibility },
     Ack { seq: u64 },
     Bye,
     Ping,
@@ -52,6 +59,14 @@ pub struct Who<'a> {
     pub channel: Cow<'a, str>,
     pub counts_only: bool,
     /// The last user of the part before.
+    pub after: Option<Cow<'a, str>>,
+    pub limit: Option<u64>,
+}
+
+/// A part of a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part<'a> {
+    /// The last one of the part before.
     pub after: Option<Cow<'a, str>>,
     pub limit: Option<u64>,
 }
@@ -91,8 +106,25 @@ pub struct BadRequest<'a> {
 }
 
 /// The ops this server knows, as told to a client that asks for another.
-pub const OPS: [&str; 11] =
-    ["hello", "subscribe", "unsubscribe", "publish", "join", "update", "leave", "who", "ack", "bye", "ping"];
+pub const OPS: [&str; 17] = [
+    "hello",
+    "subscribe",
+    "unsubscribe",
+    "publish",
+    "join",
+    "update",
+    "leave",
+    "who",
+    "follow",
+    "unfollow",
+    "following",
+    "followers",
+    "status",
+    "visibility",
+    "ack",
+    "bye",
+    "ping",
+];
 
 /// Every member any op has. Values stay raw until the op is known: what one op needs, another ignores.
 #[derive(Deserialize)]
@@ -125,6 +157,12 @@ struct Fields<'a> {
     after: Raw<'a>,
     #[serde(borrow, default, deserialize_with = "present")]
     limit: Raw<'a>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    user: Raw<'a>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    users: Raw<'a>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    value: Raw<'a>,
 }
 
 pub fn parse_request(frame: &[u8]) -> Result<Request<'_>, BadRequest<'_>> {
@@ -175,6 +213,14 @@ fn read_op<'a>(fields: &Fields<'a>) -> Result<Op<'a>, Refusal> {
             after: text("after", fields.after)?,
             limit: number("limit", fields.limit)?,
         }),
+        "follow" => Op::Follow { user: need("user", text("user", fields.user)?)? },
+        "unfollow" => Op::Unfollow { user: need("user", text("user", fields.user)?)? },
+        "following" => Op::Following(read_part(fields)?),
+        "followers" => Op::Followers(read_part(fields)?),
+        "status" => Op::Status { users: need("users", texts("users", fields.users)?)? },
+        "visibility" => {
+            Op::Visibility { value: read_visibility(need("value", text("value", fields.value)?)?)? }
+        }
         "hello" => Op::Hello(Hello {
             token: text("token", fields.token)?,
             session: text("session", fields.session)?,
@@ -185,6 +231,16 @@ fn read_op<'a>(fields: &Fields<'a>) -> Result<Op<'a>, Refusal> {
         "ping" => Op::Ping,
         _ => return Err(refuse(format!("unknown op; the known ones are {}", OPS.join(", ")))),
     })
+}
+
+fn read_part<'a>(fields: &Fields<'a>) -> Result<Part<'a>, Refusal> {
+    Ok(Part { after: text("after", fields.after)?, limit: number("limit", fields.limit)? })
+}
+
+/// To whom somebody shows himself.
+pub fn read_visibility(value: impl AsRef<str>) -> Result<Visibility, Refusal> {
+    Visibility::parse(value.as_ref())
+        .ok_or_else(|| refuse("the field `value` must be everyone, followers_i_follow or nobody"))
 }
 
 fn read_target<'a>(fields: &Fields<'a>) -> Result<Target<'a>, Refusal> {
@@ -262,6 +318,14 @@ mod tests {
                 limit: Some(5),
             }),
         );
+        check(r#"{"op":"follow","user":"bob"}"#, None, Op::Follow { user: "bob".into() });
+        check(r#"{"op":"unfollow","user":"b\u006fb"}"#, None, Op::Unfollow { user: "bob".into() });
+        let part = Part { after: Some("bob".into()), limit: Some(5) };
+        check(r#"{"op":"following","after":"bob","limit":5}"#, None, Op::Following(part));
+        check(r#"{"op":"followers"}"#, None, Op::Followers(Part { after: None, limit: None }));
+        let users = vec!["ann".into(), "b\"b".into()];
+        check(r#"{"op":"status","users":["ann","b\"b"]}"#, None, Op::Status { users });
+        check(r#"{"op":"visibility","value":"nobody"}"#, None, Op::Visibility { value: Visibility::Nobody });
         check(r#"{"op":"ack","seq":18}"#, None, Op::Ack { seq: 18 });
         check(
             r#"{"op":"hello","token":"t","session":"s","seq":3,"status":true}"#,
@@ -343,11 +407,7 @@ mod tests {
         check_bad(r#"{"id":7}"#, Some("7"), "`op` is missing");
         check_bad(r#"{"id":7,"op":null}"#, Some("7"), "`op` is missing");
         check_bad(r#"{"id":7,"op":1}"#, Some("7"), "`op` must be a string");
-        check_bad(
-            r#"{"id":7,"op":"dance"}"#,
-            Some("7"),
-            "hello, subscribe, unsubscribe, publish, join, update, leave, who, ack, bye, ping",
-        );
+        check_bad(r#"{"id":7,"op":"dance"}"#, Some("7"), "the known ones are hello, subscribe, unsubscribe,");
         check_bad(r#"{"id":7,"op":"publish","data":1}"#, Some("7"), "`channel` is missing");
         check_bad(r#"{"id":7,"op":"publish","channel":"c"}"#, Some("7"), "`data` is missing");
         check_bad(
@@ -372,6 +432,14 @@ mod tests {
         for seq in ["-1", "1.5", "1e3", "\"1\"", "18446744073709551616", "true"] {
             check_bad(format!(r#"{{"id":7,"op":"ack","seq":{seq}}}"#), Some("7"), "`seq` must be an integer");
         }
+        check_bad(r#"{"id":7,"op":"follow"}"#, Some("7"), "`user` is missing");
+        check_bad(r#"{"id":7,"op":"status","users":"ann"}"#, Some("7"), "`users` must be a list of strings");
+        check_bad(r#"{"id":7,"op":"status","users":[1]}"#, Some("7"), "`users` must be a string");
+        check_bad(
+            r#"{"id":7,"op":"visibility","value":"x"}"#,
+            Some("7"),
+            "everyone, followers_i_follow or nobody",
+        );
         check_bad(r#"{"id":7,"op":"hello","token":1}"#, Some("7"), "`token` must be a string");
         check_bad(r#"{"id":7,"op":"hello","status":"x"}"#, Some("7"), "`status` must be true or false");
     }

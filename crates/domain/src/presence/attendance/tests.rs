@@ -67,6 +67,7 @@ fn show(change: &Change) -> String {
         Change::UserOffline { last_seen, reason } => {
             format!("offline {} seen {}", reason.as_str(), last_seen.ms())
         }
+        Change::Face { .. } => "face".into(),
         Change::NotFound => "not found".into(),
     }
 }
@@ -270,7 +271,7 @@ fn what_is_told_adds_up_to_what_is_there() {
                         shown.retain(|other| other != client);
                     }
                     Change::ClientUpdated { client, .. } => assert!(shown.contains(client)),
-                    Change::NotFound => panic!("nobody asked"),
+                    Change::Face { .. } | Change::NotFound => panic!("nobody asked"),
                 }
             }
             shown.sort();

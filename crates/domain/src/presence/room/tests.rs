@@ -55,13 +55,22 @@ impl Truth {
             self.version += 100;
         }
         self.version += changes.len() as u64;
-        Some(News { user, name: None, anonymous: false, at: Time(now), changes, to: self.version, begins })
+        Some(News {
+            user,
+            name: None,
+            anonymous: false,
+            visibility: Visibility::Everyone,
+            at: Time(now),
+            changes,
+            to: self.version,
+            begins,
+        })
     }
 
     fn snapshot(&self) -> Snapshot {
         let mut snapshot = Snapshot { version: self.version, ..Snapshot::default() };
         for (user, attendance) in &self.users {
-            snapshot.insert(user.clone(), None, false, attendance);
+            snapshot.insert(user.clone(), Member::default(), attendance);
         }
         snapshot
     }
@@ -185,4 +194,28 @@ fn an_old_reading_says_nothing() {
     let before = room.snapshot().clone();
     assert!(old.version > 0 && room.replace(old).is_empty());
     assert_eq!(*room.snapshot(), before);
+}
+
+#[test]
+fn who_turns_his_face_stays_where_he_is() {
+    let member = |visibility, clients: &[u128]| Member {
+        visibility,
+        clients: clients
+            .iter()
+            .map(|n| (ClientId::from_random(*n), Seen { state: None, since: Time(0) }))
+            .collect(),
+        ..Member::default()
+    };
+    let of = |member| Snapshot { version: 5, members: [("ann".into(), member)].into() };
+    let difference = Difference::between(
+        &of(member(Visibility::Everyone, &[1, 2])),
+        &of(member(Visibility::Nobody, &[2, 3])),
+    );
+    assert_eq!((difference.joined.len(), difference.left.len(), difference.faces.len()), (1, 1, 1));
+    assert!(!difference.joined[0].arrives && !difference.is_empty());
+    assert!(difference.only(|user, _| user == "bob").is_none());
+    assert_eq!(difference.only(|user, _| user == "ann"), Some(difference));
+    let same =
+        Difference::between(&of(member(Visibility::Nobody, &[])), &of(member(Visibility::Nobody, &[])));
+    assert!(same.is_empty(), "still in his grace");
 }

@@ -1,0 +1,402 @@
+//! Somebody who is followed, as a node knows him: where he is, since when, and to whom he shows himself. Fed with facts in
+//! any order and more than once; each names what it is about and its version there.
+//! A disconnect is held back for a moment, so that switching pages or nodes never shows it.
+//! Must hold: an older fact changes nothing; the last status told is the true one; the same is not told twice.
+
+use super::status::{Activities, Status, Turn, Whereabouts, turn};
+use super::visibility::Visibility;
+use crate::channel::Channel;
+use crate::time::Time;
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+/// Something that became so, at a version of the row that it is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fact {
+    /// He is in a channel, or not any more.
+    Place {
+        channel: Arc<str>,
+        version: u64,
+        stay: Option<Stay>,
+        /// When he was last there, if he is gone.
+        last_seen: Option<Time>,
+        name: Option<Arc<str>>,
+    },
+    Shown {
+        version: u64,
+        visibility: Visibility,
+    },
+}
+
+/// What nodes tell each other about a user.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Rumour {
+    Fact(Fact),
+    /// He follows somebody, or does not any more.
+    Follows {
+        followee: Arc<str>,
+        version: u64,
+        on: bool,
+    },
+    /// An app took him out of a channel: his clients there have not joined it any more.
+    Removed {
+        channel: Arc<str>,
+    },
+}
+
+/// How he is in a channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stay {
+    pub since: Time,
+    /// Nobody of his is there, and somebody may still come back.
+    pub leaving: bool,
+}
+
+/// Something to tell followers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tidings {
+    pub status: Status,
+    pub turn: Turn,
+    pub channel: Option<Arc<str>>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Followee {
+    pub name: Option<Arc<str>>,
+    pub visibility: Visibility,
+    shown_version: u64,
+    last_seen: Option<Time>,
+    /// By channel; those he left too, for a while, so that an older fact does not bring him back.
+    places: Vec<Place>,
+    held: Option<Box<Held>>,
+}
+
+#[derive(Clone, Debug)]
+struct Place {
+    channel: Arc<str>,
+    version: u64,
+    at: Time,
+    stay: Option<Stay>,
+}
+
+/// A disconnect that was not told yet, and what followers believe meanwhile.
+#[derive(Clone, Debug)]
+struct Held {
+    due: Time,
+    believed: Status,
+}
+
+/// How long a place that was left is remembered: longer than any fact is under way.
+const LEFT_MS: u64 = 60_000;
+
+impl Followee {
+    /// As he was read. What was heard meanwhile is told to `hear` afterwards.
+    pub fn read(
+        now: Time,
+        visibility: Option<(u64, Visibility)>,
+        last_seen: Option<Time>,
+        facts: impl Iterator<Item = Fact>,
+    ) -> Followee {
+        let (shown_version, visibility) = visibility.unwrap_or_default();
+        let mut followee = Followee { visibility, shown_version, last_seen, ..Followee::default() };
+        facts.for_each(|fact| drop(followee.take(now, fact)));
+        followee
+    }
+
+    /// He was read again: gives what followers must hear of it.
+    pub fn replace(
+        &mut self,
+        now: Time,
+        activities: &Activities,
+        hold_ms: u64,
+        mut read: Followee,
+    ) -> Option<Tidings> {
+        let believed = self.believed(activities);
+        read.places.extend(self.places.drain(..).filter(|place| place.stay.is_none()));
+        read.places.sort_by(|a, b| (&a.channel, b.version).cmp(&(&b.channel, a.version)));
+        read.places.dedup_by(|later, first| later.channel == first.channel);
+        read.name = read.name.or(self.name.take());
+        read.last_seen = read.last_seen.max(self.last_seen);
+        *self = Followee { held: self.held.take(), ..read };
+        self.tell(now, activities, hold_ms, believed, (Turn::None, None))
+    }
+
+    /// Something became so: gives what followers must hear of it. A disconnect waits for `hold_ms`.
+    pub fn hear(&mut self, now: Time, activities: &Activities, hold_ms: u64, fact: Fact) -> Option<Tidings> {
+        let believed = self.believed(activities);
+        let turn = self.take(now, fact)?;
+        self.tell(now, activities, hold_ms, believed, turn)
+    }
+
+    /// A disconnect that was held back long enough.
+    pub fn wake(&mut self, now: Time, activities: &Activities) -> Option<Tidings> {
+        let held = self.held.take_if(|held| now >= held.due)?;
+        self.tell(now, activities, 0, held.believed, (Turn::Disconnected, None))
+    }
+
+    pub fn next_wake(&self) -> Option<Time> {
+        self.held.as_ref().map(|held| held.due)
+    }
+
+    /// What he does, in truth.
+    pub fn status(&self, activities: &Activities) -> Status {
+        let own = self.places.iter().find(|place| is_own(&place.channel)).and_then(|place| place.stay);
+        let stays = self.places.iter().filter_map(|place| Some((&place.channel, place.stay?)));
+        let places: Vec<Whereabouts> = stays
+            .map(|(channel, stay)| Whereabouts { channel: channel.clone(), since: stay.since })
+            .collect();
+        activities.status(own.is_some(), own.is_some_and(|stay| stay.leaving), &places, self.last_seen)
+    }
+
+    /// What his followers were told last.
+    pub fn believed(&self, activities: &Activities) -> Status {
+        self.held.as_ref().map_or_else(|| self.status(activities), |held| held.believed.clone())
+    }
+
+    fn is_online(&self) -> bool {
+        self.places.iter().any(|place| place.stay.is_some() && is_own(&place.channel))
+    }
+
+    fn tell(
+        &mut self,
+        now: Time,
+        activities: &Activities,
+        hold_ms: u64,
+        believed: Status,
+        (turn, channel): (Turn, Option<Arc<str>>),
+    ) -> Option<Tidings> {
+        if self.is_online() {
+            // Whatever was held back is over: this is the truth.
+            self.held = None;
+        } else if believed.online && hold_ms > 0 {
+            self.held.get_or_insert_with(|| Box::new(Held { due: now + hold_ms, believed }));
+            return None;
+        }
+        let status = self.status(activities);
+        let turn = if believed.online && !status.online { Turn::Disconnected } else { turn };
+        // Since when he was here before is nothing new while he is here.
+        let same = Status { last_seen: believed.last_seen, ..status.clone() } == believed;
+        let same = same && (status.online || status.last_seen == believed.last_seen);
+        (!same).then_some(Tidings { status, turn, channel })
+    }
+
+    /// Takes a fact in. None: it is known already, or older than what is known.
+    fn take(&mut self, now: Time, fact: Fact) -> Option<(Turn, Option<Arc<str>>)> {
+        match fact {
+            Fact::Shown { version, visibility } => {
+                if version <= self.shown_version {
+                    return None;
+                }
+                (self.shown_version, self.visibility) = (version, visibility);
+                Some((Turn::None, None))
+            }
+            Fact::Place { channel, version, stay, last_seen, name } => {
+                let was = self.keep(now, &channel, version, stay)?;
+                if name.is_some() {
+                    self.name = name;
+                }
+                if is_own(&channel) {
+                    self.last_seen = self.last_seen.max(last_seen);
+                }
+                let turn = if was == stay.is_some() { Turn::None } else { turn(&channel, stay.is_some()) };
+                Some((turn, Some(channel)))
+            }
+        }
+    }
+
+    /// Whether he was in the channel before. None: this is old.
+    fn keep(&mut self, now: Time, channel: &Arc<str>, version: u64, stay: Option<Stay>) -> Option<bool> {
+        self.places.retain(|place| place.stay.is_some() || now.since(place.at) < LEFT_MS);
+        match self.places.binary_search_by(|place| place.channel.cmp(channel)) {
+            Ok(at) if self.places[at].version >= version => None,
+            Ok(at) => {
+                let place = &mut self.places[at];
+                let was = place.stay.is_some();
+                (place.version, place.at, place.stay) = (version, now, stay);
+                Some(was)
+            }
+            Err(at) => {
+                self.places.insert(at, Place { channel: channel.clone(), version, at: now, stay });
+                Some(false)
+            }
+        }
+    }
+}
+
+/// His own channel, which says whether he is there at all.
+fn is_own(channel: &str) -> bool {
+    Channel::parse(channel).is_ok_and(|channel| channel.kind == "user")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::format;
+    use alloc::string::String;
+    use alloc::vec;
+
+    const HOLD: u64 = 1_000;
+
+    fn activities() -> Activities {
+        Activities {
+            kinds: vec![("game".into(), "playing".into())],
+            others: "online".into(),
+            ..Activities::default()
+        }
+    }
+
+    struct Scene {
+        followee: Followee,
+        version: u64,
+        told: Vec<String>,
+    }
+
+    impl Scene {
+        fn new() -> Scene {
+            Scene { followee: Followee::default(), version: 0, told: Vec::new() }
+        }
+
+        fn fact(&mut self, channel: &str, there: bool) -> Fact {
+            self.version += 1;
+            Fact::Place {
+                channel: channel.into(),
+                version: self.version,
+                stay: there.then_some(Stay { since: Time(1), leaving: false }),
+                last_seen: None,
+                name: None,
+            }
+        }
+
+        fn hear(&mut self, now: u64, fact: Fact) {
+            let told = self.followee.hear(Time(now), &activities(), HOLD, fact);
+            self.note(told);
+        }
+
+        fn step(&mut self, now: u64, channel: &str, there: bool) {
+            let fact = self.fact(channel, there);
+            self.hear(now, fact);
+        }
+
+        fn wake(&mut self, now: u64) {
+            let told = self.followee.wake(Time(now), &activities());
+            self.note(told);
+        }
+
+        fn note(&mut self, told: Option<Tidings>) {
+            let words = |told: Tidings| {
+                let online = if told.status.online { "online" } else { "offline" };
+                format!("{online} {} {}", told.status.channels.join("+"), told.turn.as_str())
+            };
+            self.told.extend(told.map(words));
+        }
+
+        #[track_caller]
+        fn check(&mut self, expected: &[&str]) {
+            assert_eq!(core::mem::take(&mut self.told), expected);
+        }
+    }
+
+    #[test]
+    fn every_change_is_told_once_with_its_word() {
+        let mut scene = Scene::new();
+        scene.step(0, "user#ann", true);
+        scene.step(1, "game#A", true);
+        scene.step(2, "game#A", true);
+        scene.step(3, "game#A", false);
+        scene.check(&["online  none", "online game#A in_game_channel", "online  none"]);
+    }
+
+    #[test]
+    fn a_page_switch_never_shows_a_disconnect() {
+        let mut scene = Scene::new();
+        scene.step(0, "user#ann", true);
+        scene.step(0, "game#A", true);
+        scene.told.clear();
+        scene.step(10, "user#ann", false);
+        scene.step(11, "game#A", false);
+        assert_eq!(scene.followee.next_wake(), Some(Time(1_010)));
+        scene.step(500, "game#A", true);
+        scene.step(501, "user#ann", true);
+        scene.wake(5_000);
+        scene.check(&[]);
+        let last_seen = Some(Time(7));
+        let gone =
+            Fact::Place { channel: "user#ann".into(), version: 100, stay: None, last_seen, name: None };
+        scene.hear(6_000, gone);
+        scene.version = 100;
+        scene.step(6_001, "user#ann", true);
+        scene.check(&[]);
+    }
+
+    #[test]
+    fn a_disconnect_that_lasts_is_told_and_is_the_last() {
+        let mut scene = Scene::new();
+        scene.step(0, "user#ann", true);
+        scene.step(0, "game#A", true);
+        scene.told.clear();
+        scene.step(10, "user#ann", false);
+        scene.step(11, "game#A", false);
+        scene.wake(1_009);
+        scene.check(&[]);
+        scene.wake(1_010);
+        scene.check(&["offline  disconnected"]);
+        scene.step(2_000, "user#ann", true);
+        scene.check(&["online  none"]);
+    }
+
+    #[test]
+    fn facts_in_the_wrong_order_end_in_the_truth() {
+        let mut scene = Scene::new();
+        let (come, go, again) =
+            (scene.fact("user#ann", true), scene.fact("user#ann", false), scene.fact("user#ann", true));
+        scene.hear(0, come.clone());
+        scene.hear(1, again);
+        scene.hear(2, go);
+        scene.hear(3, come);
+        scene.wake(9_000);
+        scene.check(&["online  none"]);
+    }
+
+    #[test]
+    fn a_place_that_was_left_is_not_brought_back_by_an_older_fact() {
+        let mut scene = Scene::new();
+        scene.step(0, "user#ann", true);
+        let (come, go) = (scene.fact("game#A", true), scene.fact("game#A", false));
+        scene.hear(1, go);
+        scene.hear(2, come);
+        scene.check(&["online  none"]);
+    }
+
+    #[test]
+    fn what_is_read_again_is_told_as_what_is_different() {
+        let mut scene = Scene::new();
+        scene.step(0, "user#ann", true);
+        scene.step(0, "game#A", true);
+        scene.told.clear();
+        let facts = vec![scene.fact("user#ann", true), scene.fact("game#B", true)];
+        let read = Followee::read(Time(5), None, Some(Time(3)), facts.into_iter());
+        let told = scene.followee.replace(Time(5), &activities(), HOLD, read);
+        scene.note(told);
+        scene.check(&["online game#B none"]);
+        let facts = vec![scene.fact("user#ann", true), scene.fact("game#B", true)];
+        let read = Followee::read(Time(6), None, None, facts.into_iter());
+        let told = scene.followee.replace(Time(6), &activities(), HOLD, read);
+        scene.note(told);
+        scene.check(&[]);
+        let told = scene.followee.replace(Time(7), &activities(), HOLD, Followee::default());
+        scene.note(told);
+        scene.check(&[]);
+        scene.wake(1_007);
+        scene.check(&["offline  disconnected"]);
+    }
+
+    #[test]
+    fn an_older_visibility_changes_nothing() {
+        let mut followee = Followee::default();
+        for (version, visibility) in [(2, Visibility::Nobody), (1, Visibility::Everyone)] {
+            followee.hear(Time(0), &activities(), HOLD, Fact::Shown { version, visibility });
+        }
+        assert_eq!(followee.visibility, Visibility::Nobody);
+    }
+}

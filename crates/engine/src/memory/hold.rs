@@ -1,0 +1,50 @@
+//! What apps say about users, in memory.
+
+use crate::presence::{Hold, PresenceKey};
+use crate::row::Versioned;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+#[derive(Default)]
+pub(super) struct Holds {
+    rows: BTreeMap<PresenceKey, Versioned<Hold>>,
+    /// By the presence that carries, the channels in which it does.
+    carried: BTreeMap<PresenceKey, BTreeSet<Arc<str>>>,
+}
+
+impl Holds {
+    pub fn version(&self, key: &PresenceKey) -> u64 {
+        self.rows.get(key).map_or(0, |row| row.version)
+    }
+
+    pub fn get(&self, key: &PresenceKey) -> Option<Versioned<Hold>> {
+        self.rows.get(key).cloned()
+    }
+
+    pub fn put(&mut self, hold: &Hold, version: u64) {
+        self.delete(&hold.key);
+        if let Some(carrier) = carrier(hold) {
+            self.carried.entry(carrier).or_default().insert(hold.key.channel.clone());
+        }
+        self.rows.insert(hold.key.clone(), Versioned { version, row: hold.clone() });
+    }
+
+    pub fn delete(&mut self, key: &PresenceKey) {
+        let Some(carrier) = self.rows.remove(key).and_then(|row| carrier(&row.row)) else { return };
+        if let Some(channels) = self.carried.get_mut(&carrier) {
+            channels.remove(&key.channel);
+            if channels.is_empty() {
+                self.carried.remove(&carrier);
+            }
+        }
+    }
+
+    pub fn held_by(&self, carrier: &PresenceKey) -> Vec<Arc<str>> {
+        self.carried.get(carrier).map(|channels| channels.iter().cloned().collect()).unwrap_or_default()
+    }
+}
+
+fn carrier(hold: &Hold) -> Option<PresenceKey> {
+    let channel = hold.carrier.clone()?;
+    Some(PresenceKey { channel, user: hold.key.user.clone() })
+}

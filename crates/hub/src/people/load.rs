@@ -1,0 +1,391 @@
+//! What is known of people here comes from the store: first the bus must carry what is said about somebody, then he is
+//! read, then what is heard is newer. Must hold: nothing that happens after the reading began is missed.
+
+use super::{Edge, Known, PEOPLE_LINK};
+use crate::event::Space;
+use crate::presence::Claim;
+use crate::shard::Shard;
+use std::sync::Arc;
+use tavern_domain::Time;
+use tavern_domain::presence::{Fact, Followee, Rumour, Stay, Visibility};
+use tavern_engine::limits::{PAGE_ROWS, RETRY_AFTER_MS};
+use tavern_engine::social::Edges;
+use tavern_engine::{Answer, Found, Person, Presence, Read, Versioned, Work};
+
+/// What is read for its own sake; asked again if the store does not answer.
+#[derive(Clone, Debug)]
+pub(crate) enum Load {
+    /// One of ours: to whom he shows himself.
+    Own(Arc<str>),
+    /// Whom one of ours follows.
+    Following {
+        user: Arc<str>,
+        after: Option<Arc<str>>,
+    },
+    Followees(Vec<Arc<str>>),
+    /// Whether somebody follows one of ours who began to follow him.
+    Friend {
+        user: Arc<str>,
+        followee: Arc<str>,
+    },
+}
+
+/// What was asked of the store about people.
+pub(crate) enum Task {
+    Load(Load),
+    Follow {
+        follower: Arc<str>,
+        followee: Arc<str>,
+        on: bool,
+        claim: Option<Claim>,
+    },
+    /// A list of users, answered as it is.
+    List {
+        claim: Claim,
+        followers: bool,
+    },
+    Statuses {
+        claim: Claim,
+        viewer: Option<Arc<str>>,
+    },
+    /// What somebody is, to change to whom he shows himself.
+    Show {
+        value: Visibility,
+        claim: Claim,
+        tries: u8,
+    },
+    Shown {
+        person: Box<Person>,
+        value: Visibility,
+        claim: Claim,
+        tries: u8,
+    },
+}
+
+/// People in one reading.
+const BATCH: usize = 200;
+/// People that are compared with the store at each heartbeat.
+const LOOK: usize = 500;
+
+impl Shard {
+    /// Those of whom what is said is carried here. The others are loaded when it is.
+    pub(super) fn carry_people(&mut self, users: Vec<Arc<str>>, own: bool) -> Vec<Arc<str>> {
+        let node = self.node.clone();
+        let names: Vec<&[u8]> = users.iter().map(|user| user.as_bytes()).collect();
+        let link = (self.index, PEOPLE_LINK);
+        let mut hold = node.carrier.hold();
+        if hold.has_failed(link) {
+            // Read without it; the heartbeat asks the bus again, and the store until then.
+            self.people.refused = true;
+            return users;
+        }
+        let waits = hold.carry_all(Space::People, &names, Some(link));
+        drop(hold);
+        let (late, carried) = users.into_iter().zip(waits).partition::<Vec<_>, _>(|(_, waits)| *waits);
+        for (user, _) in late {
+            self.linger(Space::People, user.as_bytes().into());
+            self.people.uncarried.insert((user, own));
+        }
+        carried.into_iter().map(|(user, _)| user).collect()
+    }
+
+    /// The bus carries something that was waited for.
+    pub(crate) fn people_carried(&mut self) {
+        let waited = std::mem::take(&mut self.people.uncarried);
+        let (own, followees): (Vec<_>, Vec<_>) = waited.into_iter().partition(|(_, own)| *own);
+        let names = |list: Vec<(Arc<str>, bool)>| list.into_iter().map(|(user, _)| user).collect();
+        for user in self.carry_people(names(own), true) {
+            if self.people.here.contains_key(&user) {
+                self.load_own(&user);
+            }
+        }
+        self.watch_followees(names(followees));
+    }
+
+    pub(super) fn load_own(&mut self, user: &Arc<str>) {
+        self.load(Load::Own(user.clone()));
+        self.load(Load::Following { user: user.clone(), after: None });
+    }
+
+    fn load(&mut self, load: Load) {
+        let read = match &load {
+            Load::Own(user) => Read::People { users: vec![user.clone()], viewer: None },
+            Load::Following { user, after } => {
+                Read::Following { user: user.clone(), after: after.clone(), limit: PAGE_ROWS }
+            }
+            Load::Followees(users) => Read::People { users: users.clone(), viewer: None },
+            Load::Friend { user, followee } => {
+                Read::People { users: vec![followee.clone()], viewer: Some(user.clone()) }
+            }
+        };
+        self.ask_people(Task::Load(load), Work::Read(read));
+    }
+
+    pub(super) fn ask_people(&mut self, task: Task, work: Work) {
+        self.submit(crate::presence::Task::People(task), work);
+    }
+
+    /// Reads those who are followed; what is heard meanwhile is kept.
+    fn load_followees(&mut self, users: Vec<Arc<str>>) {
+        for user in &users {
+            if let Some(known) = self.people.followees.get_mut(user) {
+                known.heard.get_or_insert_default();
+            }
+        }
+        for part in users.chunks(BATCH) {
+            self.load(Load::Followees(part.to_vec()));
+        }
+    }
+
+    pub(super) fn loaded(&mut self, now: Time, load: Load, answer: Answer) {
+        match (load, answer) {
+            (Load::Own(user), Answer::Read(Found::People(people))) => {
+                if let Some(person) = people.into_iter().next() {
+                    self.own_read(now, &user, &person);
+                }
+            }
+            (Load::Following { user, .. }, Answer::Read(Found::Edges(page))) => {
+                self.following_read(now, &user, page);
+            }
+            (Load::Followees(_), Answer::Read(Found::People(people))) => {
+                people.into_iter().for_each(|person| self.followee_read(now, person));
+            }
+            (Load::Friend { user, followee }, Answer::Read(Found::People(people))) => {
+                let mutual = people.first().is_some_and(|person| person.mutual);
+                self.friend_read(now, &user, &followee, mutual);
+            }
+            (load, answer) => {
+                if let Load::Own(user) = &load {
+                    self.refuse_put_off(user, &answer);
+                }
+                self.people.retries.push((now + RETRY_AFTER_MS, load));
+            }
+        }
+    }
+
+    /// Commands that wait for what the store did not tell hear so; the rest waits on.
+    fn refuse_put_off(&mut self, user: &str, answer: &Answer) {
+        let Some(here) = self.people.here.get_mut(user) else { return };
+        let (claimed, rest) =
+            std::mem::take(&mut here.put_off).into_iter().partition(|one| one.claim.is_some());
+        here.put_off = rest;
+        let claimed: Vec<super::PutOff> = claimed;
+        for claim in claimed.into_iter().filter_map(|one| one.claim) {
+            self.finish(claim, Err(crate::presence::refusal(answer)));
+        }
+    }
+
+    /// The store is asked again.
+    pub(super) fn retry_loads(&mut self, now: Time) {
+        let (due, later) =
+            std::mem::take(&mut self.people.retries).into_iter().partition(|(due, _)| *due <= now);
+        self.people.retries = later;
+        let due: Vec<(Time, Load)> = due;
+        due.into_iter().for_each(|(_, load)| self.load(load));
+    }
+
+    fn own_read(&mut self, now: Time, user: &Arc<str>, person: &Person) {
+        let (version, visibility) = shown(person).unwrap_or_default();
+        let Some(here) = self.people.here.get_mut(user) else { return };
+        if here.visibility.is_none() || version > here.shown_version {
+            (here.visibility, here.shown_version) = (Some(visibility), version);
+        }
+        for one in std::mem::take(&mut here.put_off) {
+            self.join(now, one.listener, &one.channel, one.state, one.claim);
+        }
+    }
+
+    fn following_read(&mut self, now: Time, user: &Arc<str>, page: Edges) {
+        let after = page.rows.last().map(|edge| edge.follow.followee.clone());
+        let mut fresh = Vec::new();
+        for edge in page.rows {
+            let kept = Edge { version: edge.version, mutual: edge.mutual };
+            fresh.extend(self.begin_following(user, &edge.follow.followee, kept));
+        }
+        self.watch_followees(fresh);
+        if page.more {
+            return self.load(Load::Following { user: user.clone(), after });
+        }
+        if let Some(here) = self.people.here.get_mut(user) {
+            here.listed = true;
+        }
+        self.settle_wants(now, user);
+    }
+
+    pub(super) fn load_friend(&mut self, user: &Arc<str>, followee: &Arc<str>) {
+        self.load(Load::Friend { user: user.clone(), followee: followee.clone() });
+    }
+
+    fn friend_read(&mut self, now: Time, user: &Arc<str>, followee: &Arc<str>, mutual: bool) {
+        let here = self.people.here.get_mut(user);
+        if let Some(edge) = here.and_then(|here| here.following.get_mut(followee)) {
+            edge.mutual |= mutual;
+            self.greet(now, user, followee);
+        }
+    }
+
+    /// Notes that one of ours follows somebody. Gives whom to begin to watch, if nobody here followed him before.
+    pub(super) fn begin_following(
+        &mut self,
+        user: &Arc<str>,
+        followee: &Arc<str>,
+        edge: Edge,
+    ) -> Option<Arc<str>> {
+        let people = &mut self.people;
+        let here = people.here.get_mut(user)?;
+        if here.unfollowed.iter().any(|(whom, version, _)| whom == followee && *version > edge.version) {
+            return None;
+        }
+        if let Some(known) = here.following.get_mut(followee) {
+            *known = if edge.version >= known.version { edge } else { *known };
+            return None;
+        }
+        here.following.insert(followee.clone(), edge);
+        match people.followees.get_mut(followee) {
+            Some(known) => {
+                here.missing += usize::from(!known.read);
+                known.followers.push(user.clone());
+                None
+            }
+            None => {
+                here.missing += 1;
+                let entry = self.hold_person(followee);
+                let known = Known {
+                    followee: Followee::default(),
+                    entry,
+                    followers: vec![user.clone()],
+                    read: false,
+                    heard: None,
+                    greets: Vec::new(),
+                };
+                self.people.followees.insert(followee.clone(), known);
+                Some(followee.clone())
+            }
+        }
+    }
+
+    /// Carried first, read then.
+    pub(super) fn watch_followees(&mut self, users: Vec<Arc<str>>) {
+        let carried = self.carry_people(users, false);
+        self.load_followees(carried);
+    }
+
+    /// One of ours does not follow somebody any more.
+    pub(super) fn unwatch(&mut self, follower: &str, followee: &Arc<str>) {
+        let Some(known) = self.people.followees.get_mut(followee) else { return };
+        known.followers.retain(|other| &**other != follower);
+        known.greets.retain(|other| &**other != follower);
+        let unread = !known.read;
+        if let Some(here) = self.people.here.get_mut(follower).filter(|_| unread) {
+            here.missing -= 1;
+        }
+        if known.followers.is_empty()
+            && let Some(known) = self.people.followees.remove(followee)
+        {
+            if let Some(due) = known.followee.next_wake() {
+                self.people.wakes.remove(&(due, followee.clone()));
+            }
+            self.release_person(followee, &known.entry);
+        }
+    }
+
+    fn followee_read(&mut self, now: Time, person: Person) {
+        let settings = &self.node.clone().settings;
+        let user = person.user.clone();
+        let Some(known) = self.people.followees.get_mut(&user) else { return };
+        let read = followee_of(now, &person);
+        let heard = known.heard.take().unwrap_or_default();
+        if !known.read {
+            (known.followee, known.read) = (read, true);
+            for fact in heard {
+                known.followee.hear(now, &settings.activities, 0, fact);
+            }
+            let (followers, greets) = (known.followers.clone(), std::mem::take(&mut known.greets));
+            for follower in followers {
+                if let Some(here) = self.people.here.get_mut(&follower) {
+                    here.missing -= 1;
+                }
+                self.settle_wants(now, &follower);
+            }
+            greets.iter().for_each(|follower| self.greet(now, follower, &user));
+            return;
+        }
+        let before = known.followee.visibility;
+        let due = known.followee.next_wake();
+        let tidings = known.followee.replace(now, &settings.activities, settings.disconnect_ms, read);
+        self.followee_moved(now, &user, before, due, tidings);
+        for fact in heard {
+            self.hear_fact(now, &user, &fact);
+        }
+    }
+
+    /// Everybody whom a user follows is known: sessions that asked are told.
+    pub(super) fn settle_wants(&mut self, now: Time, user: &Arc<str>) {
+        let Some(here) = self.people.here.get_mut(user).filter(|here| here.listed && here.missing == 0)
+        else {
+            return;
+        };
+        for id in std::mem::take(&mut here.wants) {
+            self.send_statuses(now, user, id);
+        }
+    }
+
+    /// Compares some of those who are followed with the store: a last word that was lost shows in nothing else. Done at
+    /// each heartbeat while there are other nodes, and for everybody when words are known to be lost.
+    pub fn look_at_people(&mut self, everybody: bool) {
+        if !everybody && !self.node.carrier.reaches_others() {
+            return;
+        }
+        if std::mem::take(&mut self.people.refused) {
+            let here = self.people.here.keys().cloned().collect();
+            self.carry_people(here, true);
+            let followees = self.people.followees.keys().cloned().collect();
+            self.carry_people(followees, false);
+        }
+        let most = if everybody { usize::MAX } else { LOOK };
+        let from = self.people.looked_at.take().filter(|_| !everybody);
+        let all = &self.people.followees;
+        let users: Vec<Arc<str>> = match &from {
+            Some(after) => all.keys().filter(|user| *user > after).take(most).cloned().collect(),
+            None => all.keys().take(most).cloned().collect(),
+        };
+        self.people.looked_at = users.last().filter(|_| users.len() == most).cloned();
+        // Who is not carried yet is read when he is.
+        let ready = users.into_iter().filter(|user| !self.people.uncarried.contains(&(user.clone(), false)));
+        let ready: Vec<Arc<str>> = ready.collect();
+        self.load_followees(ready);
+        if everybody {
+            let here: Vec<Arc<str>> = self.people.here.keys().cloned().collect();
+            here.iter().for_each(|user| self.load_own(user));
+        }
+    }
+}
+
+fn shown(person: &Person) -> Option<(u64, Visibility)> {
+    person.known.as_ref().map(|row| (row.version, row.row.visibility))
+}
+
+pub(super) fn fact_of(row: &Versioned<Presence>) -> Fact {
+    let attendance = &row.row.attendance;
+    Fact::Place {
+        channel: row.row.key.channel.clone(),
+        version: row.version,
+        stay: attendance
+            .is_present()
+            .then_some(Stay { since: attendance.since(), leaving: attendance.is_leaving() }),
+        last_seen: None,
+        name: row.row.name.clone(),
+    }
+}
+
+/// What somebody who was read does, to one who looks at him.
+pub(super) fn followee_of(now: Time, person: &Person) -> Followee {
+    let last_seen = person.known.as_ref().and_then(|row| row.row.last_seen);
+    let facts = person.presences.iter().filter(|row| !row.row.anonymous).map(fact_of);
+    Followee::read(now, shown(person), last_seen, facts)
+}
+
+/// The word that somebody follows somebody, or does not any more.
+pub(super) fn follows(followee: &Arc<str>, version: u64, on: bool) -> Rumour {
+    Rumour::Follows { followee: followee.clone(), version, on }
+}

@@ -1,0 +1,92 @@
+//! What an app orders for its users through the server API. The same as the users' own commands, for anybody.
+
+use super::is_user;
+use crate::presence::{Claim, hold_of};
+use crate::shard::Shard;
+use std::sync::Arc;
+use tavern_domain::presence::Visibility;
+use tavern_domain::{Channel, Time};
+use tavern_engine::PresenceKey;
+use tavern_wire::error::{Code, Refusal};
+
+#[derive(Clone, Debug)]
+pub enum Order {
+    Follow {
+        follower: Arc<str>,
+        followee: Arc<str>,
+        on: bool,
+    },
+    Show {
+        user: Arc<str>,
+        value: Visibility,
+    },
+    /// He is in a channel as long as his clients are in another, or all of them if none is named, or until a time.
+    Hold {
+        channel: Arc<str>,
+        user: Arc<str>,
+        with: Option<Arc<str>>,
+        ttl_ms: Option<u64>,
+    },
+    /// He is not in a channel any more, whoever put him there.
+    Release {
+        channel: Arc<str>,
+        user: Arc<str>,
+    },
+}
+
+impl Shard {
+    /// Carries out an order. Its number is named in `Effects::orders` with the outcome.
+    pub fn order(&mut self, now: Time, number: u64, order: Order) {
+        let claim = Claim::Order(number);
+        if let Err(refusal) = check(&order) {
+            return self.finish(claim, Err(refusal));
+        }
+        match order {
+            Order::Follow { follower, followee, on } => {
+                self.follow(now, &follower, &followee, on, Some(claim));
+            }
+            Order::Show { user, value } => self.show(&user, value, claim, 0),
+            Order::Hold { channel, user, with, ttl_ms } => {
+                self.hold(hold_of(now, &channel, &user, with, ttl_ms), claim);
+            }
+            Order::Release { channel, user } => self.release(now, PresenceKey { channel, user }, claim),
+        }
+    }
+}
+
+fn check(order: &Order) -> Result<(), Refusal> {
+    let users: &[&Arc<str>] = match order {
+        Order::Follow { follower, followee, .. } => &[follower, followee],
+        Order::Show { user, .. } | Order::Hold { user, .. } | Order::Release { user, .. } => &[user],
+    };
+    if !users.iter().all(|user| is_user(user)) {
+        let message = "a user id has 1 to 128 bytes and no control characters";
+        return Err(Refusal::new(Code::BadRequest, message));
+    }
+    let channels: &[&Arc<str>] = match order {
+        Order::Hold { channel, with: Some(with), .. } => &[channel, with],
+        Order::Hold { channel, .. } | Order::Release { channel, .. } => &[channel],
+        _ => &[],
+    };
+    for channel in channels {
+        check_channel(channel)?;
+    }
+    match order {
+        Order::Hold { channel, with: Some(with), .. } if channel == with => {
+            Err(Refusal::new(Code::BadRequest, "nobody is carried by the channel he is put into"))
+        }
+        Order::Follow { follower, followee, on: true } if follower == followee => {
+            Err(Refusal::new(Code::BadRequest, "nobody follows himself"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn check_channel(name: &str) -> Result<(), Refusal> {
+    let channel = Channel::parse(name).map_err(|error| Refusal::new(Code::BadRequest, error.to_string()))?;
+    if channel.is_reserved() {
+        let message = format!("channels of kind {:?} belong to the server", channel.kind);
+        return Err(Refusal::new(Code::NotAllowed, message));
+    }
+    Ok(())
+}

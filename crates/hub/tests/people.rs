@@ -1,0 +1,475 @@
+//! Follows, statuses, last seen and hiding over two nodes in virtual time, with times to the millisecond.
+
+#[allow(dead_code, reason = "each binary uses a part of it")]
+mod house;
+
+use house::code;
+use house::street::Street;
+use serde_json::Value;
+use tavern_domain::presence::{Activities, Thresholds};
+use tavern_hub::{Caller, Settings};
+
+const RESUME: u64 = 2_000;
+const GRACE: u64 = 15_000;
+const HOLD: u64 = 1_000;
+
+fn settings() -> Settings {
+    let pairs = |list: &[(&str, &str)]| list.iter().map(|(a, b)| ((*a).into(), (*b).into())).collect();
+    let activities = Activities {
+        kinds: pairs(&[("activegame", "playing"), ("game", "in_game_channel")]),
+        others: "online".into(),
+        priority: vec!["playing".into()],
+        ..Activities::default()
+    };
+    Settings { activities, ..Settings::default() }
+}
+
+struct Scene {
+    street: Street,
+}
+
+impl Scene {
+    fn new() -> Scene {
+        Scene { street: Street::with(Some(0), None, &settings()) }
+    }
+
+    fn guest(&mut self, at: usize, user: &str) -> Caller {
+        let caller = self.street.house(at).guest(user).0;
+        self.street.settle();
+        caller
+    }
+
+    #[track_caller]
+    fn ask(&mut self, at: usize, caller: &mut Caller, frame: &str) -> Value {
+        let reply = self.street.say(at, caller, frame);
+        assert_eq!(code(&reply), "ok", "{frame}: {reply}");
+        reply["ok"].clone()
+    }
+
+    #[track_caller]
+    fn say(&mut self, at: usize, caller: &mut Caller, frame: &str) {
+        self.ask(at, caller, frame);
+    }
+
+    fn join(&mut self, at: usize, caller: &mut Caller, channel: &str) {
+        self.say(at, caller, &format!(r#"{{"op":"join","channel":"{channel}"}}"#));
+    }
+
+    fn follow(&mut self, at: usize, caller: &mut Caller, whom: &str) {
+        self.say(at, caller, &format!(r#"{{"op":"follow","user":"{whom}"}}"#));
+    }
+
+    /// What a session was told since it was last asked.
+    fn heard(&mut self, at: usize, caller: &Caller) -> Vec<Value> {
+        self.street.house(at).hear(caller)
+    }
+
+    #[track_caller]
+    fn check(&mut self, at: usize, caller: &Caller, expected: &str) {
+        let told: Vec<String> = self.heard(at, caller).iter().map(words).collect();
+        assert_eq!(told.join("; "), expected);
+    }
+
+    /// Drops the socket, and has the session die with it.
+    fn lose(&mut self, at: usize, caller: &Caller) {
+        self.street.house(at).detach(caller);
+    }
+
+    fn count(&mut self, at: usize, name: &str) -> u64 {
+        let all = self.street.house(at).shards[0].node().stats[0].all();
+        all.iter().find(|(known, _)| *known == name).unwrap().1
+    }
+}
+
+/// `ann online game#A in_game_channel`
+fn words(event: &Value) -> String {
+    if event["event"] != "status" {
+        return presence_words(event);
+    }
+    let mut text = shown(&event["status"]);
+    text.push_str(&format!(" {}", event["change"].as_str().unwrap()));
+    if let Some(channel) = event["channel"].as_str() {
+        text.push_str(&format!(" {channel}"));
+    }
+    text
+}
+
+fn presence_words(event: &Value) -> String {
+    let mut text = event["event"].as_str().unwrap().to_owned();
+    for name in ["user", "joined", "left", "count", "statuses"] {
+        if let Some(value) = event.get(name) {
+            text.push_str(&format!(" {}", value.as_str().map_or(value.to_string(), str::to_owned)));
+        }
+    }
+    text
+}
+
+fn shown(status: &Value) -> String {
+    let online = match (status["online"].as_bool().unwrap(), status["leaving"].as_bool().unwrap()) {
+        (true, false) => "online",
+        (true, true) => "leaving",
+        (false, _) => "offline",
+    };
+    let channels = status["channels"].as_array().unwrap();
+    let channels: Vec<&str> = channels.iter().map(|channel| channel.as_str().unwrap()).collect();
+    let mut text = format!("{} {online}", status["user"].as_str().unwrap());
+    if !channels.is_empty() {
+        text.push_str(&format!(" [{}]", channels.join(",")));
+    }
+    text
+}
+
+#[test]
+fn a_follower_is_told_at_once_on_every_tab_and_then_of_every_change() {
+    let mut scene = Scene::new();
+    let (mut bob, bobs_other) = (scene.guest(0, "bob"), scene.guest(1, "bob"));
+    scene.follow(0, &mut bob, "ann");
+    for (at, tab) in [(0, &bob), (1, &bobs_other)] {
+        scene.check(at, tab, "ann offline none");
+    }
+    let mut ann = scene.guest(1, "ann");
+    scene.join(1, &mut ann, "game#A");
+    scene.join(1, &mut ann, "game#A");
+    scene.say(1, &mut ann, r#"{"op":"update","channel":"game#A","state":{"x":1}}"#);
+    scene.join(1, &mut ann, "activegame#A");
+    scene.say(1, &mut ann, r#"{"op":"leave","channel":"activegame#A"}"#);
+    let told = "ann online none user#ann; ann online [game#A] in_game_channel game#A; \
+        ann online [activegame#A,game#A] started_game activegame#A; \
+        ann online [game#A] ended_game activegame#A";
+    for (at, tab) in [(0, &bob), (1, &bobs_other)] {
+        scene.check(at, tab, told);
+    }
+    scene.check(1, &ann, "");
+}
+
+#[test]
+fn a_second_tab_changes_nothing_and_a_status_is_always_the_whole() {
+    let mut scene = Scene::new();
+    let (mut bob, mut ann) = (scene.guest(0, "bob"), scene.guest(0, "ann"));
+    scene.join(0, &mut ann, "game#A");
+    scene.follow(0, &mut bob, "ann");
+    let told = scene.heard(0, &bob);
+    assert_eq!(shown(&told[0]["status"]), "ann online [game#A]");
+    assert_eq!(told[0]["status"]["activities"][0]["activity"], "in_game_channel");
+    let mut other = scene.guest(1, "ann");
+    scene.join(1, &mut other, "game#A");
+    scene.say(0, &mut ann, r#"{"op":"bye"}"#);
+    scene.street.live(HOLD * 3);
+    scene.check(0, &bob, "");
+}
+
+#[test]
+fn a_disconnect_is_told_a_second_later_and_a_loss_with_its_grace() {
+    let mut scene = Scene::new();
+    let (mut bob, mut ann) = (scene.guest(0, "bob"), scene.guest(1, "ann"));
+    scene.join(1, &mut ann, "game#A");
+    scene.follow(0, &mut bob, "ann");
+    scene.heard(0, &bob);
+    scene.say(1, &mut ann, r#"{"op":"bye"}"#);
+    scene.street.live(HOLD - 1);
+    scene.check(0, &bob, "");
+    scene.street.live(1);
+    scene.check(0, &bob, "ann offline disconnected");
+
+    let ann = scene.guest(1, "ann");
+    scene.check(0, &bob, "ann online none user#ann");
+    scene.lose(1, &ann);
+    scene.street.live(RESUME - 1);
+    scene.check(0, &bob, "");
+    scene.street.live(1);
+    scene.check(0, &bob, "ann leaving none user#ann");
+    scene.street.live(GRACE - RESUME + HOLD - 1);
+    scene.check(0, &bob, "");
+    scene.street.live(1);
+    scene.check(0, &bob, "ann offline disconnected");
+}
+
+#[test]
+fn a_page_switch_between_nodes_never_shows_a_disconnect() {
+    for bye_first in [true, false] {
+        let mut scene = Scene::new();
+        let (mut bob, mut ann) = (scene.guest(0, "bob"), scene.guest(1, "ann"));
+        scene.join(1, &mut ann, "game#A");
+        scene.follow(0, &mut bob, "ann");
+        scene.heard(0, &bob);
+        let mut page;
+        if bye_first {
+            scene.say(1, &mut ann, r#"{"op":"bye"}"#);
+            scene.street.live(HOLD / 2);
+            page = scene.guest(0, "ann");
+        } else {
+            page = scene.guest(0, "ann");
+            scene.say(1, &mut ann, r#"{"op":"bye"}"#);
+        }
+        scene.join(0, &mut page, "game#B");
+        scene.street.live(HOLD * 5);
+        let told: Vec<Value> = scene.heard(0, &bob);
+        assert!(told.iter().all(|event| event["status"]["online"] == true), "{told:?}");
+        assert_eq!(shown(&told.last().unwrap()["status"]), "ann online [game#B]");
+    }
+}
+
+#[test]
+fn after_unfollow_nothing_more_is_heard() {
+    let mut scene = Scene::new();
+    let (mut bob, mut ann) = (scene.guest(0, "bob"), scene.guest(1, "ann"));
+    let other = scene.guest(1, "bob");
+    scene.follow(0, &mut bob, "ann");
+    scene.say(0, &mut bob, r#"{"op":"unfollow","user":"ann"}"#);
+    for (at, tab) in [(0, &bob), (1, &other)] {
+        scene.check(at, tab, "ann online none");
+    }
+    scene.join(1, &mut ann, "game#A");
+    for (at, tab) in [(0, &bob), (1, &other)] {
+        scene.check(at, tab, "");
+    }
+    assert_eq!(scene.ask(0, &mut bob, r#"{"op":"following"}"#)["users"], serde_json::json!([]));
+    scene.follow(0, &mut bob, "ann");
+    scene.check(0, &bob, "ann online [game#A] none");
+    scene.say(0, &mut bob, r#"{"op":"follow","user":"ann"}"#);
+    scene.check(0, &bob, "");
+}
+
+#[test]
+fn hello_gives_the_status_of_everybody_at_once() {
+    let mut scene = Scene::new();
+    let mut bob = scene.guest(0, "bob");
+    let mut ann = scene.guest(1, "ann");
+    scene.join(1, &mut ann, "game#A");
+    for whom in ["ann", "cid"] {
+        scene.follow(0, &mut bob, whom);
+    }
+    let reads = scene.street.reads();
+    let mut fresh = scene.street.house(1).socket();
+    scene.say(1, &mut fresh, r#"{"op":"hello","token":"bob","status":true}"#);
+    scene.street.settle();
+    let told = scene.heard(1, &fresh);
+    assert_eq!(told.len(), 1, "{told:?}");
+    let statuses: Vec<String> = told[0]["statuses"].as_array().unwrap().iter().map(shown).collect();
+    assert_eq!(statuses, ["ann online [game#A]", "cid offline"]);
+    let expected = 4;
+    assert_eq!(
+        scene.street.reads() - reads,
+        expected,
+        "himself, his own channel, whom he follows, all of them"
+    );
+    // Known by now: the next one needs the store no more.
+    let reads = scene.street.reads();
+    scene.say(1, &mut fresh, r#"{"op":"hello","status":true}"#);
+    assert_eq!(scene.heard(1, &fresh)[0]["statuses"].as_array().unwrap().len(), 2);
+    assert_eq!(scene.street.reads(), reads);
+    let mut nobody = scene.street.house(0).socket();
+    scene.say(0, &mut nobody, r#"{"op":"hello","token":"nobody","status":true}"#);
+    scene.check(0, &nobody, "statuses []");
+}
+
+#[test]
+fn lists_come_in_parts_and_a_status_can_be_asked_for() {
+    let mut scene = Scene::new();
+    let mut bob = scene.guest(0, "bob");
+    for whom in ["ann", "cid", "dan"] {
+        scene.follow(0, &mut bob, whom);
+    }
+    let part = scene.ask(0, &mut bob, r#"{"op":"following","limit":2}"#);
+    assert_eq!(part, serde_json::json!({"users": ["ann", "cid"], "next": "cid"}));
+    let part = scene.ask(0, &mut bob, r#"{"op":"following","limit":2,"after":"cid"}"#);
+    assert_eq!(part, serde_json::json!({"users": ["dan"]}));
+    let mut ann = scene.guest(1, "ann");
+    assert_eq!(scene.ask(1, &mut ann, r#"{"op":"followers"}"#), serde_json::json!({"users": ["bob"]}));
+    let reply = scene.ask(0, &mut bob, r#"{"op":"status","users":["ann","zoe"]}"#);
+    let statuses: Vec<String> = reply["statuses"].as_array().unwrap().iter().map(shown).collect();
+    assert_eq!(statuses, ["ann online", "zoe offline"]);
+}
+
+#[test]
+fn what_cannot_be_is_refused() {
+    let settings = Settings { following: 2, ..settings() };
+    let mut scene = Scene { street: Street::with(Some(0), None, &settings) };
+    let (mut bob, mut nobody) = (scene.guest(0, "bob"), scene.guest(0, "nobody"));
+    let mut check = |who: &mut Caller, frame: &str, expected: &str| {
+        let reply = scene.street.say(0, who, frame);
+        assert_eq!(code(&reply), expected, "{frame}: {reply}");
+    };
+    check(&mut bob, r#"{"op":"follow","user":"bob"}"#, "bad_request");
+    check(&mut bob, r#"{"op":"follow","user":""}"#, "bad_request");
+    check(&mut bob, r#"{"op":"follow","user":"a\u0007"}"#, "bad_request");
+    check(&mut bob, &format!(r#"{{"op":"follow","user":"{}"}}"#, "x".repeat(129)), "bad_request");
+    for op in [
+        r#"{"op":"follow","user":"ann"}"#,
+        r#"{"op":"following"}"#,
+        r#"{"op":"visibility","value":"nobody"}"#,
+        r#"{"op":"status","users":[]}"#,
+    ] {
+        check(&mut nobody, op, "not_allowed");
+    }
+    let many: Vec<String> = (0..101).map(|n| format!("u{n}")).collect();
+    check(&mut bob, &serde_json::json!({"op": "status", "users": many}).to_string(), "too_large");
+    check(&mut bob, r#"{"op":"follow","user":"a"}"#, "ok");
+    check(&mut bob, r#"{"op":"follow","user":"b"}"#, "ok");
+    check(&mut bob, r#"{"op":"follow","user":"c"}"#, "too_large");
+    check(&mut bob, r#"{"op":"follow","user":"b"}"#, "ok");
+    check(&mut bob, r#"{"op":"join","channel":"user#bob"}"#, "not_allowed");
+    check(&mut bob, r#"{"op":"leave","channel":"user#bob"}"#, "not_allowed");
+}
+
+#[test]
+fn a_change_is_told_once_however_many_follow() {
+    let mut scene = Scene::new();
+    let mut ann = scene.guest(1, "ann");
+    let mut followers: Vec<Caller> = (0..50).map(|n| scene.guest(0, &format!("f{n}"))).collect();
+    for caller in &mut followers {
+        scene.follow(0, caller, "ann");
+    }
+    let (reads, carried) = (scene.street.reads(), scene.street.carried());
+    let before = (scene.count(1, "rumours"), scene.count(0, "statuses"));
+    scene.join(1, &mut ann, "game#A");
+    assert_eq!(scene.count(1, "rumours") - before.0, 1);
+    assert_eq!(scene.count(0, "statuses") - before.1, 50);
+    assert_eq!(scene.street.reads(), reads, "nobody looks up followers");
+    assert_eq!(scene.street.carried() - carried, 1, "one word between the nodes");
+}
+
+#[test]
+fn a_word_that_was_lost_is_found_out_at_the_heartbeat() {
+    let mut scene = Scene { street: Street::with(Some(0), Some(1), &settings()) };
+    let (mut bob, mut ann) = (scene.guest(0, "bob"), scene.guest(1, "ann"));
+    scene.follow(0, &mut bob, "ann");
+    scene.check(0, &bob, "ann online none");
+    scene.join(1, &mut ann, "game#A");
+    scene.check(0, &bob, "");
+    scene.street.house(0).shards[0].look_at_people(false);
+    scene.street.settle();
+    scene.check(0, &bob, "ann online [game#A] none");
+}
+
+#[test]
+fn who_hides_looks_offline_and_has_no_name_in_a_channel() {
+    let mut scene = Scene::new();
+    let (mut ann, mut bob, mut cid) = (scene.guest(0, "ann"), scene.guest(1, "bob"), scene.guest(1, "cid"));
+    for (at, caller) in [(1, &mut bob), (1, &mut cid)] {
+        scene.follow(at, caller, "ann");
+    }
+    scene.follow(0, &mut ann, "cid");
+    scene.join(0, &mut ann, "game#A");
+    for caller in [&mut bob, &mut cid] {
+        scene.say(1, caller, r#"{"op":"subscribe","channel":"game#A","presence":true}"#);
+        scene.heard(1, caller);
+    }
+    scene.heard(0, &ann);
+    scene.say(0, &mut ann, r#"{"op":"visibility","value":"followers_i_follow"}"#);
+    let told: Vec<String> = scene.heard(1, &bob).iter().map(words).collect();
+    assert!(told.contains(&"ann offline disconnected".to_owned()), "{told:?}");
+    assert!(told.contains(&r#"presence [{"user":null}] [{"user":"ann"}] 1"#.to_owned()), "{told:?}");
+    let told: Vec<String> = scene.heard(1, &cid).iter().map(words).collect();
+    assert_eq!(told, ["presence [] [] 1"], "a friend sees what he saw");
+    let reply = scene.ask(1, &mut bob, r#"{"op":"who","channel":"game#A"}"#);
+    assert_eq!(
+        (&reply["users"][0]["user"], &reply["users"][0]["clients"]),
+        (&Value::Null, &serde_json::json!([]))
+    );
+    let reply = scene.ask(1, &mut cid, r#"{"op":"who","channel":"game#A"}"#);
+    assert_eq!(reply["users"][0]["user"], "ann");
+    let reply = scene.ask(1, &mut bob, r#"{"op":"status","users":["ann"]}"#);
+    assert_eq!(shown(&reply["statuses"][0]), "ann offline");
+    assert_eq!(reply["statuses"][0]["last_seen"], Value::Null);
+    let reply = scene.ask(1, &mut cid, r#"{"op":"status","users":["ann"]}"#);
+    assert_eq!(shown(&reply["statuses"][0]), "ann online [game#A]");
+
+    // What she does now is heard by her friend alone.
+    scene.join(0, &mut ann, "game#B");
+    scene.say(0, &mut ann, r#"{"op":"leave","channel":"game#A"}"#);
+    let told: Vec<String> = scene.heard(1, &bob).iter().map(words).collect();
+    assert_eq!(told, ["client_offline null", "user_offline null"]);
+    let told: Vec<String> = scene.heard(1, &cid).iter().map(words).collect();
+    assert_eq!(told[0], "ann online [game#A,game#B] in_game_channel game#B");
+    assert_eq!(told[told.len() - 2..], ["client_offline ann", "user_offline ann"].map(str::to_owned));
+
+    // She comes in hidden; then she shows herself again.
+    scene.join(0, &mut ann, "game#A");
+    let told: Vec<String> = scene.heard(1, &bob).iter().map(words).collect();
+    assert_eq!(told, ["user_online null", "client_online null"]);
+    scene.heard(1, &cid);
+    scene.say(0, &mut ann, r#"{"op":"visibility","value":"everyone"}"#);
+    let told: Vec<String> = scene.heard(1, &bob).iter().map(words).collect();
+    assert!(told.contains(&"ann online [game#A,game#B] none".to_owned()), "{told:?}");
+    let shown = told.iter().find(|words| words.starts_with("presence")).unwrap();
+    assert!(shown.contains(r#""user":"ann""#) && shown.ends_with(r#"[{"user":null}] 1"#), "{shown}");
+    let reply = scene.ask(1, &mut bob, r#"{"op":"subscribe","channel":"game#A","presence":true}"#);
+    assert_eq!(reply["members"]["users"][0]["user"], "ann");
+}
+
+#[test]
+fn friendship_opens_and_closes_a_face() {
+    let mut scene = Scene::new();
+    let (mut ann, mut bob) = (scene.guest(0, "ann"), scene.guest(1, "bob"));
+    scene.say(0, &mut ann, r#"{"op":"visibility","value":"followers_i_follow"}"#);
+    scene.follow(1, &mut bob, "ann");
+    scene.check(1, &bob, "ann offline none");
+    scene.follow(0, &mut ann, "bob");
+    scene.check(1, &bob, "ann online none");
+    scene.say(0, &mut ann, r#"{"op":"unfollow","user":"bob"}"#);
+    scene.check(1, &bob, "ann offline disconnected");
+    scene.heard(0, &ann);
+    scene.say(0, &mut ann, r#"{"op":"visibility","value":"nobody"}"#);
+    scene.follow(0, &mut ann, "bob");
+    scene.check(1, &bob, "");
+}
+
+#[test]
+fn last_seen_is_written_while_somebody_is_there_and_when_he_goes_but_not_when_he_comes() {
+    let mut scene = Scene::new();
+    let mut bob = scene.guest(0, "bob");
+    let seen = |scene: &mut Scene, bob: &mut Caller| {
+        let reply = scene.ask(0, bob, r#"{"op":"status","users":["ann"]}"#);
+        reply["statuses"][0]["last_seen"].as_u64()
+    };
+    let mut ann = scene.guest(1, "ann");
+    let came = scene.street.house(0).now.0;
+    scene.street.live(30_000);
+    assert_eq!(seen(&mut scene, &mut bob), None, "not when she comes");
+    scene.street.live(90_000);
+    let first = seen(&mut scene, &mut bob).unwrap();
+    assert!(first >= came + 60_000, "{} ms after she came", first - came);
+    scene.street.live(60_000);
+    assert_eq!(seen(&mut scene, &mut bob), Some(first + 60_000));
+    scene.street.live(10_000);
+    let left = scene.street.house(0).now.0;
+    scene.say(1, &mut ann, r#"{"op":"bye"}"#);
+    assert_eq!(seen(&mut scene, &mut bob), Some(left));
+    let _again = scene.guest(1, "ann");
+    assert_eq!(seen(&mut scene, &mut bob), Some(left), "since she was last here");
+    let _nobody = scene.guest(1, "nobody");
+    scene.street.live(120_000);
+}
+
+#[test]
+fn in_a_crowd_a_watcher_hears_of_those_it_follows() {
+    let settings = Settings { crowds: Thresholds { coalesce_at: 1, counts_at: 2 }, ..settings() };
+    let mut scene = Scene { street: Street::with(Some(0), None, &settings) };
+    let (mut bob, mut cid) = (scene.guest(0, "bob"), scene.guest(0, "cid"));
+    scene.follow(0, &mut bob, "ann");
+    for n in 0..5 {
+        let mut guest = scene.guest(1, &format!("u{n}"));
+        scene.join(1, &mut guest, "game#A");
+    }
+    for caller in [&mut bob, &mut cid] {
+        let reply = scene.ask(0, caller, r#"{"op":"subscribe","channel":"game#A","presence":true}"#);
+        assert_eq!((reply["members"]["count"].as_u64(), reply["members"].get("users")), (Some(5), None));
+        scene.heard(0, caller);
+    }
+    let mut ann = scene.guest(1, "ann");
+    scene.join(1, &mut ann, "game#A");
+    scene.street.live(250);
+    let last = |scene: &mut Scene, caller: &Caller| {
+        let heard = scene.heard(0, caller);
+        let told = heard.iter().rfind(|event| event["event"] == "presence").map(presence_words);
+        told.unwrap()
+    };
+    assert!(last(&mut scene, &bob).contains(r#""user":"ann""#));
+    assert_eq!(last(&mut scene, &cid), "presence 6");
+    let reply = scene.ask(0, &mut bob, r#"{"op":"subscribe","channel":"game#A","presence":true}"#);
+    assert_eq!(reply["members"]["users"][0]["user"], "ann");
+    scene.say(1, &mut ann, r#"{"op":"leave","channel":"game#A"}"#);
+    scene.street.live(250);
+    assert_eq!(last(&mut scene, &bob), r#"presence [] [{"user":"ann"}] 5"#);
+}

@@ -1,0 +1,105 @@
+//! Follows and visibility for services: the same as the users' own commands, for anybody. Orders go to a shard, which tells
+//! everybody whom they concern.
+
+use super::body::{Answer, json};
+use super::request;
+use super::session::{put, stopping};
+use crate::services::Services;
+use crate::shard::mail::{HttpOrder, Mail};
+use hyper::body::Incoming;
+use serde::Deserialize;
+use std::sync::Arc;
+use tavern_domain::presence::Visibility;
+use tavern_engine::limits::RETRY_AFTER_MS;
+use tavern_engine::{Edge, Found, Read};
+use tavern_hub::Order;
+use tavern_wire::error::{Code, Refusal};
+use tavern_wire::json::person;
+use tavern_wire::json::read_visibility;
+use tokio::sync::oneshot;
+
+#[derive(Deserialize)]
+struct Wish {
+    value: String,
+}
+
+pub async fn follow(services: &Services, user: &str, whom: &str, on: bool) -> Result<Answer, Refusal> {
+    order(services, Order::Follow { follower: user.into(), followee: whom.into(), on }).await
+}
+
+pub async fn show(services: &Services, user: &str, body: Incoming) -> Result<Answer, Refusal> {
+    let body = request::body(body, services.config.limits.json_frame_bytes).await?;
+    let wish: Wish = serde_json::from_slice(&body).map_err(|_| {
+        let message = "give {\"value\": \"everyone\", \"followers_i_follow\" or \"nobody\"}";
+        Refusal::new(Code::BadRequest, message)
+    })?;
+    let value: Visibility = read_visibility(wish.value)?;
+    order(services, Order::Show { user: user.into(), value }).await
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Held {
+    with: Option<String>,
+    ttl_s: Option<u64>,
+}
+
+/// The longest that an app may say somebody is somewhere without saying it again: 30 days.
+const TTL_MAX_S: u64 = 30 * 24 * 3600;
+
+/// Puts a user into a channel, for as long as the app says so.
+pub async fn hold(services: &Services, channel: &str, user: &str, body: Incoming) -> Result<Answer, Refusal> {
+    let body = request::body(body, services.config.limits.json_frame_bytes).await?;
+    let bad = |message: String| Refusal::new(Code::BadRequest, message);
+    let held: Held = match body.iter().all(u8::is_ascii_whitespace) {
+        true => Held { with: None, ttl_s: None },
+        false => serde_json::from_slice(&body).map_err(|error| {
+            bad(format!("give {{}}, {{\"with\": CHANNEL}} or {{\"ttl_s\": SECONDS}}: {error}"))
+        })?,
+    };
+    if held.ttl_s.is_some_and(|ttl_s| !(1..=TTL_MAX_S).contains(&ttl_s)) {
+        return Err(bad(format!("ttl_s is from 1 to {TTL_MAX_S}")));
+    }
+    let ttl_ms = held.ttl_s.map(|ttl_s| ttl_s * 1000);
+    let with = held.with.map(Into::into);
+    order(services, Order::Hold { channel: channel.into(), user: user.into(), with, ttl_ms }).await
+}
+
+pub async fn release(services: &Services, channel: &str, user: &str) -> Result<Answer, Refusal> {
+    order(services, Order::Release { channel: channel.into(), user: user.into() }).await
+}
+
+/// Gives an order to a shard and waits for what becomes of it.
+pub async fn order(services: &Services, order: Order) -> Result<Answer, Refusal> {
+    let (answer, waiting) = oneshot::channel();
+    let mail = Mail::Order(Box::new(HttpOrder { order, answer }));
+    put(services, services.next_shard(), mail)?;
+    let body = waiting.await.map_err(|_| stopping())??;
+    Ok(json(if body.is_empty() { b"{}".to_vec() } else { body }))
+}
+
+/// Whom a user follows, or who follows him.
+pub async fn list(
+    services: &Services,
+    user: &str,
+    followers: bool,
+    after: &str,
+    limit: usize,
+) -> Result<Answer, Refusal> {
+    let (user, after): (Arc<str>, _) = (user.into(), (!after.is_empty()).then(|| after.into()));
+    let limit = limit as u32;
+    let read = match followers {
+        true => Read::Followers { user, after, limit },
+        false => Read::Following { user, after, limit },
+    };
+    let Ok(Found::Edges(page)) = services.desk.read(read).await else {
+        return Err(Refusal::new(Code::Unavailable, "the store does not answer").retry_after(RETRY_AFTER_MS));
+    };
+    let name =
+        |edge: &Edge| if followers { edge.follow.follower.clone() } else { edge.follow.followee.clone() };
+    let names: Vec<Arc<str>> = page.rows.iter().map(name).collect();
+    let names: Vec<&str> = names.iter().map(|name| &**name).collect();
+    let mut body = Vec::new();
+    person::users(&mut body, &names, names.last().copied().filter(|_| page.more));
+    Ok(json(body))
+}

@@ -1,0 +1,207 @@
+//! The messages of `proto/tavern.proto`, field by field. A test compares the two.
+
+use prost::{Message, Oneof};
+
+#[derive(Clone, PartialEq, Message)]
+pub struct News {
+    #[prost(string, tag = "1")]
+    pub user: String,
+    #[prost(string, optional, tag = "2")]
+    pub name: Option<String>,
+    #[prost(bool, tag = "3")]
+    pub anonymous: bool,
+    #[prost(uint64, tag = "4")]
+    pub at: u64,
+    #[prost(uint64, tag = "5")]
+    pub to: u64,
+    #[prost(bool, tag = "6")]
+    pub begins: bool,
+    #[prost(message, repeated, tag = "7")]
+    pub changes: Vec<Change>,
+    #[prost(int32, tag = "8")]
+    pub visibility: i32,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct Change {
+    #[prost(oneof = "What", tags = "1, 2, 3, 4, 5, 6")]
+    pub change: Option<What>,
+}
+
+#[derive(Clone, PartialEq, Oneof)]
+pub enum What {
+    #[prost(message, tag = "1")]
+    UserOnline(Empty),
+    #[prost(message, tag = "2")]
+    ClientOnline(ClientState),
+    #[prost(message, tag = "3")]
+    ClientUpdated(ClientState),
+    #[prost(message, tag = "4")]
+    ClientOffline(ClientGone),
+    #[prost(message, tag = "5")]
+    UserOffline(UserGone),
+    #[prost(message, tag = "6")]
+    Face(Face),
+}
+
+#[derive(Clone, Copy, PartialEq, Message)]
+pub struct Empty {}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct ClientState {
+    #[prost(string, tag = "1")]
+    pub client: String,
+    #[prost(message, optional, tag = "2")]
+    pub state: Option<State>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct State {
+    #[prost(string, tag = "1")]
+    pub text: String,
+    #[prost(fixed64, tag = "2")]
+    pub meaning: u64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct ClientGone {
+    #[prost(string, tag = "1")]
+    pub client: String,
+    #[prost(string, tag = "2")]
+    pub reason: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct UserGone {
+    #[prost(uint64, tag = "1")]
+    pub last_seen: u64,
+    #[prost(string, tag = "2")]
+    pub reason: String,
+}
+
+#[derive(Clone, Copy, PartialEq, Message)]
+pub struct Face {
+    #[prost(int32, tag = "1")]
+    pub from: i32,
+    #[prost(int32, tag = "2")]
+    pub to: i32,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct Rumour {
+    #[prost(oneof = "About", tags = "1, 2, 3, 4")]
+    pub rumour: Option<About>,
+}
+
+#[derive(Clone, PartialEq, Oneof)]
+pub enum About {
+    #[prost(message, tag = "1")]
+    Place(Place),
+    #[prost(message, tag = "2")]
+    Shown(Shown),
+    #[prost(message, tag = "3")]
+    Follows(Follows),
+    #[prost(message, tag = "4")]
+    Removed(Removed),
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct Place {
+    #[prost(string, tag = "1")]
+    pub channel: String,
+    #[prost(uint64, tag = "2")]
+    pub version: u64,
+    #[prost(message, optional, tag = "3")]
+    pub stay: Option<Stay>,
+    #[prost(uint64, optional, tag = "4")]
+    pub last_seen: Option<u64>,
+    #[prost(string, optional, tag = "5")]
+    pub name: Option<String>,
+}
+
+#[derive(Clone, Copy, PartialEq, Message)]
+pub struct Stay {
+    #[prost(uint64, tag = "1")]
+    pub since: u64,
+    #[prost(bool, tag = "2")]
+    pub leaving: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Message)]
+pub struct Shown {
+    #[prost(uint64, tag = "1")]
+    pub version: u64,
+    #[prost(int32, tag = "2")]
+    pub visibility: i32,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct Follows {
+    #[prost(string, tag = "1")]
+    pub followee: String,
+    #[prost(uint64, tag = "2")]
+    pub version: u64,
+    #[prost(bool, tag = "3")]
+    pub on: bool,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct Removed {
+    #[prost(string, tag = "1")]
+    pub channel: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    /// The numbers of the fields of every message, by its name.
+    type Messages = BTreeMap<String, Vec<u32>>;
+
+    fn of_proto(text: &str) -> Messages {
+        let mut messages = Messages::new();
+        let mut open: Option<String> = None;
+        for line in text.lines().map(str::trim).filter(|line| !line.starts_with("//")) {
+            if let Some(rest) = line.strip_prefix("message ") {
+                let name = rest.trim_end_matches("{}").trim_end_matches('{').trim().to_owned();
+                messages.insert(name.clone(), Vec::new());
+                open = (!line.ends_with('}')).then_some(name);
+            } else if let (Some(name), Some((_, number))) = (&open, line.split_once(" = ")) {
+                let number = number.trim_end_matches(';').parse().expect(line);
+                messages.get_mut(name).expect(name).push(number);
+            } else if line.starts_with("enum ") {
+                open = None;
+            }
+        }
+        messages
+    }
+
+    fn of_code(text: &str) -> Messages {
+        let mut messages = Messages::new();
+        let mut open = String::new();
+        for line in text.lines().map(str::trim).take_while(|line| *line != "#[cfg(test)]") {
+            if let Some(rest) = line.strip_prefix("pub struct ") {
+                open = rest.trim_end_matches("{}").trim_end_matches('{').trim().to_owned();
+                messages.insert(open.clone(), Vec::new());
+            } else if let Some((_, tags)) = line.split_once("tags = \"") {
+                let tags = tags.split('"').next().unwrap_or_default();
+                let numbers = tags.split(", ").map(|tag| tag.parse::<u32>().expect(line));
+                messages.get_mut(&open).expect(&open).extend(numbers);
+            } else if line.starts_with("pub enum ") {
+                open.clear();
+            } else if let (Some((_, tag)), false) = (line.split_once("tag = \""), open.is_empty()) {
+                let number = tag.split('"').next().unwrap_or_default().parse().expect(line);
+                messages.get_mut(&open).expect(&open).push(number);
+            }
+        }
+        messages
+    }
+
+    #[test]
+    fn the_messages_are_those_of_the_proto_file() {
+        let proto = of_proto(include_str!("../../../../proto/tavern.proto"));
+        let code = of_code(include_str!("message.rs"));
+        assert!(proto.len() > 10);
+        assert_eq!(code, proto);
+    }
+}

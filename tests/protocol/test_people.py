@@ -1,0 +1,276 @@
+"""Follows, statuses, last seen and hiding, on one server and on every transport."""
+import itertools
+import json
+import sqlite3
+import time
+import urllib.parse
+
+import httpx
+import pytest
+
+from support.json_client import Poller, Socket, Stream
+from support.process import until
+from support.tavern import Tavern
+from support.tokens import token
+
+CONFIG = """
+[sessions]
+resume_ms = 300
+[kinds.user]
+grace_ms = 600
+[kinds.game]
+grace_ms = 600
+[presence]
+disconnect_coalesce_ms = 200
+last_seen_ms = 1000
+"""
+COUNT = itertools.count(1)
+
+
+@pytest.fixture(scope="module")
+def server():
+    with Tavern.dev(CONFIG) as server:
+        yield server
+
+
+@pytest.fixture
+def ann():
+    return f"ann-{next(COUNT)}"
+
+
+@pytest.fixture
+def bob():
+    return f"bob-{next(COUNT)}"
+
+
+@pytest.fixture(scope="module")
+def api(server):
+    headers = {"authorization": f"Bearer {server.api_key('presence')}"}
+    with httpx.Client(base_url=server.url, headers=headers, timeout=5, trust_env=False) as api:
+        yield api
+
+
+def quoted(name):
+    return urllib.parse.quote(name, safe="")
+
+
+def words(event):
+    assert event["event"] == "status" and event["user"] == event["status"]["user"]
+    status = event["status"]
+    state = ("leaving" if status["leaving"] else "online") if status["online"] else "offline"
+    return " ".join([state, "+".join(status["channels"]), event["change"]])
+
+
+def test_a_follower_hears_what_his_followee_does(server, ann, bob):
+    with Socket(server, user=bob) as follower, Socket(server, user=bob) as tab:
+        follower.ok("follow", user=ann)
+        assert words(follower.event()) == words(tab.event()) == "offline  none"
+        with Socket(server, user=ann) as followee:
+            followee.ok("join", channel="game#A")
+            followee.ok("join", channel="activegame#A")
+            followee.ok("leave", channel="activegame#A")
+            expected = ["online  none", "online game#A in_game_channel", "online activegame#A+game#A started_game",
+                        "online game#A ended_game"]
+            for session in (follower, tab):
+                assert [words(session.event()) for _ in range(4)] == expected
+            playing = followee.ok("join", channel="activegame#A") or follower.event()
+            activities = [one["activity"] for one in playing["status"]["activities"]]
+            assert activities == ["playing", "in_game_channel"], "the most telling first"
+            followee.ok("bye")
+        assert words(follower.event()) == "offline  disconnected"
+        assert follower.events_so_far() == []
+
+
+def test_a_killed_tab_is_leaving_then_gone(server, ann, bob):
+    with Socket(server, user=bob) as follower:
+        followee = Socket(server, user=ann)
+        follower.ok("follow", user=ann)
+        assert words(follower.event()) == "online  none"
+        began = time.monotonic()
+        followee.drop()
+        assert words(follower.event()) == "leaving  none"
+        assert words(follower.event()) == "offline  disconnected"
+        assert 0.6 <= time.monotonic() - began < 4
+
+
+def test_a_page_switch_is_told_to_nobody(server, ann, bob):
+    with Socket(server, user=bob) as follower:
+        page = Socket(server, user=ann)
+        follower.ok("follow", user=ann)
+        assert words(follower.event()) == "online  none"
+        for _ in range(5):
+            page.ok("bye")
+            page = Socket(server, user=ann)
+        page.ok("join", channel="game#last")
+        assert words(follower.event()) == "online game#last in_game_channel"
+        page.close()
+
+
+def test_hello_asks_for_everybody_and_lists_are_paged(server, ann, bob):
+    with Socket(server, user=bob) as follower, Socket(server, user=ann):
+        others = [f"{bob}-{name}" for name in "xyz"]
+        for whom in [ann, *others]:
+            follower.ok("follow", user=whom)
+        follower.ok("follow", user=ann)
+        assert follower.ok("following") == {"users": sorted([ann, *others])}
+        part = follower.ok("following", limit=3)
+        rest = follower.ok("following", after=part["next"])
+        assert part["users"] + rest["users"] == sorted([ann, *others]) and "next" not in rest
+        follower.ok("unfollow", user=others[0])
+        with Socket(server, user=bob) as fresh:
+            fresh.ok("hello", status=True)
+            event = fresh.event()
+            assert event["event"] == "statuses"
+            assert [(one["user"], one["online"]) for one in event["statuses"]] == sorted(
+                [(ann, True)] + [(other, False) for other in others[1:]])
+        told = follower.ok("status", users=[ann, others[1]])["statuses"]
+        assert [one["online"] for one in told] == [True, False]
+
+
+def test_other_transports_hear_it_too(server, ann, bob):
+    with Poller(server, user=bob) as poller:
+        poller.poll(timeout_ms=0)
+        poller.ok("follow", user=ann)
+        with Stream(server, user=bob) as stream, Socket(server, user=ann) as followee:
+            stream.greeting()
+            followee.ok("join", channel="game#A")
+            heard = []
+            while len(heard) < 3:
+                heard += poller.take()
+            assert [words(event) for event in heard] == ["offline  none", "online  none", "online game#A in_game_channel"]
+            _, last = stream.event()
+            while not last["status"]["channels"]:
+                _, last = stream.event()
+            assert words(last) == "online game#A in_game_channel"
+
+
+def test_last_seen_is_when_somebody_left_and_not_when_he_came(server, ann, bob):
+    def seen():
+        return asker.ok("status", users=[ann])["statuses"][0]["last_seen"]
+    with Socket(server, user=bob) as asker:
+        with Socket(server, user=ann) as session:
+            assert seen() is None
+            first = until(seen, "a minute has passed", timeout=6)
+            until(lambda: seen() > first, "another one", timeout=6)
+            before = time.time() * 1000
+            session.ok("bye")
+        left = until(lambda: seen() >= int(before) and seen(), "the departure is written")
+        with Socket(server, user=ann):
+            assert seen() == left, "since she was last here"
+    rows = sqlite3.connect(f"file:{server.data}/tavern.db?mode=ro", uri=True).execute(
+        "SELECT last_seen FROM user_presences WHERE user_id = ?", (ann,)).fetchall()
+    assert rows == [(left,)]
+
+
+def test_who_hides_is_offline_to_some_and_nameless_in_a_channel(server, api, ann, bob):
+    room = f"game#{ann}"
+    friend = f"{bob}-friend"
+    with Socket(server, user=ann) as hiding, Socket(server, user=bob) as stranger, Socket(server, user=friend) as close:
+        for session in (stranger, close):
+            session.ok("follow", user=ann)
+            assert words(session.event()) == "online  none"
+        hiding.ok("follow", user=friend)
+        hiding.ok("visibility", value="followers_i_follow")
+        assert words(stranger.event()) == "offline  disconnected"
+        watching = [session.ok("subscribe", channel=room, presence=True)["members"] for session in (stranger, close)]
+        assert [members["count"] for members in watching] == [0, 0]
+        hiding.ok("join", channel=room, state={"who": ann})
+        told = [stranger.event() for _ in range(2)]
+        assert [event["user"] for event in told] == [None, None] and ann not in json.dumps(told[1]["state"])
+        named = [event for event in (close.event() for _ in range(3)) if event["event"] != "status"]
+        assert [event["user"] for event in named] == [ann, ann]
+        assert stranger.ok("who", channel=room)["users"][0]["user"] is None
+        assert close.ok("who", channel=room)["users"][0]["user"] == ann
+        assert api.get(f"/v1/channels/{quoted(room)}/presence").json()["users"][0]["user"] == ann
+        assert stranger.ok("status", users=[ann])["statuses"][0]["online"] is False
+        assert close.ok("status", users=[ann])["statuses"][0]["online"] is True
+        hiding.ok("visibility", value="everyone")
+        until(lambda: stranger.ok("who", channel=room)["users"][0]["user"] == ann, "she shows herself")
+
+
+def test_services_follow_for_their_users(server, api, ann, bob):
+    url = f"/v1/users/{bob}/following/{ann}"
+    with Socket(server, user=bob) as follower:
+        for _ in range(2):
+            assert api.put(url).json() == {}
+        assert words(follower.event()) == "offline  none" and follower.events_so_far() == []
+        assert api.get(f"/v1/users/{bob}/following").json() == {"users": [ann]}
+        assert api.get(f"/v1/users/{ann}/followers").json() == {"users": [bob]}
+        with Socket(server, user=ann):
+            assert words(follower.event()) == "online  none"
+            answer = api.put(f"/v1/users/{ann}/visibility", json={"value": "nobody"})
+            assert answer.status_code == 200
+            assert words(follower.event()) == "offline  disconnected"
+            shown = api.get(f"/v1/users/{ann}").json()
+            assert (shown["online"], shown["visibility"]) == (True, "nobody")
+        for _ in range(2):
+            assert api.delete(url).status_code == 200
+    assert api.get(f"/v1/users/{bob}/following").json() == {"users": []}
+    assert api.put(f"/v1/users/{bob}/following/{bob}").status_code == 400
+    assert api.put(f"/v1/users/{bob}/visibility", json={"value": "x"}).status_code == 400
+    assert api.put(f"/v1/users/{bob}/visibility", content=b"[").status_code == 400
+    answer = httpx.put(f"{server.url}{url}", timeout=5, trust_env=False)
+    assert answer.status_code == 401
+
+
+def test_the_command_line_follows(server, ann, bob):
+    with Socket(server, user=ann) as followee:
+        followee.ok("join", channel="game#A")
+        shown = server.run("follow", "--url", server.url, "--user", bob, ann)
+        assert "online" in shown.stdout and "game#A" in shown.stdout, shown
+        statuses = json.loads(server.run("follow", "--url", server.url, "--user", bob, "--json").stdout)
+        assert [one["user"] for one in statuses] == [ann]
+        lines = server.run("follow", "--url", server.url, "--user", bob, "--watch", "--count", "1").stdout.splitlines()
+        assert json.loads(lines[0])["event"] == "statuses"
+        server.run("follow", "--url", server.url, "--user", bob, "--stop", ann)
+        assert json.loads(server.run("follow", "--url", server.url, "--user", bob, "--json").stdout) == []
+
+
+def test_a_client_without_a_name_follows_nobody():
+    with Tavern.serve(CONFIG) as strict, Socket(strict, token=token(user=None)) as nobody:
+        for op, fields in [("follow", {"user": "ann"}), ("following", {}), ("visibility", {"value": "nobody"})]:
+            assert nobody.call(op, **fields)["error"]["code"] == "not_allowed"
+
+
+def test_a_service_puts_somebody_into_a_channel(server, api, ann, bob):
+    game, active = f"game#{ann}", f"activegame#{ann}"
+    url = f"/v1/channels/{quoted(active)}/presence/{ann}"
+    with Socket(server, user=bob) as follower, Socket(server, user=ann) as followee:
+        follower.ok("follow", user=ann)
+        followee.ok("join", channel=game)
+        for _ in range(2):
+            assert api.put(url, json={"with": game}).json() == {}
+        told = [words(follower.event()) for _ in range(3)]
+        assert told == ["online  none", f"online {game} in_game_channel", f"online {active}+{game} started_game"]
+        client = api.get(f"/v1/channels/{quoted(active)}/presence").json()["users"][0]["clients"][0]["client"]
+        assert client == followee.hello["client"]
+        assert api.delete(url).json() == {}
+        assert words(follower.event()) == f"online {game} ended_game"
+        assert follower.events_so_far() == []
+
+
+def test_a_hold_survives_a_restart_and_a_time_ends_it(ann):
+    active = f"activegame#{ann}"
+    url = f"/v1/channels/{quoted(active)}/presence"
+    with Tavern.dev(CONFIG) as server:
+        headers = {"authorization": f"Bearer {server.api_key('presence')}"}
+        with httpx.Client(base_url=server.url, headers=headers, timeout=5, trust_env=False) as api:
+            assert api.put(f"{url}/{ann}", json={"with": "game#X"}).status_code == 200
+            assert api.put(f"{url}/timed", json={"ttl_s": 3}).status_code == 200
+            assert [user["user"] for user in api.get(url).json()["users"]] == ["timed"]
+        server.terminate()
+        server.start()
+        with httpx.Client(base_url=server.url, headers=headers, timeout=5, trust_env=False) as api:
+            with Socket(server, user=ann) as socket:
+                socket.ok("join", channel="game#X")
+                until(lambda: {user["user"] for user in api.get(url).json()["users"]} >= {ann}, "she is carried")
+                until(lambda: [user["user"] for user in api.get(url).json()["users"]] == [ann], "its time is over", timeout=8)
+
+
+@pytest.mark.parametrize("body, status", [
+    ({"ttl_s": 0}, 400), ({"ttl_s": -1}, 400), ({"ttl_s": 10**9}, 400), ({"with": 7}, 400), ({"wiht": "game#A"}, 400),
+    ({"with": "Bad Name"}, 400), ({"with": "activegame#bad"}, 400), ({"ttl_s": 1}, 200), ({"with": "user#x"}, 403),
+])
+def test_wrong_holds_are_refused(api, body, status):
+    assert api.put("/v1/channels/activegame%23bad/presence/x", json=body).status_code == status
+    assert api.put("/v1/channels/user%23x/presence/x", json=body).status_code in (status, 403)
