@@ -14,6 +14,9 @@ use tavern_engine::{Bus, BusError, Interest, Ticket};
 /// How long a name is carried after its last listener left: a page that is loaded anew asks for the same.
 pub const LINGER_MS: u64 = 30_000;
 
+/// Where the number of the shard stands in the number of a parcel.
+pub(crate) const SHARD_BITS: u32 = 56;
+
 pub struct Carrier {
     bus: OnceLock<Arc<dyn Bus>>,
     prefix: Arc<str>,
@@ -32,7 +35,7 @@ struct Book {
 }
 
 struct Waiting {
-    interest: Interest,
+    interests: Vec<Interest>,
     links: Vec<(usize, LinkId)>,
 }
 
@@ -76,9 +79,9 @@ impl Carrier {
         self.bus.get().is_some_and(|bus| !bus.is_alone())
     }
 
-    /// The number of the next parcel of this node.
-    pub(crate) fn number(&self) -> u64 {
-        self.numbered.fetch_add(1, Ordering::Relaxed)
+    /// The number of the next parcel of this node. Numbers of one shard grow in the order in which it speaks.
+    pub(crate) fn number(&self, shard: usize) -> u64 {
+        (shard as u64) << SHARD_BITS | self.numbered.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Names are let go by their listeners: this must be told of it.
@@ -99,11 +102,22 @@ impl Carrier {
     pub fn confirmed(&self, ticket: Ticket, outcome: Result<(), BusError>) -> Vec<(usize, LinkId)> {
         let mut book = self.book();
         let Some(waiting) = book.waiting.remove(&ticket) else { return Vec::new() };
-        book.asked.remove(&waiting.interest);
+        for interest in &waiting.interests {
+            book.asked.remove(interest);
+        }
         if outcome.is_err() {
             book.failed.extend(&waiting.links);
         }
         waiting.links
+    }
+
+    /// What the node itself hears, whoever listens here: letters to it and to all nodes.
+    pub(crate) fn listen(&self, interests: Vec<Interest>) {
+        if let Some(bus) = self.bus.get() {
+            let mut book = self.book();
+            book.tickets += 1;
+            bus.subscribe(interests, Ticket(book.tickets));
+        }
     }
 
     /// Everything that is listened to here, for a bus that heard everything and will not any more.
@@ -136,30 +150,46 @@ impl Carrier {
 impl Hold<'_> {
     /// Asks for a name. Without a link nobody waits: it is asked for, and that is all.
     pub fn carry(&mut self, space: Space, name: &[u8], link: Option<(usize, LinkId)>) -> Carried {
+        self.carry_all([(space, name)], link)
+    }
+
+    /// Asks for several names at once: yes when all of them are carried. The link is named once for each answer of the
+    /// bus; it asks again until nothing is missing.
+    pub fn carry_all<'n>(
+        &mut self,
+        names: impl IntoIterator<Item = (Space, &'n [u8])>,
+        link: Option<(usize, LinkId)>,
+    ) -> Carried {
         let Some(bus) = self.carrier.bus.get().filter(|bus| !bus.hears_everything()) else {
             return Carried::Yes;
         };
-        let Some(interest) = abroad::interest(&self.carrier.prefix, space, name) else { return Carried::Yes };
         let book = &mut *self.book;
         if link.is_some_and(|link| book.failed.remove(&link)) {
             return Carried::Failed;
         }
-        let ticket = match book.asked.get(&interest) {
-            Some(ticket) => *ticket,
-            None => {
-                book.tickets += 1;
-                let ticket = Ticket(book.tickets);
-                if bus.subscribe(vec![interest.clone()], ticket) {
-                    return Carried::Yes;
+        let (mut missing, mut waits) = (Vec::new(), false);
+        for (space, name) in names {
+            let Some(interest) = abroad::interest(&self.carrier.prefix, space, name) else { continue };
+            match book.asked.get(&interest) {
+                Some(ticket) => {
+                    waits = true;
+                    if let Some(waiting) = book.waiting.get_mut(ticket) {
+                        waiting.links.extend(link.filter(|link| !waiting.links.contains(link)));
+                    }
                 }
-                book.asked.insert(interest.clone(), ticket);
-                book.waiting.insert(ticket, Waiting { interest, links: Vec::new() });
-                ticket
+                None => missing.push(interest),
             }
-        };
-        if let Some(waiting) = book.waiting.get_mut(&ticket) {
-            waiting.links.extend(link);
         }
-        Carried::Wait
+        if !missing.is_empty() {
+            book.tickets += 1;
+            let ticket = Ticket(book.tickets);
+            if !bus.subscribe(missing.clone(), ticket) {
+                book.asked.extend(missing.iter().map(|interest| (interest.clone(), ticket)));
+                book.waiting
+                    .insert(ticket, Waiting { interests: missing, links: link.into_iter().collect() });
+                waits = true;
+            }
+        }
+        if waits { Carried::Wait } else { Carried::Yes }
     }
 }

@@ -25,6 +25,8 @@ pub struct Session {
     pub window_ms: Option<u64>,
     /// Its loss was told, or is on its way: coming back is an arrival.
     pub lost: bool,
+    /// It is on its way to or from another node: nothing is done for it and nothing is decided about it.
+    pub frozen: bool,
     bucket: Bucket,
     /// Refused commands in a row.
     strikes: u16,
@@ -46,6 +48,7 @@ impl Session {
             present: BTreeMap::new(),
             window_ms: None,
             lost: false,
+            frozen: false,
             bucket: Bucket::default(),
             strikes: 0,
         }

@@ -6,6 +6,7 @@ use crate::authorize::{self, Answers, Permit, Question, Verdict};
 use crate::carrier::LINGER_MS;
 use crate::event::{Author, Event, Pool, Space, Words};
 use crate::goodbye::Goodbye;
+use crate::handover::Moves;
 use crate::listener::{Link, LinkId, Listener, ListenerId, Listeners, Who};
 use crate::mailbox::Bounds;
 use crate::node::{Dice, Node};
@@ -67,6 +68,10 @@ pub struct Shard {
     pub(crate) sweeper: crate::sweep::Sweeper,
     pub(crate) stats: Arc<Stats>,
     pub(crate) presences: Presences,
+    /// Sessions on their way to or from other nodes.
+    pub(crate) moves: Moves,
+    /// The node stops: it takes no sessions of others any more.
+    pub(crate) leaves: bool,
     /// Names that nobody here listens to any more, and until when the bus carries them still.
     pub(crate) lingering: VecDeque<(Time, Space, Arc<[u8]>)>,
     /// When a name left last: the time of the last turn.
@@ -96,6 +101,8 @@ impl Shard {
             asked: HashMap::default(),
             dice,
             presences: Presences::default(),
+            moves: Moves::default(),
+            leaves: false,
             lingering: VecDeque::new(),
             now,
             effects,
@@ -246,7 +253,9 @@ impl Shard {
             // Alone on this node and without patterns, a name nobody listens to needs no place.
             None if self.node.settings.shards == 1 && !patterned => {
                 if self.node.carrier.reaches_others() {
-                    self.send_abroad(space, &Words::new(space, channel, payload, json, author));
+                    let origin = Some(self.node.origin(self.index));
+                    let words = Words::new(space, channel, payload, json, author).with_origin(origin);
+                    self.send_abroad(space, &words);
                 }
                 return 0;
             }
@@ -264,7 +273,8 @@ impl Shard {
         if mask == 0 && !abroad {
             return receivers;
         }
-        let words = Arc::new(Words::new(space, channel, payload, json, author));
+        let origin = abroad.then(|| self.node.origin(self.index));
+        let words = Arc::new(Words::new(space, channel, payload, json, author).with_origin(origin));
         if abroad {
             self.send_abroad(space, &words);
         }
@@ -290,6 +300,9 @@ impl Shard {
 
     fn deliver(&mut self, now: Time, index: PlaceIndex, words: Arc<Words>) {
         self.stamp += 1;
+        if let Some(origin) = words.origin() {
+            self.moves.hear(origin);
+        }
         let place = self.roster.place_mut(index);
         let event = Event::message(words.clone(), now, place.rules.slow_reader, &self.pool);
         let listeners = std::mem::take(&mut place.listeners);
@@ -344,6 +357,9 @@ impl Shard {
                 return;
             }
             listener.stamp = stamp;
+            if listener.marks.as_ref().is_some_and(|marks| marks.covers(event)) {
+                return;
+            }
             Bounds { events: settings.mailbox_events, bytes: settings.mailbox_bytes }
         };
         let dropped = listener.mailbox.push(event.clone(), bounds);

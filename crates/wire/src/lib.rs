@@ -7,6 +7,7 @@ pub mod error;
 #[doc(hidden)]
 pub mod fuzz;
 pub mod json;
+pub mod letter;
 pub mod news;
 pub mod resp;
 pub mod sse;

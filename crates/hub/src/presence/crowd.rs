@@ -1,8 +1,7 @@
 //! Telling watchers what a room has taken in, as much of it as its size allows: every change, the sum of a tick, or numbers.
 //! Must hold: a newcomer's snapshot and what it is told afterwards fit together in every mode.
 
-use crate::event::{Event, Space};
-use crate::settings::SlowReader;
+use crate::event::{Event, Space, Told};
 use crate::shard::Shard;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,6 +30,15 @@ impl Watched {
         let mut body = Vec::new();
         json::members(&mut body, &json::Members { version, count, users, next: None });
         body
+    }
+
+    /// The version from which somebody who begins to watch is told on. In an emptied channel numbers begin anew.
+    pub fn base(&self) -> u64 {
+        match self.mode {
+            Mode::Full if self.room.snapshot().members.is_empty() => 0,
+            Mode::Full => self.room.version(),
+            Mode::Coalesced | Mode::Counts => self.tick.version(),
+        }
     }
 
     /// Somebody is about to change.
@@ -74,7 +82,7 @@ impl Shard {
         for (at, change) in news.changes.iter().enumerate() {
             let mut tail = Vec::new();
             json::change_tail(&mut tail, channel, news, change, first + at as u64);
-            self.tell_watchers(now, channel, tail);
+            self.tell_watchers(now, channel, first + at as u64, tail);
         }
     }
 
@@ -89,10 +97,11 @@ impl Shard {
         self.end_tick(now, channel);
         let Some(watched) = self.presences.rooms.get_mut(channel) else { return };
         watched.mode = mode;
-        watched.tick = Tick::at(watched.room.version());
+        let version = watched.room.version();
+        watched.tick = Tick::at(version);
         let mut tail = Vec::new();
-        json::mode_tail(&mut tail, channel, mode, watched.room.version());
-        self.tell_watchers(now, channel, tail);
+        json::mode_tail(&mut tail, channel, mode, version);
+        self.tell_watchers(now, channel, version, tail);
     }
 
     /// Ticks that are over.
@@ -106,7 +115,7 @@ impl Shard {
     }
 
     /// Tells the sum of a tick.
-    pub(super) fn end_tick(&mut self, now: Time, channel: &Arc<str>) {
+    pub(crate) fn end_tick(&mut self, now: Time, channel: &Arc<str>) {
         let Some(watched) = self.presences.rooms.get_mut(channel) else { return };
         let mode = watched.mode;
         if mode != Mode::Full
@@ -132,13 +141,14 @@ impl Shard {
             Mode::Counts => json::count_tail(&mut tail, channel, difference),
             Mode::Full | Mode::Coalesced => json::difference_tail(&mut tail, channel, difference),
         }
-        self.tell_watchers(now, channel, tail);
+        self.tell_watchers(now, channel, difference.to, tail);
     }
 
-    fn tell_watchers(&mut self, now: Time, channel: &str, tail: Vec<u8>) {
+    fn tell_watchers(&mut self, now: Time, channel: &str, version: u64, tail: Vec<u8>) {
         let Some(place) = self.roster.find(Space::Presence, channel.as_bytes()) else { return };
         let listeners = std::mem::take(&mut self.roster.place_mut(place).listeners);
-        let event = Event::json(tail.into_boxed_slice(), now, SlowReader::Gap, &self.pool);
+        let told = Told { channel: channel.into(), version };
+        let event = Event::presence(tail.into_boxed_slice(), now, told, &self.pool);
         for &listener in &listeners {
             self.tell(listener, &event);
         }

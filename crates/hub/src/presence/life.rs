@@ -4,10 +4,11 @@
 use super::Claim;
 use super::step::{Step, grace_of};
 use crate::listener::ListenerId;
+use crate::session::Session;
 use crate::shard::Shard;
 use std::sync::Arc;
 use tavern_domain::presence::{Departure, Home, Input, Loss, State};
-use tavern_domain::{Channel, Time};
+use tavern_domain::{Channel, ClientId, Identity, Time};
 use tavern_engine::{Deadline, Presence, PresenceKey};
 
 impl Shard {
@@ -83,7 +84,7 @@ impl Shard {
         self.begin_step(now, step);
     }
 
-    pub(super) fn home(&self) -> Home {
+    pub(crate) fn home(&self) -> Home {
         Home { node: self.node.name.clone(), epoch: self.node.epoch() }
     }
 
@@ -128,8 +129,8 @@ impl Shard {
         let Some(listener) = self.listeners.get(id).filter(|listener| listener.link.is_none()) else {
             return;
         };
-        let Some(session) = listener.session().filter(|session| !session.present.is_empty() && !session.lost)
-        else {
+        let waits = |session: &&Session| !session.present.is_empty() && !session.lost && !session.frozen;
+        let Some(session) = listener.session().filter(waits) else {
             return;
         };
         let window_ms = session.window_ms.unwrap_or(settings.resume_ms);
@@ -142,7 +143,8 @@ impl Shard {
         let Some(listener) = self.listeners.get_mut(id).filter(|listener| listener.link.is_none()) else {
             return;
         };
-        let Some(session) = listener.session_mut().filter(|s| !s.present.is_empty() && !s.lost) else {
+        let waits = |s: &&mut Session| !s.present.is_empty() && !s.lost && !s.frozen;
+        let Some(session) = listener.session_mut().filter(waits) else {
             return;
         };
         let at = session.lost_at(poll_idle_ms);
@@ -176,7 +178,7 @@ impl Shard {
             let Some(session) = self.listeners.get(id).and_then(|listener| listener.session()) else {
                 continue;
             };
-            if !session.lost {
+            if !session.lost && !session.frozen {
                 for (channel, state) in session.present.clone() {
                     self.join(now, id, &channel, state, None);
                 }
@@ -191,6 +193,29 @@ impl Shard {
             name: presence.name.clone(),
             anonymous: presence.anonymous,
             input: Some(Input::LoseHome { home, loss }),
+            listener: None,
+            claim: None,
+            tries: 0,
+        };
+        self.begin_step(now, step);
+    }
+
+    /// A client that went to another node is lost if nobody vouches for it but this one.
+    pub(crate) fn lose_at_home(
+        &mut self,
+        now: Time,
+        who: &Identity,
+        client: ClientId,
+        home: Home,
+        channel: &str,
+        loss: Loss,
+    ) {
+        let user = who.user.clone().unwrap_or_else(|| client.to_string().into());
+        let step = Step {
+            key: PresenceKey { channel: channel.into(), user },
+            name: who.name.clone(),
+            anonymous: who.user.is_none(),
+            input: Some(Input::LoseAtHome { client, home, loss }),
             listener: None,
             claim: None,
             tries: 0,

@@ -67,7 +67,7 @@ pub struct ChannelNews {
 }
 
 impl Presences {
-    fn ticket(&mut self) -> Ticket {
+    pub(crate) fn ticket(&mut self) -> Ticket {
         self.tickets += 1;
         Ticket(self.tickets)
     }
@@ -90,6 +90,16 @@ impl Presences {
         if let Ok(channel) = std::str::from_utf8(channel) {
             self.rooms.remove(channel);
         }
+    }
+
+    /// How far this shard knows a watched channel.
+    pub(crate) fn known(&self, channel: &str) -> Option<u64> {
+        self.rooms.get(channel).map(|watched| watched.room.version())
+    }
+
+    /// The version from which a new watcher of a channel is told on; of an empty one, from the beginning.
+    pub(crate) fn base(&self, channel: &str) -> Option<u64> {
+        self.rooms.get(channel).map(Watched::base)
     }
 
     /// The transport is gone: nobody waits for its answer.

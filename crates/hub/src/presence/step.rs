@@ -79,7 +79,9 @@ impl Shard {
 
     /// The store has answered.
     pub fn answered(&mut self, now: Time, ticket: Ticket, answer: Answer) {
-        let Some(task) = self.presences.under_way.remove(&ticket) else { return };
+        let Some(task) = self.presences.under_way.remove(&ticket) else {
+            return self.errand_answered(now, ticket, answer);
+        };
         match (task, answer) {
             (Task::Read(step), Answer::Read(Found::Presence(found))) => self.decide(now, step, found),
             (Task::Commit { step, at, changes, due }, Answer::Committed(receipt)) => {
