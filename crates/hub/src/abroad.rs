@@ -20,6 +20,9 @@ const PRESENCE: &str = "_presence";
 const NODE: &str = "_node";
 const SESSION: &str = "_session";
 
+/// The kind of subject by which a node that stops says that it left something in the store.
+const LEFT: &str = "_left";
+
 const JSON: u8 = 1;
 const AUTHOR: u8 = 2;
 const USER: u8 = 4;
@@ -74,8 +77,8 @@ impl Node {
     fn letter_interests(&self) -> Vec<Interest> {
         let prefix = &self.settings.prefix;
         let own = Subject::new(prefix, NODE, self.name.as_bytes());
-        let all = Subject::new(prefix, SESSION, b"");
-        own.into_iter().chain(all).map(Interest::Subject).collect()
+        let all = [SESSION, LEFT].map(|kind| Subject::new(prefix, kind, b""));
+        own.into_iter().chain(all.into_iter().flatten()).map(Interest::Subject).collect()
     }
 
     /// Everything that the bus must carry here at this moment.
@@ -99,6 +102,21 @@ impl Node {
             note: Arc::from([]),
             payload: tavern_wire::letter::encode(letter).into(),
         })
+    }
+
+    /// Tells the others that this node stops and has left sessions in the store.
+    pub fn say_left(&self) {
+        let Ok(subject) = Subject::new(&self.settings.prefix, LEFT, b"") else { return };
+        let from = Writer { node: self.name.clone(), epoch: self.epoch() };
+        let (note, payload) = (Arc::from([]), Arc::from([]));
+        if let Some(bus) = self.carrier.bus() {
+            bus.publish(vec![Parcel { subject, from, n: self.carrier.number(0), note, payload }]);
+        }
+    }
+
+    /// Whether another node says that it left something in the store.
+    pub fn is_left(&self, parcel: &Parcel) -> bool {
+        parcel.subject.kind() == LEFT && !parcel.from.is_outsider()
     }
 
     /// A letter that arrived: the shard of its session here, who wrote it, what it says.
