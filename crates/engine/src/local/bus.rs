@@ -105,12 +105,17 @@ impl LocalBus {
             ..Options::default()
         };
         let local = Arc::new(Local::open_with(place.folder, options).map_err(unavailable)?);
-        local.listen(everything()).map_err(unavailable)?;
+        // Where others are already, everything is named from the start: two that hear everything and speak at once
+        // would each wait for the other to name what it listens to.
+        let wide = local.look_around().map_err(unavailable)?.is_some();
+        if wide {
+            local.listen(everything()).map_err(unavailable)?;
+        }
         let alone_at = local.look_around().map_err(unavailable)?.unwrap_or(NEVER);
         let shared = Arc::new(Shared {
             version: local.roster_version(),
             alone_at: AtomicU64::new(alone_at),
-            wide: AtomicBool::new(true),
+            wide: AtomicBool::new(wide),
             prefix: place.prefix.into(),
             inbox,
             agenda: Mutex::default(),
