@@ -72,6 +72,8 @@ pub struct Shard {
     pub(crate) moves: Moves,
     /// The node stops: it takes no sessions of others any more.
     pub(crate) leaves: bool,
+    /// How long its sessions then have to be resumed elsewhere.
+    pub(crate) drain_ms: u64,
     /// Names that nobody here listens to any more, and until when the bus carries them still.
     pub(crate) lingering: VecDeque<(Time, Space, Arc<[u8]>)>,
     /// When a name left last: the time of the last turn.
@@ -103,6 +105,7 @@ impl Shard {
             presences: Presences::default(),
             moves: Moves::default(),
             leaves: false,
+            drain_ms: 0,
             lingering: VecDeque::new(),
             now,
             effects,

@@ -463,6 +463,21 @@ fn a_present_client_moves_without_a_word_to_its_watchers() {
 }
 
 #[test]
+fn a_client_that_comes_back_at_once_is_not_lost_by_the_node_it_had_left() {
+    let mut scene = Scene::new();
+    let watcher = watch(&mut scene.street, 2);
+    let mut ann = scene.ann.clone();
+    scene.street.say(0, &mut ann, r#"{"op":"join","channel":"game#A"}"#);
+    scene.hear(2, &watcher);
+    for at in [1, 0, 1, 0, 2, 0] {
+        scene.resume(at, 0);
+        scene.street.live(900);
+    }
+    scene.street.live(20_000);
+    assert_eq!(scene.hear(2, &watcher), [Value::Null; 0]);
+}
+
+#[test]
 fn a_client_whose_new_node_died_on_the_way_is_lost_by_the_old_one() {
     let mut scene = Scene::new();
     let watcher = watch(&mut scene.street, 2);

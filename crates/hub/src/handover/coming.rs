@@ -55,6 +55,10 @@ pub(super) struct Coming {
     links: Vec<LinkId>,
     began: Time,
     due: Time,
+    /// Until when the others may say that they have it.
+    until: Time,
+    /// How long the next answer is waited for.
+    patience_ms: u64,
 }
 
 enum Stage {
@@ -76,6 +80,12 @@ impl Coming {
     /// Its owner was found: it may be here in a moment.
     pub fn is_under_way(&self) -> bool {
         !matches!(self.stage, Stage::Asking)
+    }
+
+    /// The next letter is written again after twice as long.
+    fn be_patient(&mut self, now: Time) {
+        self.due = now + self.patience_ms;
+        self.patience_ms *= 2;
     }
 
     fn is_from(&self, node: &Arc<str>, number: u64) -> bool {
@@ -168,16 +178,19 @@ impl Shard {
             links: Vec::new(),
             began: now,
             due,
+            until: now + ASK_MS,
+            patience_ms: RETRY_MS,
         }
     }
 
     fn ask_all(&mut self, now: Time, half: u64) {
         let Some(coming) = self.moves.comings.get_mut(&half) else { return };
         coming.asked_all = true;
-        coming.due = now + RETRY_MS;
-        let says = Says::Ask { claim: coming.claim.clone(), gentle: coming.gentle };
+        coming.be_patient(now);
+        coming.due = coming.due.min(coming.until);
+        let (due, says) = (coming.due, Says::Ask { claim: coming.claim.clone(), gentle: coming.gentle });
         let (key, number) = (coming.key, coming.number);
-        self.moves.set_due(now + RETRY_MS, half);
+        self.moves.set_due(due, half);
         self.write_letter(None, key, number, says);
     }
 
@@ -208,7 +221,11 @@ impl Shard {
                 }
             }
             // On its way: who had said no may have it when it is asked again.
-            _ => coming.without.clear(),
+            _ => {
+                coming.without.clear();
+                coming.patience_ms = RETRY_MS;
+                coming.until = (now + ASK_MS).min(coming.began + MOVE_MS);
+            }
         }
     }
 
@@ -224,6 +241,7 @@ impl Shard {
         let asking = |c: &&mut Coming| c.number == number && matches!(c.stage, Stage::Asking);
         let Some(coming) = self.moves.comings.get_mut(&key.half()).filter(asking) else { return };
         (coming.giver, coming.names, coming.stage) = (from.clone(), names, Stage::Listening);
+        coming.patience_ms = RETRY_MS;
         self.listen_ahead(now, key.half());
     }
 
@@ -327,11 +345,12 @@ impl Shard {
             return;
         }
         coming.stage = Stage::Giving;
-        coming.due = now + RETRY_MS;
+        coming.be_patient(now);
+        let due = coming.due;
         let versions =
             coming.bases.iter().map(|(name, base)| (name.to_string(), base.unwrap_or(0))).collect();
         let (key, number, giver) = (coming.key, coming.number, coming.giver.clone());
-        self.moves.set_due(now + RETRY_MS, half);
+        self.moves.set_due(due, half);
         self.write_letter(Some(&giver), key, number, Says::Give { versions });
     }
 
@@ -386,6 +405,11 @@ impl Shard {
         self.moves.end_wait(coming.wait);
         let (Stage::Taking(packed), Some(id)) = (coming.stage, coming.listener) else { return };
         let bases = coming.bases.iter().map(|(channel, base)| (channel.clone(), base.unwrap_or(0))).collect();
+        let mut packed = packed;
+        if !coming.links.is_empty() {
+            // Its client is here and attaches in a moment, however long it took to come.
+            packed.detached_at = now;
+        }
         self.settle_in(now, id, &packed, bases);
         self.stats.sessions_came.add(1);
         self.effects.ready.extend(coming.links);
@@ -398,7 +422,7 @@ impl Shard {
         };
         let age = now.since(coming.began);
         match &coming.stage {
-            Stage::Asking if age >= ASK_MS => self.fail(half, Sought::Nowhere),
+            Stage::Asking if now >= coming.until => self.fail(half, Sought::Nowhere),
             Stage::Asking => self.ask_all(now, half),
             // The store answers everything; what it took must not be forgotten here.
             Stage::Fetching { .. } | Stage::Taking(_) => {}

@@ -16,15 +16,23 @@ use tavern_engine::{Answer, Commit, Expect, Row, RowKey, StoreError, Work, Write
 use tavern_wire::letter::{Claim, Id, Name, Says};
 
 /// How long a session stays frozen for somebody who asked for it and then says nothing.
-const FROZEN_MS: u64 = 2_000;
-/// How long what this node was told of a watched channel may lag behind the new node.
+const FROZEN_MS: u64 = 5_000;
+/// After this long somebody else may ask for it: who asked first has probably died.
+const SILENT_MS: u64 = 500;
+/// How long what this node was told of a watched channel may lag behind the new node, and what the session does may be
+/// undecided.
 const LAG_MS: u64 = 300;
+const BUSY_MS: u64 = 2_000;
 /// How long the new node may take to remove the session from the store.
-const RECLAIM_MS: u64 = 3_000;
+const RECLAIM_MS: u64 = 5_000;
 /// When it is looked whether the new node vouches for the client.
 const PARTED_MS: u64 = 5_000;
 /// How many nodes a session is offered to when its own node stops.
 const OFFERS: usize = 2;
+/// How many sessions of one shard are on their way at once when their node stops: the others wait where they are heard.
+const OFFERED_MAX: usize = 256;
+/// An offer that was not answered is written again after this long.
+const OFFER_MS: u64 = 1_000;
 
 pub(super) struct Leaving {
     pub id: ListenerId,
@@ -36,6 +44,7 @@ pub(super) struct Leaving {
     stops: Option<Stops>,
     /// Transports on this node that want it back.
     links: Vec<LinkId>,
+    began: Time,
     due: Time,
     until: Time,
 }
@@ -67,7 +76,7 @@ enum Stage {
 pub(super) struct Parted {
     pub until: Time,
     pub half: u64,
-    client: ClientId,
+    pub client: ClientId,
     identity: Identity,
     home: Home,
     channels: Vec<Arc<str>>,
@@ -128,7 +137,9 @@ impl Shard {
         }
         match self.moves.leavings.get(&half) {
             Some(leaving) if leaving.stops.is_some() || leaving.is_laid_down() => return Says::Moving,
-            Some(leaving) if leaving.taker != *from => return Says::Moving,
+            Some(leaving) if leaving.taker != *from && now < leaving.began + SILENT_MS => {
+                return Says::Moving;
+            }
             _ => {}
         }
         self.supersede(id);
@@ -145,9 +156,10 @@ impl Shard {
             session.heard_at = now;
         }
         let key = session.key;
-        let due = now + RETRY_MS;
+        let due = now + if stops.is_some() { OFFER_MS } else { FROZEN_MS };
         let (stage, until) = (Stage::Named, now + FROZEN_MS);
-        let leaving = Leaving { id, key, number, taker, stage, stops, links: Vec::new(), due, until };
+        let (links, began) = (Vec::new(), now);
+        let leaving = Leaving { id, key, number, taker, stage, stops, links, began, due, until };
         self.moves.leavings.insert(key.half(), leaving);
         self.moves.set_due(due, key.half());
     }
@@ -193,7 +205,8 @@ impl Shard {
         let behind = |(channel, version): (&String, &u64)| {
             self.presences.known(channel).is_some_and(|known| known < *version)
         };
-        if now < leaving.until && versions.iter().any(behind) {
+        let undecided = self.presences.is_busy(leaving.id) && now < leaving.until + BUSY_MS;
+        if undecided || (now < leaving.until && versions.iter().any(behind)) {
             return self.look_again(now, half, RETRY_MS / 10);
         }
         self.lay_down(now, half, false);
@@ -277,7 +290,7 @@ impl Shard {
                     let names = self.names(leaving.id);
                     self.write_letter(Some(&taker), key, number, Says::Offer { names });
                 }
-                self.look_again(now, half, RETRY_MS);
+                self.look_again(now, half, OFFER_MS);
             }
             Stage::Lagging(_) => self.lay_down_when_told(now, half),
             Stage::Putting { unsure } if unsure => self.lay_down(now, half, true),
@@ -313,6 +326,8 @@ impl Shard {
         self.effects.ready.extend(leaving.links);
         let Some(session) = self.listeners.get_mut(leaving.id).and_then(|l| l.session_mut()) else { return };
         session.frozen = false;
+        // Its client was seen elsewhere a moment ago: its window begins now.
+        session.heard_at = session.heard_at.max(now);
         let present = if session.lost { BTreeMap::new() } else { session.present.clone() };
         // The node may have begun a new life meanwhile, and vouches for its clients in each.
         for (channel, state) in present {
@@ -342,10 +357,16 @@ impl Shard {
         });
         self.stats.sessions_left.add(1);
         self.end(leaving.id);
+        self.offer_some(now);
     }
 
     /// If the new node did not come to vouch for the client, nobody does: it is lost.
     pub(super) fn look_after(&mut self, now: Time, parted: Parted) {
+        // It came back meanwhile, and perhaps left again: then it is vouched for, or looked after later.
+        let again = self.moves.parted.iter().any(|later| later.half == parted.half);
+        if again || self.sessions.contains_key(&parted.half) {
+            return;
+        }
         for channel in parted.channels {
             let loss = Loss { at: parted.at, grace_ms: self.grace_ms(&channel), reason: Departure::Lost };
             self.lose_at_home(now, &parted.identity, parted.client, parted.home.clone(), &channel, loss);
@@ -355,24 +376,34 @@ impl Shard {
     /// The node stops: its sessions are offered to the others in turn. Their clients are told when they are gone.
     pub fn leave_node(&mut self, now: Time, to: &[Arc<str>], drain_ms: u64) {
         self.leaves = true;
-        let ids: Vec<ListenerId> = self.listeners.ids().collect();
-        for (turn, id) in ids.into_iter().enumerate() {
+        self.drain_ms = drain_ms;
+        self.node.set_neighbours(to.to_vec());
+        self.moves.queue = self.listeners.ids().collect();
+        self.offer_some(now);
+    }
+
+    /// Offers as many sessions as may be on their way at once.
+    fn offer_some(&mut self, now: Time) {
+        let to = self.node.neighbours();
+        while self.moves.leavings.len() < OFFERED_MAX
+            && !to.is_empty()
+            && let Some(id) = self.moves.queue.pop_front()
+        {
             let free = |session: &crate::session::Session| !session.frozen;
-            if to.is_empty() || !self.listeners.get(id).and_then(|l| l.session()).is_some_and(free) {
-                continue;
+            if self.listeners.get(id).and_then(|l| l.session()).is_some_and(free) {
+                let window_ms = self.stop_window_ms(id, self.drain_ms);
+                let link = self.let_go_of_link(id);
+                let number = self.dice.roll() as u64;
+                let taker = to[self.moves.queue.len() % to.len()].clone();
+                self.freeze(now, id, taker, number, Some(Stops { link, offers: 0, window_ms }));
+                self.write_offer(id);
             }
-            let window_ms = self.stop_window_ms(id, drain_ms);
-            let link = self.let_go_of_link(id);
-            let number = self.dice.roll() as u64;
-            let stops = Stops { link, offers: 0, window_ms };
-            self.freeze(now, id, to[turn % to.len()].clone(), number, Some(stops));
-            self.write_offer(id);
         }
     }
 
     /// Sessions that are still on their way to others.
     pub fn leaving(&self) -> usize {
-        self.moves.leavings.len()
+        self.moves.leavings.len() + self.moves.queue.len()
     }
 
     /// The transport stays open, and is written to no more.
@@ -408,11 +439,12 @@ impl Shard {
             let link = stops.link.take();
             self.thaw(now, half);
             self.effects.closes.extend(link.map(|link| (link, Goodbye::Closing)));
+            self.offer_some(now);
             return;
         }
         leaving.taker = neighbours[next % neighbours.len()].clone();
         (leaving.number, leaving.until) = (number, now + FROZEN_MS);
-        self.look_again(now, half, RETRY_MS);
+        self.look_again(now, half, OFFER_MS);
         self.write_offer(id);
     }
 

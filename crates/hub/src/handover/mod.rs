@@ -228,7 +228,7 @@ impl Shard {
             self.tell_hole(now, id, &channel, told_of(body, &channel), base);
         }
         self.append_ahead(id, &ahead);
-        self.come_home(now, id, body);
+        self.come_home(id, body);
     }
 
     /// What was collected here before the session came, without what it had heard already.
@@ -251,7 +251,7 @@ impl Shard {
     }
 
     /// The same client under a new home: nobody is told anything. One whose loss was told stays lost.
-    fn come_home(&mut self, now: Time, id: ListenerId, body: &SessionBody) {
+    fn come_home(&mut self, id: ListenerId, body: &SessionBody) {
         let state = |text: &Arc<str>| State { text: text.clone(), meaning: meaning(text) };
         let present =
             body.presences.iter().map(|(channel, text)| (channel.clone(), text.as_ref().map(state)));
@@ -264,7 +264,7 @@ impl Shard {
             return;
         }
         for (channel, state) in present {
-            self.join(now, id, &channel, state, None);
+            self.join_again(id, &channel, state);
         }
         self.watch_for_loss(id);
     }

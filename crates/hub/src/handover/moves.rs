@@ -10,12 +10,13 @@ use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
-use tavern_domain::{Epoch, SessionKey, Time};
+use tavern_domain::{ClientId, Epoch, SessionKey, Time};
 use tavern_engine::body::Stream;
 use tavern_engine::{Answer, Ticket, Work};
 use tavern_wire::letter::{Letter, Says};
 
-/// Letters that were not answered are written again after this long.
+/// Letters that were not answered are written again after this long, then after twice as long, and so on: who does not
+/// answer may have too many of them.
 pub(super) const RETRY_MS: u64 = 250;
 /// How long the other nodes have to say that they have a session.
 pub(super) const ASK_MS: u64 = 1_000;
@@ -28,6 +29,8 @@ pub struct Moves {
     /// By half of the key, as sessions are.
     pub(super) leavings: BTreeMap<u64, Leaving>,
     pub(super) comings: BTreeMap<u64, Coming>,
+    /// The node stops: these are offered next.
+    pub(super) queue: VecDeque<ListenerId>,
     /// Sessions that left, in the order in which they are forgotten.
     pub(super) parted: VecDeque<Parted>,
     /// What became of the session that a transport asked for, until it has asked again.
@@ -132,6 +135,11 @@ impl Moves {
 
     pub(super) fn end_wait(&mut self, wait: LinkId) {
         self.waits.remove(&(wait.0 & !COMING));
+    }
+
+    /// Whether a client went to another node a moment ago.
+    pub(crate) fn has_parted(&self, client: ClientId) -> bool {
+        self.parted.iter().any(|parted| parted.client == client)
     }
 
     pub(super) fn set_due(&mut self, due: Time, half: u64) {

@@ -26,6 +26,14 @@ impl Shard {
         self.step_of(now, id, channel, join, claim);
     }
 
+    /// The same client under a new home: it is known to be there, so it is read first.
+    pub(crate) fn join_again(&mut self, id: ListenerId, channel: &str, state: Option<State>) {
+        let home = self.home();
+        if let Some(step) = self.new_step(id, channel, |client| Input::Join { client, home, state }, None) {
+            self.read_step(step);
+        }
+    }
+
     pub(crate) fn update(&mut self, now: Time, id: ListenerId, channel: &str, state: State, claim: Claim) {
         self.step_of(now, id, channel, |client| Input::Update { client, state }, Some(claim));
     }
@@ -65,14 +73,26 @@ impl Shard {
         now: Time,
         id: ListenerId,
         channel: &str,
-        input: impl FnOnce(tavern_domain::ClientId) -> Input,
+        input: impl FnOnce(ClientId) -> Input,
         claim: Option<Claim>,
     ) {
-        let Some(session) = self.listeners.get(id).and_then(|listener| listener.session()) else { return };
+        if let Some(step) = self.new_step(id, channel, input, claim) {
+            self.begin_step(now, step);
+        }
+    }
+
+    fn new_step(
+        &self,
+        id: ListenerId,
+        channel: &str,
+        input: impl FnOnce(ClientId) -> Input,
+        claim: Option<Claim>,
+    ) -> Option<Step> {
+        let session = self.listeners.get(id)?.session()?;
         let user = session.identity.user.clone();
         let anonymous = user.is_none();
         let user = user.unwrap_or_else(|| session.client.to_string().into());
-        let step = Step {
+        Some(Step {
             key: PresenceKey { channel: channel.into(), user },
             name: session.identity.name.clone(),
             anonymous,
@@ -80,8 +100,7 @@ impl Shard {
             listener: Some(id),
             claim,
             tries: 0,
-        };
-        self.begin_step(now, step);
+        })
     }
 
     pub(crate) fn home(&self) -> Home {
@@ -106,6 +125,9 @@ impl Shard {
         let Some(session) = self.listeners.get_mut(id).and_then(|listener| listener.session_mut()) else {
             // It ended while it was joining: nobody else would take it out again.
             let Some(Input::Join { client, .. }) = &step.input else { return };
+            if self.moves.has_parted(*client) {
+                return;
+            }
             let loss = Loss { at: now, grace_ms: 0, reason: Departure::Lost };
             let input = Some(Input::Lose { client: *client, loss });
             return self

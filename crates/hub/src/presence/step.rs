@@ -56,6 +56,16 @@ pub(super) enum Task {
     },
 }
 
+impl Task {
+    /// Whose step it is.
+    pub fn listener(&self) -> Option<ListenerId> {
+        match self {
+            Task::Read(step) | Task::Commit { step, .. } => step.listener,
+            _ => None,
+        }
+    }
+}
+
 impl Shard {
     /// Begins a step. Somebody who arrives is taken to be absent, which is usually so and spares the reading.
     pub(crate) fn begin_step(&mut self, now: Time, step: Step) {
@@ -66,20 +76,20 @@ impl Shard {
         }
     }
 
-    fn read_step(&mut self, step: Step) {
+    pub(super) fn read_step(&mut self, step: Step) {
         let work = Work::Read(Read::Presence(step.key.clone()));
         self.submit(Task::Read(step), work);
     }
 
     pub(super) fn submit(&mut self, task: Task, work: Work) {
         let ticket = self.presences.ticket();
-        self.presences.under_way.insert(ticket, task);
+        self.presences.add(ticket, task);
         self.effects.work.push((ticket, work));
     }
 
     /// The store has answered.
     pub fn answered(&mut self, now: Time, ticket: Ticket, answer: Answer) {
-        let Some(task) = self.presences.under_way.remove(&ticket) else {
+        let Some(task) = self.presences.take(ticket) else {
             return self.errand_answered(now, ticket, answer);
         };
         match (task, answer) {
@@ -125,6 +135,12 @@ impl Shard {
     }
 
     fn decide(&mut self, now: Time, mut step: Step, found: Option<Versioned<Presence>>) {
+        let joins = matches!(step.input, Some(Input::Join { .. }));
+        if joins && step.listener.is_some_and(|id| self.listeners.get(id).is_none()) {
+            // It has ended or moved meanwhile: joining for it now would take it from whoever vouches for it.
+            let refusal = Refusal::new(Code::Gone, "the session has ended; say hello again");
+            return self.end_step(&step, Err(refusal));
+        }
         let version = found.as_ref().map_or(0, |found| found.version);
         if let Some(found) = found.as_ref().filter(|_| step.listener.is_none()) {
             // Nobody is here to say who it is: it is who it was.
