@@ -34,7 +34,7 @@ async def connect_any(servers, user, dice):
         except (OSError, websockets.exceptions.WebSocketException, asyncio.TimeoutError):
             if time.monotonic() > end:
                 raise
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(dice.uniform(0.05, 0.3))
 
 
 class Guest:

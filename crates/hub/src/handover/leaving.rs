@@ -152,10 +152,8 @@ impl Shard {
             return;
         };
         session.frozen = true;
-        if !session.polling {
-            session.heard_at = now;
-        }
         let key = session.key;
+        self.begin_window(now, id);
         let due = now + if stops.is_some() { OFFER_MS } else { FROZEN_MS };
         let (stage, until) = (Stage::Named, now + FROZEN_MS);
         let (links, began) = (Vec::new(), now);

@@ -85,6 +85,7 @@ impl Shard {
             }
             if self.has(id) {
                 self.end_ticks_of(now, id);
+                self.begin_window(now, id);
                 packed.extend(self.pack_one(id).map(|mut packed| {
                     packed.body.window_ms = self.stop_window_ms(id, 0);
                     packed
@@ -95,6 +96,15 @@ impl Shard {
         }
         self.effects.dirty.clear();
         packed
+    }
+
+    /// Its client could not come back from now on: its window begins here, wherever the client is.
+    fn begin_window(&mut self, now: Time, id: ListenerId) {
+        if let Some(session) = self.listeners.get_mut(id).and_then(|listener| listener.session_mut())
+            && !session.polling
+        {
+            session.heard_at = session.heard_at.max(now);
+        }
     }
 
     /// Whether a session is this node's own: not one that may be somebody else's already, or is not here yet.
