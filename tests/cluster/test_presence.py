@@ -12,6 +12,7 @@ from support.process import until
 CONFIG = """
 [sessions]
 resume_ms = 500
+drain_ms = 1500
 [nodes]
 heartbeat_ms = 200
 lease_ms = 1500

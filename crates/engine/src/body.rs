@@ -6,23 +6,29 @@
 //!
 //! | field | form |
 //! |---|---|
-//! | format | `u8` = 2; 1 has no presences |
+//! | format | `u8` = 3; 2 ends after presences, 1 before them |
 //! | token_expires | `u64` milliseconds |
-//! | flags | `u8`: 1 unlimited |
+//! | flags | `u8`: 1 unlimited, 2 polling, 4 lost |
 //! | scopes | `text`, names joined by commas |
 //! | grants | `list` of (pattern `text`, verbs `text` joined by commas) |
 //! | subscriptions | `list` of (name `text`, `u8`: 1 pattern, 2 presence) |
 //! | last_seq | `u64`: the number of the newest event ever put into the mailbox |
 //! | events | `list` of (seq `u64`, event `text`) |
 //! | presences | `list` of (channel `text`, `u8`: 1 with a state, state `text`) |
+//! | window_ms | `u64`: how long it may stay without a transport before its client is lost; 0: as usual |
+//! | told | `list` of (channel `text`, version `u64`): how far it was told about what it watches |
+//! | heard | `list` of (node `text`, epoch `u64`, shard `u8`, n `u64`): the last word it could hear of each stream |
 
 use std::sync::Arc;
 use tavern_domain::rights::Grant;
-use tavern_domain::{Rights, Scope, Scopes, Time, Verb};
+use tavern_domain::{Epoch, Rights, Scope, Scopes, Time, Verb};
 
-const FORMAT: u8 = 2;
+const FORMAT: u8 = 3;
+const WITHOUT_MARKS: u8 = 2;
 const WITHOUT_PRESENCES: u8 = 1;
 const UNLIMITED: u8 = 1;
+const POLLING: u8 = 2;
+const LOST: u8 = 4;
 const PATTERN: u8 = 1;
 const PRESENCE: u8 = 2;
 
@@ -37,6 +43,23 @@ pub struct SessionBody {
     pub events: Vec<StoredEvent>,
     /// The channels its client is present in, with its state there.
     pub presences: Vec<(Arc<str>, Option<Arc<str>>)>,
+    /// It was reached by polls, which come and go.
+    pub polling: bool,
+    /// Its loss was told: coming back is an arrival.
+    pub lost: bool,
+    pub window_ms: u64,
+    /// The version up to which it was told about each channel it watches.
+    pub told: Vec<(Arc<str>, u64)>,
+    pub heard: Vec<Stream>,
+}
+
+/// The words of one shard of one life of a node, up to the last one that could be heard.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stream {
+    pub node: Arc<str>,
+    pub epoch: Epoch,
+    pub shard: u8,
+    pub n: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,7 +90,8 @@ impl SessionBody {
     pub fn encode(&self) -> Vec<u8> {
         let mut out = vec![FORMAT];
         out.extend(self.token_expires.0.to_le_bytes());
-        out.push(if self.unlimited { UNLIMITED } else { 0 });
+        let flag = |set: bool, flag: u8| if set { flag } else { 0 };
+        out.push(flag(self.unlimited, UNLIMITED) | flag(self.polling, POLLING) | flag(self.lost, LOST));
         text(&mut out, join(self.scopes.iter().map(Scope::as_str)).as_bytes());
         count(&mut out, self.rights.grants.len());
         for grant in &self.rights.grants {
@@ -93,18 +117,39 @@ impl SessionBody {
             out.push(u8::from(state.is_some()));
             text(&mut out, state.as_ref().map_or(&[], |state| state.as_bytes()));
         }
+        self.encode_marks(&mut out);
         out
+    }
+
+    fn encode_marks(&self, out: &mut Vec<u8>) {
+        out.extend(self.window_ms.to_le_bytes());
+        count(out, self.told.len());
+        for (channel, version) in &self.told {
+            text(out, channel.as_bytes());
+            out.extend(version.to_le_bytes());
+        }
+        count(out, self.heard.len());
+        for stream in &self.heard {
+            text(out, stream.node.as_bytes());
+            out.extend(stream.epoch.0.to_le_bytes());
+            out.push(stream.shard);
+            out.extend(stream.n.to_le_bytes());
+        }
     }
 
     pub fn decode(bytes: &[u8]) -> Result<SessionBody, BodyError> {
         let mut from = Bytes(bytes);
         let format = from.byte()?;
-        if format != FORMAT && format != WITHOUT_PRESENCES {
+        if !(WITHOUT_PRESENCES..=FORMAT).contains(&format) {
             return Err(BodyError::Format(format));
         }
-        let body = SessionBody {
-            token_expires: Time(from.number()?),
-            unlimited: from.byte()? & UNLIMITED != 0,
+        let token_expires = Time(from.number()?);
+        let flags = from.byte()?;
+        let mut body = SessionBody {
+            token_expires,
+            unlimited: flags & UNLIMITED != 0,
+            polling: flags & POLLING != 0,
+            lost: flags & LOST != 0,
             scopes: from.words(Scope::parse)?,
             rights: Rights {
                 grants: from.list(|from| {
@@ -127,7 +172,16 @@ impl SessionBody {
                     Ok((channel, given.then_some(state)))
                 })?,
             },
+            ..SessionBody::default()
         };
+        if format > WITHOUT_MARKS {
+            body.window_ms = from.number()?;
+            body.told = from.list(|from| Ok((from.string()?, from.number()?)))?;
+            body.heard = from.list(|from| {
+                let (node, epoch) = (from.string()?, Epoch(from.number()?));
+                Ok(Stream { node, epoch, shard: from.byte()?, n: from.number()? })
+            })?;
+        }
         if from.0.is_empty() { Ok(body) } else { Err(BodyError::Unknown) }
     }
 }
@@ -210,6 +264,11 @@ mod tests {
             last_seq: 9,
             events: vec![StoredEvent { seq: 9, event: Arc::from(*b"{}") }],
             presences: vec![("game#A".into(), Some("{}".into())), ("lobby".into(), None)],
+            polling: true,
+            lost: true,
+            window_ms: 7,
+            told: vec![("game#A".into(), 5)],
+            heard: vec![Stream { node: "n1".into(), epoch: Epoch(3), shard: 2, n: 9 }],
         }
     }
 
@@ -221,11 +280,17 @@ mod tests {
     }
 
     #[test]
-    fn a_body_of_the_first_format_is_read_without_presences() {
-        let mut bytes = SessionBody { presences: Vec::new(), ..full() }.encode();
+    fn bodies_of_earlier_formats_are_read_without_what_they_had_not() {
+        let second = SessionBody { window_ms: 0, told: Vec::new(), heard: Vec::new(), ..full() };
+        let mut bytes = second.encode();
+        bytes[0] = WITHOUT_MARKS;
+        bytes.truncate(bytes.len() - 16);
+        assert_eq!(SessionBody::decode(&bytes), Ok(second.clone()));
+        let first = SessionBody { presences: Vec::new(), ..second };
+        let mut bytes = first.encode();
         bytes[0] = WITHOUT_PRESENCES;
-        bytes.truncate(bytes.len() - 4);
-        assert_eq!(SessionBody::decode(&bytes), Ok(SessionBody { presences: Vec::new(), ..full() }));
+        bytes.truncate(bytes.len() - 20);
+        assert_eq!(SessionBody::decode(&bytes), Ok(first));
     }
 
     #[test]

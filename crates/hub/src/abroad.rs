@@ -1,7 +1,7 @@
 //! Words on their way between nodes: what goes beside the payload, and which shards must hear what arrives.
 //! Must hold: what another node said is heard here as it was there; a note that cannot be read costs only the sender's name.
 
-use crate::event::{Author, Space, Words};
+use crate::event::{Author, Origin, Space, Words};
 use crate::node::Node;
 use crate::people::PersonNews;
 use crate::presence::ChannelNews;
@@ -9,6 +9,7 @@ use crate::registry::Registry;
 use std::sync::Arc;
 use tavern_domain::{Channel, ClientId};
 use tavern_engine::{Interest, Parcel, Subject, Writer};
+use tavern_wire::letter::Letter;
 
 /// The kind of subject of the Redis protocol's shard channels.
 const SHARD: &str = "_shard";
@@ -18,6 +19,12 @@ const PRESENCE: &str = "_presence";
 
 /// The kind of subject of what is told about a user.
 const PEOPLE: &str = "_people";
+/// The kinds of subject of letters about sessions that move: to one node by name, and to all of them.
+const NODE: &str = "_node";
+const SESSION: &str = "_session";
+
+/// The kind of subject by which a node that stops says that it left something in the store.
+const LEFT: &str = "_left";
 
 const JSON: u8 = 1;
 const AUTHOR: u8 = 2;
@@ -30,7 +37,7 @@ impl Node {
         Some(Parcel {
             subject: subject(&settings.prefix, space, words.channel())?,
             from: Writer { node: self.name.clone(), epoch: self.epoch() },
-            n: self.carrier.number(),
+            n: words.origin().map_or(0, |origin| origin.n),
             note: note(words).into(),
             payload: words.payload().into(),
         })
@@ -53,7 +60,75 @@ impl Node {
             return None;
         }
         let (json, author) = read_note(&parcel.note);
-        Some((space, Arc::new(Words::new(space, &name, &parcel.payload, json, author)), mask))
+        let Writer { node, epoch } = parcel.from.clone();
+        let words = Words::new(space, &name, &parcel.payload, json, author);
+        let words = words.with_origin(Some(Origin { node, epoch, n: parcel.n }));
+        Some((space, Arc::new(words), mask))
+    }
+
+    /// The name of the next word that a shard says.
+    pub(crate) fn origin(&self, shard: usize) -> Origin {
+        Origin { node: self.name.clone(), epoch: self.epoch(), n: self.carrier.number(shard) }
+    }
+
+    /// Begins to hear the letters of other nodes. To be called when the bus is open.
+    pub fn listen(&self) {
+        self.carrier.listen(self.letter_interests());
+    }
+
+    /// What this node hears whoever listens here.
+    fn letter_interests(&self) -> Vec<Interest> {
+        let prefix = &self.settings.prefix;
+        let own = Subject::new(prefix, NODE, self.name.as_bytes());
+        let all = [SESSION, LEFT].map(|kind| Subject::new(prefix, kind, b""));
+        own.into_iter().chain(all.into_iter().flatten()).map(Interest::Subject).collect()
+    }
+
+    /// Everything that the bus must carry here at this moment.
+    pub fn needs(&self) -> Vec<Interest> {
+        let mut needs = self.carrier.needs(&self.registry);
+        needs.extend(self.letter_interests());
+        needs
+    }
+
+    /// A letter to one node, or to all of them.
+    pub(crate) fn letter_parcel(&self, to: Option<&str>, letter: &Letter) -> Option<Parcel> {
+        let prefix = &self.settings.prefix;
+        let subject = match to {
+            Some(node) => Subject::new(prefix, NODE, node.as_bytes()),
+            None => Subject::new(prefix, SESSION, b""),
+        };
+        Some(Parcel {
+            subject: subject.ok()?,
+            from: Writer { node: self.name.clone(), epoch: self.epoch() },
+            n: self.carrier.number(0),
+            note: Arc::from([]),
+            payload: tavern_wire::letter::encode(letter).into(),
+        })
+    }
+
+    /// Tells the others that this node stops and has left sessions in the store.
+    pub fn say_left(&self) {
+        let Ok(subject) = Subject::new(&self.settings.prefix, LEFT, b"") else { return };
+        let from = Writer { node: self.name.clone(), epoch: self.epoch() };
+        let (note, payload) = (Arc::from([]), Arc::from([]));
+        if let Some(bus) = self.carrier.bus() {
+            bus.publish(vec![Parcel { subject, from, n: self.carrier.number(0), note, payload }]);
+        }
+    }
+
+    /// Whether another node says that it left something in the store.
+    pub fn is_left(&self, parcel: &Parcel) -> bool {
+        parcel.subject.kind() == LEFT && !parcel.from.is_outsider()
+    }
+
+    /// A letter that arrived: the shard of its session here, who wrote it, what it says.
+    pub fn unpack_letter(&self, parcel: &Parcel) -> Option<(usize, Arc<str>, Letter)> {
+        if !matches!(parcel.subject.kind(), NODE | SESSION) || parcel.from.is_outsider() {
+            return None;
+        }
+        let letter = tavern_wire::letter::decode(&parcel.payload)?;
+        Some((letter.key.shard(self.settings.shards), parcel.from.node.clone(), letter))
     }
 }
 
@@ -66,7 +141,7 @@ impl Node {
         Some(Parcel {
             subject: subject(&self.settings.prefix, Space::Presence, told.channel.as_bytes())?,
             from: Writer { node: self.name.clone(), epoch: self.epoch() },
-            n: self.carrier.number(),
+            n: self.carrier.number(0),
             note: Arc::from([]),
             payload: tavern_wire::bus::news::encode(&told.news).into(),
         })
@@ -93,7 +168,7 @@ impl Node {
         Some(Parcel {
             subject: subject(&self.settings.prefix, Space::People, told.user.as_bytes())?,
             from: Writer { node: self.name.clone(), epoch: self.epoch() },
-            n: self.carrier.number(),
+            n: self.carrier.number(0),
             note: Arc::from([]),
             payload: tavern_wire::bus::people::encode(&told.rumour).into(),
         })

@@ -42,6 +42,13 @@ impl Shard {
     }
 
     pub fn find_session(&self, key: SessionKey) -> Option<ListenerId> {
+        let id = self.find_held(key)?;
+        let session = self.listeners.get(id)?.session()?;
+        (!session.frozen).then_some(id)
+    }
+
+    /// One that is on its way to another node too.
+    pub(crate) fn find_held(&self, key: SessionKey) -> Option<ListenerId> {
         let id = *self.sessions.get(&key.half())?;
         let session = self.listeners.get(id)?.session()?;
         session.key.matches(key).then_some(id)
@@ -93,7 +100,7 @@ impl Shard {
     }
 
     /// Takes the transport away from a session because another one comes.
-    fn supersede(&mut self, id: ListenerId) {
+    pub(crate) fn supersede(&mut self, id: ListenerId) {
         let Some(listener) = self.listeners.get_mut(id) else { return };
         listener.dirty = false;
         if let Some(session) = listener.session_mut() {
@@ -124,6 +131,7 @@ impl Shard {
             }
         }
         self.presences.forget_link(link);
+        self.moves.forget_link(link);
         self.watch_for_loss(id);
     }
 

@@ -14,6 +14,9 @@ use tavern_engine::{Bus, BusError, Interest, Ticket};
 /// How long a name is carried after its last listener left: a page that is loaded anew asks for the same.
 pub const LINGER_MS: u64 = 30_000;
 
+/// Where the number of the shard stands in the number of a parcel.
+pub(crate) const SHARD_BITS: u32 = 56;
+
 pub struct Carrier {
     bus: OnceLock<Arc<dyn Bus>>,
     prefix: Arc<str>,
@@ -76,9 +79,9 @@ impl Carrier {
         self.bus.get().is_some_and(|bus| !bus.is_alone())
     }
 
-    /// The number of the next parcel of this node.
-    pub(crate) fn number(&self) -> u64 {
-        self.numbered.fetch_add(1, Ordering::Relaxed)
+    /// The number of the next parcel of this node. Numbers of one shard grow in the order in which it speaks.
+    pub(crate) fn number(&self, shard: usize) -> u64 {
+        (shard as u64) << SHARD_BITS | self.numbered.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Names are let go by their listeners: this must be told of it.
@@ -106,6 +109,15 @@ impl Carrier {
             book.failed.extend(&waiting.links);
         }
         waiting.links
+    }
+
+    /// What the node itself hears, whoever listens here: letters to it and to all nodes.
+    pub(crate) fn listen(&self, interests: Vec<Interest>) {
+        if let Some(bus) = self.bus.get() {
+            let mut book = self.book();
+            book.tickets += 1;
+            bus.subscribe(interests, Ticket(book.tickets));
+        }
     }
 
     /// Everything that is listened to here, for a bus that heard everything and will not any more.
@@ -138,12 +150,22 @@ impl Carrier {
 impl Hold<'_> {
     /// Asks for a name. Without a link nobody waits: it is asked for, and that is all.
     pub fn carry(&mut self, space: Space, name: &[u8], link: Option<(usize, LinkId)>) -> Carried {
+        self.carry_all([(space, name)], link)
+    }
+
+    /// Asks for several names at once: yes when all of them are carried. The link is named once for each answer of the
+    /// bus; it asks again until nothing is missing.
+    pub fn carry_all<'n>(
+        &mut self,
+        names: impl IntoIterator<Item = (Space, &'n [u8])>,
+        link: Option<(usize, LinkId)>,
+    ) -> Carried {
         if link.is_some_and(|link| self.has_failed(link)) {
             return Carried::Failed;
         }
-        match self.carry_all(space, &[name], link).first() {
-            Some(true) => Carried::Wait,
-            _ => Carried::Yes,
+        match self.carry_each(names, link).contains(&true) {
+            true => Carried::Wait,
+            false => Carried::Yes,
         }
     }
 
@@ -153,12 +175,17 @@ impl Hold<'_> {
     }
 
     /// Asks for several names at once. Tells for each whether it has to be waited for.
-    pub fn carry_all(&mut self, space: Space, names: &[&[u8]], link: Option<(usize, LinkId)>) -> Vec<bool> {
+    pub fn carry_each<'n>(
+        &mut self,
+        names: impl IntoIterator<Item = (Space, &'n [u8])>,
+        link: Option<(usize, LinkId)>,
+    ) -> Vec<bool> {
+        let prefix = &self.carrier.prefix;
+        let interests: Vec<Option<Interest>> =
+            names.into_iter().map(|(space, name)| abroad::interest(prefix, space, name)).collect();
         let Some(bus) = self.carrier.bus.get().filter(|bus| !bus.hears_everything()) else {
-            return vec![false; names.len()];
+            return vec![false; interests.len()];
         };
-        let interest = |name: &&[u8]| abroad::interest(&self.carrier.prefix, space, name);
-        let interests: Vec<Option<Interest>> = names.iter().map(interest).collect();
         let book = &mut *self.book;
         let mut fresh: Vec<Interest> = interests.iter().flatten().cloned().collect();
         fresh.retain(|interest| !book.asked.contains_key(interest));

@@ -5,6 +5,7 @@ use crate::authorize::{self, Permit};
 use crate::carrier::Carried;
 use crate::event::{Author, Space};
 use crate::goodbye::Goodbye;
+use crate::handover::{Seeker, Sought};
 use crate::listener::{Link, ListenerId};
 use crate::render::{read_session, write_session};
 use crate::session::STRIKES_MAX;
@@ -29,11 +30,13 @@ pub struct Caller {
     strikes: u16,
     /// Its command waits: the next one is the same again.
     waited: bool,
+    /// The session it names was looked for already.
+    pub sought: bool,
 }
 
 impl Caller {
     pub fn new(link: Link, identity: Option<Identity>) -> Caller {
-        Caller { link, passing: false, listener: None, identity, strikes: 0, waited: false }
+        Caller { link, passing: false, listener: None, identity, strikes: 0, waited: false, sought: false }
     }
 
     /// One HTTP request on behalf of a session, or of nobody yet.
@@ -91,6 +94,7 @@ impl Shard {
         if !again {
             // An answer that another transport of this number waited for is nobody's.
             self.presences.forget_link(caller.link.id);
+            self.moves.forget_link(caller.link.id);
         }
         if !again && let Err(retry_after_ms) = self.take_command(now, caller) {
             let refusal = Refusal::new(Code::RateLimited, "too many commands").retry_after(retry_after_ms);
@@ -183,6 +187,7 @@ impl Shard {
             return refuse(Code::Unauthenticated, "say hello with a token first");
         };
         match self.listeners.get(id).and_then(|listener| listener.session()) {
+            Some(session) if session.frozen => refuse(Code::Gone, "the session has moved; say hello again"),
             Some(session) if now < session.identity.expires => Ok(id),
             Some(_) => refuse(Code::Unauthenticated, "the token has expired; say hello with a fresh one"),
             None => refuse(Code::Gone, "the session has ended; say hello again"),
@@ -224,10 +229,16 @@ impl Shard {
         text: &str,
         seq: Option<u64>,
     ) -> Step<Option<(ListenerId, bool)>> {
-        let Some((key, _node)) = read_session(text) else { return Ok(None) };
+        let Some((key, node)) = read_session(text) else { return Ok(None) };
         let shard = key.shard(self.node.settings.shards);
         if shard != self.index {
             return Err(Stop::Move(shard));
+        }
+        if !caller.sought {
+            let seeker = Seeker { key, node, identity: Some(identity), gentle: false };
+            if self.seek(now, &seeker, caller.link.id) == Sought::Wait {
+                return Err(Stop::Wait);
+            }
         }
         let known = self.find_session(key);
         if known.is_some() && known == caller.listener {

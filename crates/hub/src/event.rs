@@ -2,11 +2,12 @@
 //! `Words` is what was published; it crosses shards. `Event` is one shard's view of it.
 //! Must hold: a payload is copied once, when it is published; the bytes of an event never change.
 
+use crate::carrier::SHARD_BITS;
 use crate::settings::SlowReader;
 use std::cell::{Cell, OnceCell};
 use std::rc::Rc;
 use std::sync::Arc;
-use tavern_domain::{ClientId, Time};
+use tavern_domain::{ClientId, Epoch, Time};
 use tavern_wire::json::{self, Payload, Sender};
 use tavern_wire::resp;
 
@@ -15,6 +16,21 @@ use tavern_wire::resp;
 pub struct Author {
     pub user: Option<Arc<str>>,
     pub client: ClientId,
+}
+
+/// Which word of which speaker this is, among all nodes: what comes on two ways is known by it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Origin {
+    pub node: Arc<str>,
+    pub epoch: Epoch,
+    /// Grows with the words of one shard; the shard stands in its top bits.
+    pub n: u64,
+}
+
+impl Origin {
+    pub(crate) fn shard(&self) -> u8 {
+        (self.n >> SHARD_BITS) as u8
+    }
 }
 
 /// A published message. It is kept as the frame a RESP2 subscriber gets: that copy of the payload serves all others.
@@ -28,6 +44,8 @@ pub struct Words {
     /// The payload is known to be valid JSON (it came through the JSON protocol).
     json: bool,
     author: Option<Author>,
+    /// None while nobody else could hear it.
+    origin: Option<Origin>,
 }
 
 impl Words {
@@ -49,7 +67,16 @@ impl Words {
             payload_len: payload.len() as u32,
             json,
             author,
+            origin: None,
         }
+    }
+
+    pub fn with_origin(self, origin: Option<Origin>) -> Words {
+        Words { origin, ..self }
+    }
+
+    pub fn origin(&self) -> Option<&Origin> {
+        self.origin.as_ref()
     }
 
     pub fn channel(&self) -> &[u8] {
@@ -135,9 +162,17 @@ enum Body {
     Json,
 }
 
+/// A change of a watched channel, as far as it concerns whether somebody has heard it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Told {
+    pub channel: Arc<str>,
+    pub version: u64,
+}
+
 #[derive(Debug)]
 pub struct Event {
     body: Body,
+    told: Option<Told>,
     json: OnceCell<Box<[u8]>>,
     pub at: Time,
     pub slow_reader: SlowReader,
@@ -166,6 +201,15 @@ impl Event {
         Event::new(Body::Json, OnceCell::from(tail), at, slow_reader, size, pool)
     }
 
+    /// An event for those who watch a channel.
+    pub fn presence(tail: Box<[u8]>, at: Time, told: Told, pool: &Rc<Pool>) -> Rc<Event> {
+        let size = tail.len() + OVERHEAD;
+        pool.bytes.set(pool.bytes.get() + size);
+        let (json, told) = (OnceCell::from(tail), Some(told));
+        let (slow_reader, pool) = (SlowReader::Gap, pool.clone());
+        Rc::new(Event { body: Body::Json, told, json, at, slow_reader, size: size as u32, pool })
+    }
+
     fn new(
         body: Body,
         json: OnceCell<Box<[u8]>>,
@@ -175,7 +219,20 @@ impl Event {
         pool: &Rc<Pool>,
     ) -> Rc<Event> {
         pool.bytes.set(pool.bytes.get() + size);
-        Rc::new(Event { body, json, at, slow_reader, size: size as u32, pool: pool.clone() })
+        Rc::new(Event { body, told: None, json, at, slow_reader, size: size as u32, pool: pool.clone() })
+    }
+
+    /// Whose word it is, for a message that was heard by several nodes.
+    pub fn origin(&self) -> Option<&Origin> {
+        match &self.body {
+            Body::Message(words) | Body::Pattern { words, .. } => words.origin(),
+            Body::Json => None,
+        }
+    }
+
+    /// What it tells about a watched channel.
+    pub fn told(&self) -> Option<&Told> {
+        self.told.as_ref()
     }
 
     /// Logical bytes, as a mailbox counts them.

@@ -33,6 +33,7 @@ pub use carrier::Carried;
 pub use command::{Caller, Flow};
 pub use event::{Author, Space, Words};
 pub use goodbye::Goodbye;
+pub use handover::{Seeker, Sought};
 pub use listener::{Format, Link, LinkId, ListenerId};
 pub use node::{Dice, Gate, Node};
 pub use people::{Order, PersonNews};

@@ -2,6 +2,7 @@
 //! Holds the mailbox and the book of places. A session outlives its transport; a Redis listener does not.
 
 use crate::event::SPACES;
+use crate::handover::Marks;
 use crate::mailbox::Mailbox;
 use crate::roster::Places;
 use crate::session::Session;
@@ -55,6 +56,8 @@ pub struct Listener {
     pub stamp: u64,
     pub mailbox: Mailbox,
     pub places: Places,
+    /// What it has heard on another node, while some of that may still arrive here.
+    pub marks: Option<Box<Marks>>,
     /// Subscriptions by space: channels, patterns, shard channels, watched channels; nobody subscribes to people.
     pub counts: [u32; SPACES],
 }
@@ -115,6 +118,7 @@ impl Listeners {
             stamp: 0,
             mailbox: Mailbox::default(),
             places: Places::default(),
+            marks: None,
             counts: [0; SPACES],
         });
         self.len += 1;

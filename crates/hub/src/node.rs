@@ -4,8 +4,8 @@ use crate::carrier::Carrier;
 use crate::registry::Registry;
 use crate::settings::Settings;
 use crate::stats::Stats;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use tavern_domain::{Epoch, Identity, Time};
 use tavern_wire::error::Refusal;
 
@@ -28,6 +28,8 @@ pub struct Node {
     pub carrier: Carrier,
     pub(crate) name: Arc<str>,
     epoch: AtomicU64,
+    /// The other nodes that live, as far as is known.
+    neighbours: Mutex<Arc<[Arc<str>]>>,
 }
 
 impl Node {
@@ -36,7 +38,8 @@ impl Node {
         let carrier = Carrier::new(&settings.prefix);
         let name = settings.node.as_str().into();
         let epoch = AtomicU64::new(settings.epoch.0);
-        Arc::new(Node { settings, registry: Registry::new(), stats, gate, carrier, name, epoch })
+        let (registry, neighbours) = (Registry::new(), Mutex::new(Arc::from([])));
+        Arc::new(Node { settings, registry, stats, gate, carrier, name, epoch, neighbours })
     }
 
     /// The life of this node that vouches for its clients.
@@ -47,6 +50,15 @@ impl Node {
     /// Others took this node for dead: it lives on under a new epoch.
     pub fn begin_epoch(&self, epoch: Epoch) {
         self.epoch.store(epoch.0, Ordering::Release);
+    }
+
+    pub fn neighbours(&self) -> Arc<[Arc<str>]> {
+        self.neighbours.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Told whenever somebody has looked who lives.
+    pub fn set_neighbours(&self, names: Vec<Arc<str>>) {
+        *self.neighbours.lock().unwrap_or_else(PoisonError::into_inner) = names.into();
     }
 
     /// One shard's part of the memory for mailboxes.

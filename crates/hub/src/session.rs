@@ -25,6 +25,8 @@ pub struct Session {
     pub window_ms: Option<u64>,
     /// Its loss was told, or is on its way: coming back is an arrival.
     pub lost: bool,
+    /// It is on its way to or from another node: nothing is done for it and nothing is decided about it.
+    pub frozen: bool,
     bucket: Bucket,
     /// Refused commands in a row.
     strikes: u16,
@@ -76,6 +78,14 @@ impl Present {
     }
 }
 
+impl FromIterator<(Arc<str>, Option<State>)> for Present {
+    fn from_iter<I: IntoIterator<Item = (Arc<str>, Option<State>)>>(all: I) -> Present {
+        let mut present = Present::default();
+        all.into_iter().for_each(|(channel, state)| present.enter(&channel, state));
+        present
+    }
+}
+
 /// Refusals in a row after which a connection is closed: a client that hears "no" this often is not listening.
 pub const STRIKES_MAX: u16 = 1000;
 
@@ -92,6 +102,7 @@ impl Session {
             present: Present::default(),
             window_ms: None,
             lost: false,
+            frozen: false,
             bucket: Bucket::default(),
             strikes: 0,
         }

@@ -6,10 +6,11 @@ use crate::authorize::{self, Answers, Permit, Question, Verdict};
 use crate::carrier::LINGER_MS;
 use crate::event::{Author, Event, Pool, Space, Words};
 use crate::goodbye::Goodbye;
+use crate::handover::Moves;
 use crate::listener::{Link, LinkId, Listener, ListenerId, Listeners, Who};
 use crate::mailbox::Bounds;
 use crate::node::{Dice, Node};
-use crate::people::{PEOPLE_LINK, People, PersonNews};
+use crate::people::{People, PersonNews};
 use crate::presence::{ChannelNews, Outcome, Presences};
 use crate::registry::shards_of;
 use crate::roster::{PlaceIndex, Roster};
@@ -73,6 +74,12 @@ pub struct Shard {
     pub(crate) stats: Arc<Stats>,
     pub(crate) presences: Presences,
     pub(crate) people: People,
+    /// Sessions on their way to or from other nodes.
+    pub(crate) moves: Moves,
+    /// The node stops: it takes no sessions of others any more.
+    pub(crate) leaves: bool,
+    /// How long its sessions then have to be resumed elsewhere.
+    pub(crate) drain_ms: u64,
     /// Names that nobody here listens to any more, and until when the bus carries them still.
     pub(crate) lingering: VecDeque<(Time, Space, Arc<[u8]>)>,
     /// When a name left last: the time of the last turn.
@@ -103,6 +110,9 @@ impl Shard {
             dice,
             presences: Presences::default(),
             people: People::new(now),
+            moves: Moves::default(),
+            leaves: false,
+            drain_ms: 0,
             lingering: VecDeque::new(),
             now,
             effects,
@@ -254,7 +264,9 @@ impl Shard {
             // Alone on this node and without patterns, a name nobody listens to needs no place.
             None if self.node.settings.shards == 1 && !patterned => {
                 if self.node.carrier.reaches_others() {
-                    self.send_abroad(space, &Words::new(space, channel, payload, json, author));
+                    let origin = Some(self.node.origin(self.index));
+                    let words = Words::new(space, channel, payload, json, author).with_origin(origin);
+                    self.send_abroad(space, &words);
                 }
                 return 0;
             }
@@ -272,7 +284,8 @@ impl Shard {
         if mask == 0 && !abroad {
             return receivers;
         }
-        let words = Arc::new(Words::new(space, channel, payload, json, author));
+        let origin = abroad.then(|| self.node.origin(self.index));
+        let words = Arc::new(Words::new(space, channel, payload, json, author).with_origin(origin));
         if abroad {
             self.send_abroad(space, &words);
         }
@@ -298,6 +311,9 @@ impl Shard {
 
     fn deliver(&mut self, now: Time, index: PlaceIndex, words: Arc<Words>) {
         self.stamp += 1;
+        if let Some(origin) = words.origin() {
+            self.moves.hear(origin);
+        }
         let place = self.roster.place_mut(index);
         let event = Event::message(words.clone(), now, place.rules.slow_reader, &self.pool);
         let listeners = std::mem::take(&mut place.listeners);
@@ -352,6 +368,9 @@ impl Shard {
                 return;
             }
             listener.stamp = stamp;
+            if listener.marks.as_ref().is_some_and(|marks| marks.covers(event)) {
+                return;
+            }
             Bounds { events: settings.mailbox_events, bytes: settings.mailbox_bytes }
         };
         let dropped = listener.mailbox.push(event.clone(), bounds);
@@ -396,15 +415,6 @@ impl Shard {
     /// Whether somebody may do this here.
     pub fn permit(&self, now: Time, identity: &Identity, verb: Verb, channel: &Channel<'_>) -> Permit {
         authorize::permit(now, &self.node.settings, &self.answers, identity, verb, channel)
-    }
-
-    /// The bus has answered: those who waited for it can go on.
-    pub fn carried(&mut self, links: Vec<LinkId>) {
-        let people = links.contains(&PEOPLE_LINK);
-        self.effects.ready.extend(links.into_iter().filter(|link| *link != PEOPLE_LINK));
-        if people {
-            self.people_carried();
-        }
     }
 
     /// Notes that a transport's command waits for the app's answer.

@@ -38,6 +38,9 @@ counters! {
     sessions_superseded,
     sessions_ended,
     sessions_expired,
+    /// Sessions that came from other nodes, and that went to them.
+    sessions_came,
+    sessions_left,
     commands,
     refused,
     /// Gauges, set at each sweep.

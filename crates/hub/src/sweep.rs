@@ -40,7 +40,7 @@ impl Shard {
     pub fn next_wake(&self) -> Option<Time> {
         let sweep = (!self.listeners.is_empty()).then_some(self.sweeper.due);
         let lingering = self.lingering.front().map(|(due, ..)| *due);
-        let own = [self.presences.next_wake(), self.people.next_wake()];
+        let own = [self.presences.next_wake(), self.people.next_wake(), self.moves.next_wake()];
         [sweep, self.wheel.next_wake(), lingering].into_iter().chain(own).flatten().min()
     }
 
@@ -50,6 +50,7 @@ impl Shard {
         self.let_go(now);
         self.settle_presences(now);
         self.settle_people(now);
+        self.settle_moves(now);
         let mut due = Vec::new();
         self.wheel.expire(now, &mut due);
         for id in due {
@@ -112,11 +113,17 @@ impl Shard {
             return;
         }
         listener.mailbox.forget_sent(now - sent_ms);
+        if listener.marks.as_ref().is_some_and(|marks| marks.until <= now) {
+            listener.marks = None;
+        }
         let link = listener.link;
         let Some(session) = listener.session() else { return };
         round.sessions += 1;
         round.detached += u64::from(link.is_none());
         round.parked += u64::from(session.parked_until.is_some());
+        if session.frozen {
+            return;
+        }
         if now >= session.identity.expires {
             if let Some(link) = link {
                 self.effects.closes.push((link.id, Goodbye::TokenExpired));

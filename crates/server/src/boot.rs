@@ -1,11 +1,13 @@
 //! Puts the server together and takes it apart again: store, node, shards, doors. The only place that names engines
-//! by address. Must hold: when `ready` is said, everything listens; a clean stop leaves every session in the store.
+//! by address. Must hold: when `ready` is said, everything listens; a clean stop leaves every session
+//! with another node or in the store.
 
 use crate::auth::{self, Keyring, Verifier};
 use crate::bus::Ear;
 use crate::config::{Config, LogFormat, Mode};
 use crate::desk::Desk;
 use crate::door::{self, Counts, Seat};
+use crate::estate;
 use crate::hook::Hook;
 use crate::http::{self, Edge};
 use crate::resp::Peer;
@@ -22,10 +24,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tavern_domain::{Epoch, Identity, Scopes, Time};
-use tavern_engine::{
-    Commit, Found, LogBounds, NodeChange, Read, Row, RowKey, StoredSession, SystemClock, Writer,
-};
-use tavern_hub::handover::Packed;
+use tavern_engine::{Commit, LogBounds, NodeChange, Row, SystemClock, Writer};
+use tavern_hub::handover::stored;
 use tavern_hub::{LinkId, Node, Shard};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
@@ -64,15 +64,15 @@ async fn serve(mut config: Config) -> anyhow::Result<()> {
     let config = Arc::new(config);
     let desk = open_store(&config)?;
     let writer = open_epoch(&config, &desk).await?;
-    let left = stored_sessions(&desk, &config.node).await?;
     let (services, workers) = assemble(config.clone(), desk.clone(), writer.epoch)?;
     open_bus(&services)?;
     let threads = start_shards(workers)?;
-    adopt(&services, &desk, &writer, left).await?;
+    estate::look(&services).await?;
     if let Some(tls) = &tls {
         tokio::spawn(tls.clone().watch());
     }
     let renewal = tokio::spawn(vigil::keep(services.clone()));
+    let heir = tokio::spawn(estate::keep(services.clone()));
     let mut doors = vec![tokio::spawn(accept_web(services.clone(), tls.clone(), web))];
     if let Some(redis) = redis {
         doors.push(tokio::spawn(accept_redis(services.clone(), tls, redis)));
@@ -84,7 +84,10 @@ async fn serve(mut config: Config) -> anyhow::Result<()> {
     let patience = Duration::from_millis(config.sessions.drain_ms);
     // It may live under another epoch than it began with.
     let writer = Writer { epoch: services.node.epoch(), ..writer };
-    let stopped = tokio::time::timeout(patience, stop(&services, &desk, &writer)).await;
+    services.left.notify_one();
+    heir.await?;
+    let stop = stop(&services, &desk, &writer, renewal.abort_handle());
+    let stopped = tokio::time::timeout(patience, stop).await;
     doors.iter().for_each(|door| door.abort());
     renewal.abort();
     match stopped {
@@ -118,7 +121,7 @@ fn open_store(config: &Config) -> anyhow::Result<Arc<Desk>> {
 /// From here on the node hears the others, and they hear it.
 fn open_bus(services: &Services) -> anyhow::Result<()> {
     let config = &services.config;
-    let ear = Ear::new(services.node.clone(), services.inboxes.clone());
+    let ear = Ear::new(services.node.clone(), services.inboxes.clone(), services.left.clone());
     let place = tavern_engine::Place {
         node: &config.node,
         prefix: &config.prefix,
@@ -133,6 +136,7 @@ fn open_bus(services: &Services) -> anyhow::Result<()> {
     let bus = tavern_engine::open_bus(&config.bus, &place, Arc::new(SystemClock), ear)
         .context("the bus cannot be opened")?;
     services.node.carrier.set_bus(bus);
+    services.node.listen();
     Ok(())
 }
 
@@ -142,22 +146,6 @@ async fn open_epoch(config: &Config, desk: &Desk) -> anyhow::Result<Writer> {
     let receipt = desk.commit(Commit { node: Some(open), ..Commit::default() }).await?;
     let epoch = receipt.epoch.unwrap_or(Epoch(0));
     Ok(Writer { node: name, epoch })
-}
-
-/// Sessions that an earlier process of this node left when it stopped.
-async fn stored_sessions(desk: &Desk, node: &str) -> anyhow::Result<Vec<StoredSession>> {
-    let mut sessions = Vec::new();
-    let mut after = None;
-    loop {
-        let read = Read::Sessions { node: Some(node.into()), after, limit: tavern_engine::limits::PAGE_ROWS };
-        let Found::Sessions(page) = desk.read(read).await? else { break };
-        after = page.rows.last().map(|row| row.row.client);
-        sessions.extend(page.rows.into_iter().map(|row| row.row));
-        if !page.more {
-            break;
-        }
-    }
-    Ok(sessions)
 }
 
 fn assemble(
@@ -222,44 +210,6 @@ fn start_shards(workers: Vec<Seed>) -> anyhow::Result<Vec<std::thread::JoinHandl
         std::thread::Builder::new().name(name).spawn(run).context("a shard could not be started")
     };
     workers.into_iter().map(start).collect()
-}
-
-/// Gives stored sessions to their shards; they are in memory again, so the rows go.
-async fn adopt(
-    services: &Services,
-    desk: &Desk,
-    writer: &Writer,
-    left: Vec<StoredSession>,
-) -> anyhow::Result<()> {
-    if left.is_empty() {
-        return Ok(());
-    }
-    tracing::info!(sessions = left.len(), "taking up the sessions of the last stop");
-    let shards = services.inboxes.len();
-    let mut parts: Vec<Vec<Packed>> = (0..shards).map(|_| Vec::new()).collect();
-    let keys: Vec<RowKey> = left.iter().map(|stored| RowKey::Session(stored.client)).collect();
-    for stored in left {
-        match tavern_engine::SessionBody::decode(&stored.body) {
-            Ok(body) => parts[stored.secret.shard(shards)].push(Packed {
-                key: stored.secret,
-                client: stored.client,
-                user: stored.user,
-                name: stored.name,
-                detached_at: stored.detached_at.unwrap_or(wall()),
-                expires_at: stored.expires_at,
-                body,
-            }),
-            Err(error) => tracing::warn!(%error, client = %stored.client, "a stored session is left out"),
-        }
-    }
-    for (inbox, part) in services.inboxes.iter().zip(parts) {
-        inbox.force(Mail::Adopt(part));
-    }
-    for deletes in keys.chunks(1000) {
-        let commit = Commit { writer: Some(writer.clone()), deletes: deletes.to_vec(), ..Commit::default() };
-        desk.commit(commit).await?;
-    }
-    Ok(())
 }
 
 async fn accept_web(
@@ -369,12 +319,22 @@ async fn last_words(services: &Services) {
     }
 }
 
-/// Clients are told, sessions go to the store, the node says goodbye.
-async fn stop(services: &Services, desk: &Desk, writer: &Writer) -> anyhow::Result<()> {
+/// Sessions go to living nodes and their clients are told; what nobody took goes to the store; the node says goodbye.
+async fn stop(
+    services: &Services,
+    desk: &Desk,
+    writer: &Writer,
+    renewal: tokio::task::AbortHandle,
+) -> anyhow::Result<()> {
     for inbox in &services.inboxes {
         let (reply, frozen) = oneshot::channel();
         inbox.force(Mail::Freeze(reply));
         frozen.await.context("a shard ended before it was told")?;
+    }
+    let drain_ms = services.config.sessions.drain_ms;
+    let patience = Duration::from_millis(drain_ms / 3 * 2);
+    if tokio::time::timeout(patience, hand_over(services, drain_ms)).await.is_err() {
+        tracing::warn!("some sessions found no other node in time; they go to the store");
     }
     let mut packed = Vec::new();
     for inbox in &services.inboxes {
@@ -383,27 +343,44 @@ async fn stop(services: &Services, desk: &Desk, writer: &Writer) -> anyhow::Resu
         packed.extend(sessions.await.context("a shard ended before it was told")?);
     }
     tracing::info!(sessions = packed.len(), "sessions go to the store");
-    let drain_ms = services.config.sessions.drain_ms;
-    for part in packed.chunks(500) {
-        let puts = part.iter().map(|session| Row::Session(stored(session, writer, drain_ms))).collect();
-        let commit = Commit { writer: Some(writer.clone()), puts, ..Commit::default() };
+    for part in packed.chunks_mut(500) {
+        let puts = part.iter_mut().map(|session| {
+            session.body.window_ms = session.body.window_ms.max(drain_ms);
+            session.expires_at = session.expires_at + drain_ms;
+            Row::Session(stored(session, writer))
+        });
+        let commit = Commit { writer: Some(writer.clone()), puts: puts.collect(), ..Commit::default() };
         desk.commit(commit).await?;
     }
+    // Whoever renewed the lease of a node that has said goodbye would take it for dead.
+    renewal.abort();
     let stop = NodeChange::Stop { node: writer.clone() };
     desk.commit(Commit { writer: Some(writer.clone()), node: Some(stop), ..Commit::default() }).await?;
+    services.node.say_left();
     Ok(())
 }
 
-fn stored(packed: &Packed, owner: &Writer, drain_ms: u64) -> StoredSession {
-    StoredSession {
-        client: packed.client,
-        secret: packed.key,
-        user: packed.user.clone(),
-        name: packed.name.clone(),
-        owner: owner.clone(),
-        body: packed.body.encode().into(),
-        detached_at: Some(packed.detached_at),
-        expires_at: packed.expires_at + drain_ms,
+/// Offers the sessions to the nodes that live, and waits until they have them.
+async fn hand_over(services: &Services, drain_ms: u64) -> anyhow::Result<()> {
+    let living = estate::meet(services).await?;
+    if living.is_empty() {
+        return Ok(());
+    }
+    tracing::info!(nodes = living.len(), "sessions go to other nodes");
+    for inbox in &services.inboxes {
+        inbox.force(Mail::Leave(living.clone().into(), drain_ms));
+    }
+    loop {
+        let mut leaving = 0;
+        for inbox in &services.inboxes {
+            let (reply, count) = oneshot::channel();
+            inbox.force(Mail::Leaving(reply));
+            leaving += count.await.context("a shard ended before it was told")?;
+        }
+        if leaving == 0 {
+            return Ok(());
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
 

@@ -9,22 +9,28 @@ use std::time::Duration;
 use tavern_engine::{BusError, BusInbox, Interest, Lost, Parcel, Ticket};
 use tavern_hub::registry::shards_of;
 use tavern_hub::{LinkId, Node, Parcel as Words};
+use tokio::sync::Notify;
 
 pub struct Ear {
     node: Arc<Node>,
     inboxes: Vec<Arc<Inbox>>,
+    /// Rung when another node has left sessions in the store.
+    left: Arc<Notify>,
 }
 
 /// A shard that has too much to do is asked again after this long.
 const BUSY: Duration = Duration::from_millis(1);
 
 impl Ear {
-    pub fn new(node: Arc<Node>, inboxes: Vec<Arc<Inbox>>) -> Arc<Ear> {
-        Arc::new(Ear { node, inboxes })
+    pub fn new(node: Arc<Node>, inboxes: Vec<Arc<Inbox>>, left: Arc<Notify>) -> Arc<Ear> {
+        Arc::new(Ear { node, inboxes, left })
     }
 
     /// Waits until the shard takes it: the bus keeps the rest meanwhile, as far as its bounds go.
     fn put(&self, shard: usize, words: Vec<Words>) {
+        if words.is_empty() {
+            return;
+        }
         let inbox = &self.inboxes[shard];
         while inbox.is_full() && !inbox.is_closed() {
             std::thread::sleep(BUSY);
@@ -52,13 +58,19 @@ impl BusInbox for Ear {
         for parcel in &parcels {
             if let Some((told, mask)) = self.node.unpack_rumour(parcel) {
                 shards_of(mask).for_each(|shard| self.inboxes[shard].force(Mail::Rumour(told.clone())));
+            } else if self.node.is_left(parcel) {
+                self.left.notify_one();
+            } else if let Some((shard, from, letter)) = self.node.unpack_letter(parcel) {
+                // What was said before it was written is heard before it is read.
+                self.put(shard, std::mem::take(&mut heard[shard]));
+                self.inboxes[shard].force(Mail::Letter(from, Box::new(letter)));
             } else if let Some((told, mask)) = self.node.unpack_news(parcel) {
                 shards_of(mask).for_each(|shard| self.inboxes[shard].force(Mail::News(told.clone())));
             } else if let Some((space, words, mask)) = self.node.unpack(parcel) {
                 shards_of(mask).for_each(|shard| heard[shard].push(Words { space, words: words.clone() }));
             }
         }
-        for (shard, words) in heard.into_iter().enumerate().filter(|(_, words)| !words.is_empty()) {
+        for (shard, words) in heard.into_iter().enumerate() {
             self.put(shard, words);
         }
     }
@@ -79,6 +91,6 @@ impl BusInbox for Ear {
     }
 
     fn needs(&self) -> Vec<Interest> {
-        self.node.carrier.needs(&self.node.registry)
+        self.node.needs()
     }
 }

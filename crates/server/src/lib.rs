@@ -8,6 +8,7 @@ pub mod cli;
 pub mod config;
 mod desk;
 mod door;
+mod estate;
 #[doc(hidden)]
 pub mod fuzz;
 mod hook;

@@ -28,6 +28,8 @@ pub struct Services {
     pub started: Instant,
     /// Readiness fails from here on: the server is stopping.
     pub stopping: AtomicBool,
+    /// Rung when another node has left sessions in the store.
+    pub left: Arc<tokio::sync::Notify>,
     /// The store did not take the last heartbeat.
     pub store_trouble: AtomicBool,
     pub doors: Arc<crate::door::Counts>,
@@ -62,6 +64,7 @@ impl Services {
             hook,
             started: Instant::now(),
             stopping: AtomicBool::new(false),
+            left: Arc::default(),
             store_trouble: AtomicBool::new(false),
             doors,
             next_shard: AtomicUsize::new(0),

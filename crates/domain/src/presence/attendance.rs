@@ -130,6 +130,12 @@ pub enum Input {
         client: ClientId,
         loss: Loss,
     },
+    /// A client has moved to another node; if it never arrived there, it is lost.
+    LoseAtHome {
+        client: ClientId,
+        home: Home,
+        loss: Loss,
+    },
     /// Everything of one life of a node is lost.
     LoseHome {
         home: Home,
@@ -206,6 +212,12 @@ impl Attendance {
             }
             Input::Lose { client, loss } => {
                 if let Some(at) = self.find_living(client) {
+                    self.lose(now, at, loss, changes);
+                }
+            }
+            Input::LoseAtHome { client, home, loss } => {
+                let stays = |at: &usize| self.clients[*at].home == home;
+                if let Some(at) = self.find_living(client).filter(stays) {
                     self.lose(now, at, loss, changes);
                 }
             }

@@ -36,6 +36,8 @@ impl Default for LogBounds {
 
 /// Parcels read before they are handed over together.
 const READ_TOGETHER: usize = 256;
+/// Names that are listened to in one transaction.
+const LISTEN_TOGETHER: usize = 1024;
 /// After this long without company the node hears everything again.
 const COMPANY: Duration = Duration::from_secs(30);
 /// The reading thread looks up this often at least.
@@ -105,12 +107,17 @@ impl LocalBus {
             ..Options::default()
         };
         let local = Arc::new(Local::open_with(place.folder, options).map_err(unavailable)?);
-        local.listen(everything()).map_err(unavailable)?;
+        // Where others are already, everything is named from the start: two that hear everything and speak at once
+        // would each wait for the other to name what it listens to.
+        let wide = local.look_around().map_err(unavailable)?.is_some();
+        if wide {
+            local.listen(everything()).map_err(unavailable)?;
+        }
         let alone_at = local.look_around().map_err(unavailable)?.unwrap_or(NEVER);
         let shared = Arc::new(Shared {
             version: local.roster_version(),
             alone_at: AtomicU64::new(alone_at),
-            wide: AtomicBool::new(true),
+            wide: AtomicBool::new(wide),
             prefix: place.prefix.into(),
             inbox,
             agenda: Mutex::default(),
@@ -265,10 +272,7 @@ impl Shared {
         loop {
             match self.next_job() {
                 Job::Publish(batch) => self.carry(local, batch),
-                Job::Subscribe(interests, ticket) => {
-                    let outcome = self.begin(local, &interests);
-                    self.inbox.confirmed(ticket, outcome.map_err(unavailable));
-                }
+                Job::Subscribe(interests, ticket) => self.subscribe(local, interests, ticket),
                 Job::Unsubscribe(interests) => {
                     if let Err(error) = self.end(local, &interests) {
                         tracing::warn!(%error, "the bus still listens to what nobody here wants");
@@ -321,6 +325,25 @@ impl Shared {
                     tracing::error!(%error, messages = batch.len(), "the bus could not carry messages to other processes");
                 }
             }
+        }
+    }
+
+    /// Begins to listen to this, and to what was asked for meanwhile, in one transaction.
+    fn subscribe(&self, local: &Local, mut interests: Vec<Interest>, ticket: Ticket) {
+        let mut tickets = vec![ticket];
+        {
+            let mut agenda = self.agenda();
+            while interests.len() < LISTEN_TOGETHER
+                && let Some(Job::Subscribe(..)) = agenda.jobs.front()
+            {
+                let Some(Job::Subscribe(more, ticket)) = agenda.jobs.pop_front() else { break };
+                interests.extend(more);
+                tickets.push(ticket);
+            }
+        }
+        let outcome = self.begin(local, &interests).map_err(unavailable);
+        for ticket in tickets {
+            self.inbox.confirmed(ticket, outcome.clone());
         }
     }
 

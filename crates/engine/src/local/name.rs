@@ -65,7 +65,8 @@ pub fn parcel(prefix: &str, words: &Words) -> Option<Parcel> {
         Space::Public => Subject::of_channel(prefix, words.channel()).ok()?,
         Space::Private => Subject::parse(std::str::from_utf8(words.channel()).ok()?).ok()?,
     };
-    let (from, n, note) = read_note(words.note()).unwrap_or((Writer::outsider(), 0, &[]));
+    // Whoever is no node numbers nothing; its place in the log does.
+    let (from, n, note) = read_note(words.note()).unwrap_or((Writer::outsider(), words.id(), &[]));
     if from.is_outsider() && words.space() == Space::Private {
         return None;
     }

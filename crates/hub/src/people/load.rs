@@ -71,7 +71,6 @@ impl Shard {
     /// Those of whom what is said is carried here. The others are loaded when it is.
     pub(super) fn carry_people(&mut self, users: Vec<Arc<str>>, own: bool) -> Vec<Arc<str>> {
         let node = self.node.clone();
-        let names: Vec<&[u8]> = users.iter().map(|user| user.as_bytes()).collect();
         let link = (self.index, PEOPLE_LINK);
         let mut hold = node.carrier.hold();
         if hold.has_failed(link) {
@@ -79,7 +78,7 @@ impl Shard {
             self.people.refused = true;
             return users;
         }
-        let waits = hold.carry_all(Space::People, &names, Some(link));
+        let waits = hold.carry_each(users.iter().map(|user| (Space::People, user.as_bytes())), Some(link));
         drop(hold);
         let (late, carried) = users.into_iter().zip(waits).partition::<Vec<_>, _>(|(_, waits)| *waits);
         for (user, _) in late {

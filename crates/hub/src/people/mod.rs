@@ -138,8 +138,8 @@ impl People {
     }
 
     /// To whom a user shows himself, as far as it is known here.
-    pub(crate) fn visibility(&self, user: &str) -> Visibility {
-        self.here.get(user).and_then(|here| here.visibility).unwrap_or_default()
+    pub(crate) fn visibility(&self, user: &str) -> Option<Visibility> {
+        self.here.get(user).and_then(|here| here.visibility)
     }
 
     /// Whether somebody may see a user who shows himself so.

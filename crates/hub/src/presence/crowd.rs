@@ -1,10 +1,9 @@
 //! Telling watchers what a room has taken in, as much of it as its size allows: every change, the sum of a tick, or numbers.
 //! Must hold: a newcomer's snapshot and what it is told afterwards fit together in every mode.
 
-use crate::event::{Event, Space};
+use crate::event::{Event, Space, Told};
 use crate::listener::ListenerId;
 use crate::people::People;
-use crate::settings::SlowReader;
 use crate::shard::Shard;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -63,6 +62,15 @@ impl Watched {
         let body = self.members(&json::anybody, |_| false);
         self.encoded = Some((now.0, now.1, body.clone()));
         body
+    }
+
+    /// The version from which somebody who begins to watch is told on. In an emptied channel numbers begin anew.
+    pub fn base(&self) -> u64 {
+        match self.mode {
+            Mode::Full if self.room.snapshot().members.is_empty() => 0,
+            Mode::Full => self.room.version(),
+            Mode::Coalesced | Mode::Counts => self.tick.version(),
+        }
     }
 
     /// Somebody is about to change.
@@ -130,7 +138,7 @@ impl Shard {
                 Visibility::Everyone => BTreeSet::new(),
                 _ => self.people.sessions_close_to(&news.user).map(|id| id.index).collect(),
             };
-            self.tell_watchers(now, channel, &close, |eyes| {
+            self.tell_watchers(now, channel, version, &close, |eyes| {
                 let mut tail = Vec::new();
                 let sees = |user: &str, visibility| eyes.sees(user, visibility);
                 json::change_tail(&mut tail, channel, news, change, version, &sees);
@@ -168,9 +176,9 @@ impl Shard {
         self.end_tick(now, channel);
         let Some(watched) = self.presences.rooms.get_mut(channel) else { return };
         watched.mode = mode;
-        watched.tick = Tick::at(watched.room.version());
         let version = watched.room.version();
-        self.tell_watchers(now, channel, &BTreeSet::new(), |_| {
+        watched.tick = Tick::at(version);
+        self.tell_watchers(now, channel, version, &BTreeSet::new(), |_| {
             let mut tail = Vec::new();
             json::mode_tail(&mut tail, channel, mode, version);
             tail
@@ -188,7 +196,7 @@ impl Shard {
     }
 
     /// Tells the sum of a tick.
-    pub(super) fn end_tick(&mut self, now: Time, channel: &Arc<str>) {
+    pub(crate) fn end_tick(&mut self, now: Time, channel: &Arc<str>) {
         let Some(watched) = self.presences.rooms.get_mut(channel) else { return };
         let mode = watched.mode;
         if mode != Mode::Full
@@ -210,7 +218,7 @@ impl Shard {
 
     fn tell_difference(&mut self, now: Time, channel: &str, difference: &Difference, mode: Mode) {
         let close = self.close_to(difference, mode);
-        self.tell_watchers(now, channel, &close, |eyes| {
+        self.tell_watchers(now, channel, difference.to, &close, |eyes| {
             let mut tail = Vec::new();
             let sees = |user: &str, visibility| eyes.sees(user, visibility);
             match mode {
@@ -244,12 +252,14 @@ impl Shard {
         &mut self,
         now: Time,
         channel: &str,
+        version: u64,
         close: &BTreeSet<u32>,
         write: impl Fn(Eyes<'_>) -> Vec<u8>,
     ) {
         let Some(place) = self.roster.find(Space::Presence, channel.as_bytes()) else { return };
         let pool = self.pool.clone();
-        let event = |tail: Vec<u8>| Event::json(tail.into_boxed_slice(), now, SlowReader::Gap, &pool);
+        let told = Told { channel: channel.into(), version };
+        let event = |tail: Vec<u8>| Event::presence(tail.into_boxed_slice(), now, told.clone(), &pool);
         let shared = event(write(Eyes { people: &self.people, user: None }));
         let listeners = std::mem::take(&mut self.roster.place_mut(place).listeners);
         for &listener in &listeners {

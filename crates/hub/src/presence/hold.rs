@@ -132,7 +132,7 @@ impl Shard {
         }
         let known = own.or(carrier).map(|row| &row.row);
         step.name = known.and_then(|row| row.name.clone());
-        step.visibility = person.known.as_ref().map(|row| row.row.visibility).unwrap_or_default();
+        step.visibility = Some(person.known.as_ref().map(|row| row.row.visibility).unwrap_or_default());
         let version = own.map_or(0, |row| row.version);
         if attendance == before && changes.is_empty() {
             if over {

@@ -6,10 +6,11 @@ use super::hold::is_hold;
 use super::step::{Act, Step, key_of};
 use crate::listener::ListenerId;
 use crate::people::is_own_channel;
+use crate::session::Session;
 use crate::shard::Shard;
 use std::sync::Arc;
 use tavern_domain::presence::{Departure, Home, Input, Loss, State};
-use tavern_domain::{Channel, Time};
+use tavern_domain::{Channel, ClientId, Identity, Time};
 use tavern_engine::{Deadline, Presence, PresenceKey};
 
 impl Shard {
@@ -27,6 +28,14 @@ impl Shard {
         let home = self.home();
         let join = |client| Input::Join { client, home, state };
         self.step_of(now, id, channel, join, claim);
+    }
+
+    /// The same client under a new home: it is known to be there, so it is read first.
+    pub(crate) fn join_again(&mut self, id: ListenerId, channel: &str, state: Option<State>) {
+        let home = self.home();
+        if let Some(step) = self.new_step(id, channel, |client| Input::Join { client, home, state }, None) {
+            self.read_step(step);
+        }
     }
 
     pub(crate) fn update(&mut self, now: Time, id: ListenerId, channel: &str, state: State, claim: Claim) {
@@ -68,21 +77,32 @@ impl Shard {
         now: Time,
         id: ListenerId,
         channel: &str,
-        input: impl FnOnce(tavern_domain::ClientId) -> Input,
+        input: impl FnOnce(ClientId) -> Input,
         claim: Option<Claim>,
     ) {
-        let Some(session) = self.listeners.get(id).and_then(|listener| listener.session()) else { return };
+        if let Some(step) = self.new_step(id, channel, input, claim) {
+            self.begin_step(now, step);
+        }
+    }
+
+    fn new_step(
+        &self,
+        id: ListenerId,
+        channel: &str,
+        input: impl FnOnce(ClientId) -> Input,
+        claim: Option<Claim>,
+    ) -> Option<Step> {
+        let session = self.listeners.get(id)?.session()?;
         let user = session.identity.user.clone();
         let anonymous = user.is_none();
         let user = user.unwrap_or_else(|| session.client.to_string().into());
         let (name, act) = (session.identity.name.clone(), Act::Input(input(session.client)));
         let visibility = self.people.visibility(&user);
         let key = PresenceKey { channel: channel.into(), user };
-        let step = Step { name, anonymous, visibility, listener: Some(id), claim, ..Step::of(key, act) };
-        self.begin_step(now, step);
+        Some(Step { name, anonymous, visibility, listener: Some(id), claim, ..Step::of(key, act) })
     }
 
-    pub(super) fn home(&self) -> Home {
+    pub(crate) fn home(&self) -> Home {
         Home { node: self.node.name.clone(), epoch: self.node.epoch() }
     }
 
@@ -108,6 +128,9 @@ impl Shard {
         let Some(session) = self.listeners.get_mut(id).and_then(|listener| listener.session_mut()) else {
             // It ended while it was joining: nobody else would take it out again.
             let Act::Input(Input::Join { client, .. }) = &step.act else { return };
+            if self.moves.has_parted(*client) {
+                return;
+            }
             let loss = Loss { at: now, grace_ms: 0, reason: Departure::Lost };
             let act = Act::Input(Input::Lose { client: *client, loss });
             return self.begin_step(now, Step::of(step.key.clone(), act));
@@ -115,7 +138,9 @@ impl Shard {
         session.present.enter(&channel, joined);
         let lost = session.lost;
         let visibility = self.people.visibility(&step.key.user);
-        if !step.anonymous && visibility != step.visibility {
+        if let Some(visibility) =
+            visibility.filter(|shown| !step.anonymous && Some(*shown) != step.visibility)
+        {
             // He turned his face while he came in.
             self.begin_step(now, Step::of(step.key.clone(), Act::Face(visibility)));
         }
@@ -134,8 +159,8 @@ impl Shard {
         let Some(listener) = self.listeners.get(id).filter(|listener| listener.link.is_none()) else {
             return;
         };
-        let Some(session) = listener.session().filter(|session| !session.present.is_empty() && !session.lost)
-        else {
+        let waits = |session: &&Session| !session.present.is_empty() && !session.lost && !session.frozen;
+        let Some(session) = listener.session().filter(waits) else {
             return;
         };
         let window_ms = session.window_ms.unwrap_or(settings.resume_ms);
@@ -148,7 +173,8 @@ impl Shard {
         let Some(listener) = self.listeners.get_mut(id).filter(|listener| listener.link.is_none()) else {
             return;
         };
-        let Some(session) = listener.session_mut().filter(|s| !s.present.is_empty() && !s.lost) else {
+        let waits = |s: &&mut Session| !s.present.is_empty() && !s.lost && !s.frozen;
+        let Some(session) = listener.session_mut().filter(waits) else {
             return;
         };
         let at = session.lost_at(poll_idle_ms);
@@ -182,7 +208,7 @@ impl Shard {
             let Some(session) = self.listeners.get(id).and_then(|listener| listener.session()) else {
                 continue;
             };
-            if !session.lost {
+            if !session.lost && !session.frozen {
                 for (channel, state) in session.present.all() {
                     self.join(now, id, &channel, state, None);
                 }
@@ -193,6 +219,22 @@ impl Shard {
     /// A client for which a node vouched that is gone.
     pub fn take_over(&mut self, now: Time, presence: &Presence, home: Home, loss: Loss) {
         self.begin_step(now, Step::of(presence.key.clone(), Act::Input(Input::LoseHome { home, loss })));
+    }
+
+    /// A client that went to another node is lost if nobody vouches for it but this one.
+    pub(crate) fn lose_at_home(
+        &mut self,
+        now: Time,
+        who: &Identity,
+        client: ClientId,
+        home: Home,
+        channel: &str,
+        loss: Loss,
+    ) {
+        let user = who.user.clone().unwrap_or_else(|| client.to_string().into());
+        let key = PresenceKey { channel: channel.into(), user };
+        let step = Step::of(key, Act::Input(Input::LoseAtHome { client, home, loss }));
+        self.begin_step(now, step);
     }
 
     /// The session ends without a word: whoever it was may come back as another session.

@@ -9,7 +9,7 @@ mod life;
 mod step;
 mod watch;
 
-use crate::listener::LinkId;
+use crate::listener::{LinkId, ListenerId};
 use crate::registry::Entry;
 use crowd::Watched;
 use foldhash::fast::RandomState;
@@ -32,6 +32,8 @@ pub type Outcome = Result<Vec<u8>, Refusal>;
 pub struct Presences {
     tickets: u64,
     under_way: HashMap<Ticket, Task, RandomState>,
+    /// How many steps of a session are under way.
+    steps: HashMap<ListenerId, u32, RandomState>,
     /// What transports wait for.
     claims: HashMap<LinkId, u64, RandomState>,
     /// Answers for transports whose command waits; found when the command runs again.
@@ -71,7 +73,7 @@ pub struct ChannelNews {
 }
 
 impl Presences {
-    fn ticket(&mut self) -> Ticket {
+    pub(crate) fn ticket(&mut self) -> Ticket {
         self.tickets += 1;
         Ticket(self.tickets)
     }
@@ -95,6 +97,41 @@ impl Presences {
         if let Ok(channel) = std::str::from_utf8(channel) {
             self.rooms.remove(channel);
         }
+    }
+
+    /// Whether something that a session does is not decided yet.
+    pub(crate) fn is_busy(&self, id: ListenerId) -> bool {
+        self.steps.contains_key(&id)
+    }
+
+    fn add(&mut self, ticket: Ticket, task: Task) {
+        if let Some(id) = task.listener() {
+            *self.steps.entry(id).or_default() += 1;
+        }
+        self.under_way.insert(ticket, task);
+    }
+
+    fn take(&mut self, ticket: Ticket) -> Option<Task> {
+        let task = self.under_way.remove(&ticket)?;
+        if let Some(id) = task.listener()
+            && let Some(count) = self.steps.get_mut(&id)
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.steps.remove(&id);
+            }
+        }
+        Some(task)
+    }
+
+    /// How far this shard knows a watched channel.
+    pub(crate) fn known(&self, channel: &str) -> Option<u64> {
+        self.rooms.get(channel).map(|watched| watched.room.version())
+    }
+
+    /// The version from which a new watcher of a channel is told on; of an empty one, from the beginning.
+    pub(crate) fn base(&self, channel: &str) -> Option<u64> {
+        self.rooms.get(channel).map(Watched::base)
     }
 
     /// The transport is gone: nobody waits for its answer.

@@ -43,7 +43,8 @@ pub(crate) struct Step {
     pub key: PresenceKey,
     pub name: Option<Arc<str>>,
     pub anonymous: bool,
-    pub visibility: Visibility,
+    /// To whom he shows himself; None: to whom he did.
+    pub visibility: Option<Visibility>,
     pub act: Act,
     /// Whose it is, while that one is here.
     pub listener: Option<ListenerId>,
@@ -83,8 +84,18 @@ pub(crate) enum Task {
 impl Step {
     /// A step that is nobody's here: he is who he was.
     pub fn of(key: PresenceKey, act: Act) -> Step {
-        let (name, anonymous, visibility) = (None, false, Visibility::Everyone);
+        let (name, anonymous, visibility) = (None, false, None);
         Step { key, name, anonymous, visibility, act, listener: None, claim: None, tries: 0 }
+    }
+}
+
+impl Task {
+    /// Whose step it is.
+    pub fn listener(&self) -> Option<ListenerId> {
+        match self {
+            Task::Read(step) | Task::Ride(step, _) | Task::Commit { step, .. } => step.listener,
+            _ => None,
+        }
     }
 }
 
@@ -98,7 +109,7 @@ impl Shard {
         }
     }
 
-    fn read_step(&mut self, step: Step) {
+    pub(super) fn read_step(&mut self, step: Step) {
         if matches!(step.act, Act::Ride { .. }) {
             return self.read_ride(step);
         }
@@ -108,13 +119,15 @@ impl Shard {
 
     pub(crate) fn submit(&mut self, task: Task, work: Work) {
         let ticket = self.presences.ticket();
-        self.presences.under_way.insert(ticket, task);
+        self.presences.add(ticket, task);
         self.effects.work.push((ticket, work));
     }
 
     /// The store has answered.
     pub fn answered(&mut self, now: Time, ticket: Ticket, answer: Answer) {
-        let Some(task) = self.presences.under_way.remove(&ticket) else { return };
+        let Some(task) = self.presences.take(ticket) else {
+            return self.errand_answered(now, ticket, answer);
+        };
         match (task, answer) {
             (Task::Read(step), Answer::Read(Found::Presence(found))) => self.decide(now, step, found),
             (Task::Commit { step, at, changes, due, stay }, Answer::Committed(receipt)) => {
@@ -165,13 +178,19 @@ impl Shard {
     }
 
     fn decide(&mut self, now: Time, mut step: Step, found: Option<Versioned<Presence>>) {
+        let joins = matches!(step.act, Act::Input(Input::Join { .. }));
+        if joins && step.listener.is_some_and(|id| self.listeners.get(id).is_none()) {
+            // It has ended or moved meanwhile: joining for it now would take it from whoever vouches for it.
+            let refusal = Refusal::new(Code::Gone, "the session has ended; say hello again");
+            return self.end_step(&step, Err(refusal));
+        }
         let version = found.as_ref().map_or(0, |found| found.version);
         if let Some(found) = found.as_ref().filter(|_| step.listener.is_none()) {
             // Nobody is here to say who it is: it is who it was.
             (step.name, step.anonymous) = (found.row.name.clone(), found.row.anonymous);
-            step.visibility = found.row.visibility;
         }
         let shown = found.as_ref().map(|found| found.row.visibility);
+        step.visibility = step.visibility.or(shown);
         let before = found.map(|found| found.row.attendance).unwrap_or_default();
         let mut attendance = before.clone();
         let mut changes = Vec::new();
@@ -182,14 +201,17 @@ impl Shard {
             }
             Act::Input(input) => attendance.handle(now, input, &mut changes),
             Act::Wake => attendance.wake(now, &mut changes),
-            Act::Face(visibility) => step.visibility = visibility,
+            Act::Face(visibility) => step.visibility = Some(visibility),
             Act::Release => {
                 attendance.handle(now, Input::Remove { reason: Departure::Removed }, &mut changes)
             }
             Act::Ride { .. } => unreachable!("a ride is decided by itself"),
         }
-        if let Some(from) = shown.filter(|from| *from != step.visibility && attendance.is_present()) {
-            changes.push(Change::Face { from, to: step.visibility });
+        if let Some((from, to)) = shown.zip(step.visibility)
+            && from != to
+            && attendance.is_present()
+        {
+            changes.push(Change::Face { from, to });
         }
         if changes.last() == Some(&Change::NotFound) {
             let refusal =
@@ -265,7 +287,8 @@ impl Shard {
             None => {}
         }
         if attendance.is_present() {
-            let (name, anonymous, visibility) = (step.name.clone(), step.anonymous, step.visibility);
+            let (name, anonymous, visibility) =
+                (step.name.clone(), step.anonymous, step.visibility.unwrap_or_default());
             let key = step.key.clone();
             commit.puts.push(Row::Presence(Presence { key, anonymous, name, visibility, attendance }));
         } else {
@@ -301,7 +324,8 @@ impl Shard {
             let version = receipt.put.first().or(receipt.deleted.last()).copied().unwrap_or(0);
             self.tell_place(now, &step, version, stay, &changes);
         }
-        let Step { key, name, anonymous, visibility, .. } = step;
+        let Step { key, name, anonymous, .. } = step;
+        let visibility = step.visibility.unwrap_or_default();
         let news = Arc::new(News { user: key.user, name, anonymous, visibility, at, changes, to, begins });
         let told = ChannelNews { channel: key.channel, news };
         self.effects.abroad.extend(self.node.news_parcel(&told));

@@ -133,7 +133,9 @@ impl Shard {
             None if !self.is_watched(&channel) && !self.presences.held.contains_key(&channel) => return,
             None => {
                 let watched = self.watched(&channel, Room::new(reading.snapshot));
+                let base = watched.base();
                 self.presences.rooms.insert(channel.clone(), watched);
+                self.room_is_known(now, &channel, base);
             }
         }
         for news in reading.heard {

@@ -1,4 +1,4 @@
-//! Two nodes on one hall: a bus between them and a store behind them, stepped by hand in virtual time.
+//! Two nodes or more on one hall: a bus between them and a store behind them, stepped by hand in virtual time.
 
 use super::House;
 use serde_json::Value;
@@ -6,9 +6,13 @@ use std::sync::{Arc, Mutex};
 use tavern_domain::{Epoch, Time};
 use tavern_engine::memory::{Faults, Hall, MemoryStore, ParcelFate};
 use tavern_engine::{
-    Answer, BusError, BusInbox, Commit, Inbox, Lost, ManualClock, NodeChange, Parcel, Store, Ticket, Work,
+    Answer, BusError, BusInbox, Clock, Commit, Inbox, Lost, ManualClock, NodeChange, Parcel, Store, Ticket,
+    Work,
 };
 use tavern_hub::*;
+
+/// What becomes of one parcel on its way from one node to another: the delay of each copy.
+pub type Fate = Box<dyn FnMut(&str, &str, &Parcel) -> Vec<u64> + Send>;
 
 /// Confirms subscriptions after this long, or refuses them.
 pub struct Script {
@@ -16,11 +20,15 @@ pub struct Script {
     /// Every so many parcels are lost without a word.
     lose_every: Option<u64>,
     carried: u64,
+    fate: Arc<Mutex<Option<Fate>>>,
 }
 
 impl Faults for Script {
-    fn parcel(&mut self, _from: &str, _to: &str, parcel: &Parcel) -> ParcelFate {
+    fn parcel(&mut self, from: &str, to: &str, parcel: &Parcel) -> ParcelFate {
         self.carried += 1;
+        if let Some(fate) = self.fate.lock().unwrap().as_mut() {
+            return ParcelFate { copies: fate(from, to, parcel), told: false };
+        }
         if self.lose_every.is_some_and(|every| self.carried.is_multiple_of(every)) {
             return ParcelFate::lost();
         }
@@ -63,13 +71,18 @@ impl Inbox for Ear {
     }
 }
 
+const NAMES: [&str; 4] = ["one", "two", "three", "four"];
+
 pub struct Street {
     reads: u64,
     carried: u64,
+    settings: Settings,
     clock: Arc<ManualClock>,
     hall: Arc<Hall>,
-    houses: [(House, Arc<Ear>); 2],
-    stores: [Arc<MemoryStore>; 2],
+    houses: Vec<(House, Arc<Ear>)>,
+    stores: Vec<Arc<MemoryStore>>,
+    dead: Vec<usize>,
+    fate: Arc<Mutex<Option<Fate>>>,
 }
 
 impl Street {
@@ -82,28 +95,108 @@ impl Street {
         Street::with(confirms_after, lose_every, &Settings::default())
     }
 
+    /// With so many nodes.
+    pub fn of(nodes: usize) -> Street {
+        Street::built(nodes, Some(0), None, &Settings::default())
+    }
+
     pub fn with(confirms_after: Option<u64>, lose_every: Option<u64>, settings: &Settings) -> Street {
+        Street::built(2, confirms_after, lose_every, settings)
+    }
+
+    fn built(
+        nodes: usize,
+        confirms_after: Option<u64>,
+        lose_every: Option<u64>,
+        settings: &Settings,
+    ) -> Street {
         let clock = Arc::new(ManualClock::at(Time(1_000_000)));
-        let script = Script { confirms_after, lose_every, carried: 0 };
+        let fate: Arc<Mutex<Option<Fate>>> = Arc::default();
+        let script = Script { confirms_after, lose_every, carried: 0, fate: fate.clone() };
         let hall = Hall::stepped(clock.clone(), Box::new(script));
-        let built = ["one", "two"].map(|name| {
-            let ear: Arc<Ear> = Arc::default();
-            let store = hall.store(name, ear.clone());
-            let open = NodeChange::Open { name: name.into(), lease_ms: 600_000 };
-            let open = Work::Commit(Commit { node: Some(open), ..Commit::default() });
-            store.submit(vec![(Ticket(0), open)]);
-            hall.settle();
-            let epoch = match ear.answers.lock().unwrap().pop() {
-                Some((_, Answer::Committed(receipt))) => receipt.epoch.unwrap_or(Epoch(0)),
-                other => panic!("no epoch but {other:?}"),
-            };
-            let settings = Settings { node: name.into(), epoch, commands_per_second: 0, ..settings.clone() };
-            let house = House::new(settings);
-            house.shards[0].node().carrier.set_bus(hall.bus(name, ear.clone()));
-            ((house, ear), store)
-        });
-        let [(first, one), (second, two)] = built;
-        Street { reads: 0, carried: 0, clock, hall, houses: [first, second], stores: [one, two] }
+        let mut street = Street {
+            reads: 0,
+            carried: 0,
+            settings: settings.clone(),
+            clock,
+            hall,
+            houses: Vec::new(),
+            stores: Vec::new(),
+            dead: Vec::new(),
+            fate,
+        };
+        for name in &NAMES[..nodes] {
+            street.build(name);
+        }
+        street.introduce();
+        street.settle();
+        street
+    }
+
+    /// A node opens at the end of the street.
+    pub fn build(&mut self, name: &str) -> usize {
+        let ear: Arc<Ear> = Arc::default();
+        let store = self.hall.store(name, ear.clone());
+        let open = NodeChange::Open { name: name.into(), lease_ms: 600_000 };
+        let open = Work::Commit(Commit { node: Some(open), ..Commit::default() });
+        store.submit(vec![(Ticket(0), open)]);
+        self.hall.settle();
+        let epoch = match ear.answers.lock().unwrap().pop() {
+            Some((_, Answer::Committed(receipt))) => receipt.epoch.unwrap_or(Epoch(0)),
+            other => panic!("no epoch but {other:?}"),
+        };
+        let settings = Settings { node: name.into(), epoch, commands_per_second: 0, ..self.settings.clone() };
+        let mut house = House::new(settings);
+        house.now = self.clock.now();
+        house.shards[0].node().carrier.set_bus(self.hall.bus(name, ear.clone()));
+        house.shards[0].node().listen();
+        self.houses.push((house, ear));
+        self.stores.push(store);
+        self.houses.len() - 1
+    }
+
+    /// Everybody knows who else lives.
+    pub fn introduce(&mut self) {
+        let names: Vec<Arc<str>> = self
+            .houses
+            .iter()
+            .map(|(house, _)| house.shards[0].node().settings.node.as_str().into())
+            .collect();
+        for (at, (house, _)) in self.houses.iter().enumerate() {
+            let others = names.iter().enumerate().filter(|(other, _)| *other != at);
+            house.shards[0].node().set_neighbours(others.map(|(_, name)| name.clone()).collect());
+        }
+    }
+
+    /// Decides about each parcel from now on.
+    pub fn set_fate(&mut self, fate: impl FnMut(&str, &str, &Parcel) -> Vec<u64> + Send + 'static) {
+        *self.fate.lock().unwrap() = Some(Box::new(fate));
+    }
+
+    pub fn heal(&mut self) {
+        *self.fate.lock().unwrap() = None;
+    }
+
+    /// Ends without a word.
+    pub fn crash(&mut self, at: usize) {
+        self.houses[at].0.shards[0].node().carrier.bus().unwrap().stop();
+        self.dead.push(at);
+    }
+
+    /// Lets everything happen until this node has taken a session out of the store; then it ends without a word.
+    pub fn stop_when_taken(&mut self, at: usize) {
+        let takes =
+            |work: &(Ticket, Work)| matches!(&work.1, Work::Commit(commit) if !commit.deletes.is_empty());
+        for _ in 0..1_000 {
+            let work = &self.houses[at].0.shards[0].effects.work;
+            if work.iter().any(takes) {
+                let work = std::mem::take(&mut self.houses[at].0.shards[0].effects.work);
+                self.stores[at].submit(work);
+                return self.crash(at);
+            }
+            self.step();
+        }
+        panic!("it takes nothing");
     }
 
     pub fn house(&mut self, at: usize) -> &mut House {
@@ -112,26 +205,35 @@ impl Street {
 
     /// Hands everything over that is under way, until nothing is.
     pub fn settle(&mut self) {
-        loop {
-            for ((house, _), store) in self.houses.iter_mut().zip(&self.stores) {
-                let work = std::mem::take(&mut house.shards[0].effects.work);
-                self.reads += work.iter().filter(|(_, work)| matches!(work, Work::Read(_))).count() as u64;
-                store.submit(work);
-                let abroad = std::mem::take(&mut house.shards[0].effects.abroad);
-                let node = house.shards[0].node().clone();
-                let people = abroad.iter().filter(|parcel| parcel.subject.kind() == "_people");
-                self.carried += people.count() as u64;
-                if !abroad.is_empty() {
-                    node.carrier.bus().unwrap().publish(abroad);
-                }
+        while self.step() {}
+    }
+
+    /// Does the next thing that is under way. False: nothing is.
+    fn step(&mut self) -> bool {
+        for (at, ((house, _), store)) in self.houses.iter_mut().zip(&self.stores).enumerate() {
+            if self.dead.contains(&at) {
+                continue;
             }
-            if !self.hall.step() {
-                break;
+            let work = std::mem::take(&mut house.shards[0].effects.work);
+            self.reads += work.iter().filter(|(_, work)| matches!(work, Work::Read(_))).count() as u64;
+            store.submit(work);
+            let abroad = std::mem::take(&mut house.shards[0].effects.abroad);
+            let people = abroad.iter().filter(|parcel| parcel.subject.kind() == "_people");
+            self.carried += people.count() as u64;
+            let node = house.shards[0].node().clone();
+            if !abroad.is_empty() {
+                node.carrier.bus().unwrap().publish(abroad);
             }
-            for (house, ear) in &mut self.houses {
+        }
+        if !self.hall.step() {
+            return false;
+        }
+        for (at, (house, ear)) in self.houses.iter_mut().enumerate() {
+            if !self.dead.contains(&at) {
                 take(house, ear);
             }
         }
+        true
     }
 
     /// Readings that the nodes asked of the store so far.
@@ -158,7 +260,7 @@ impl Street {
                 self.settle();
                 return reply;
             }
-            for _ in 0..1_000 {
+            for _ in 0..8_000 {
                 self.settle();
                 if !self.house(at).shards[0].effects.ready.is_empty() {
                     break;
@@ -193,6 +295,9 @@ fn take(house: &mut House, ear: &Ear) {
         house.shards[0].answered(house.now, ticket, answer);
     }
     for parcel in std::mem::take(&mut *ear.words.lock().unwrap()) {
+        if let Some((_, from, letter)) = node.unpack_letter(&parcel) {
+            house.shards[0].letter(house.now, &from, letter);
+        }
         if let Some((told, _)) = node.unpack_news(&parcel) {
             house.shards[0].hear_news(house.now, &told);
         }
@@ -206,7 +311,7 @@ fn take(house: &mut House, ear: &Ear) {
     }
     for (ticket, outcome) in std::mem::take(&mut *ear.confirmed.lock().unwrap()) {
         let links = node.carrier.confirmed(ticket, outcome);
-        house.shards[0].carried(links.into_iter().map(|(_, link)| link).collect());
+        house.shards[0].ready(house.now, links.into_iter().map(|(_, link)| link));
     }
     for lost in std::mem::take(&mut *ear.lost.lock().unwrap()) {
         let channel = match lost {

@@ -5,7 +5,7 @@ use super::edge::{Guest, Tls};
 use super::request::{self, Query};
 use crate::door::Seat;
 use crate::shard::conn::{Conn, Speaks};
-use crate::shard::mail::{Arrival, ImplicitHello, Mail};
+use crate::shard::mail::{Arrival, ImplicitHello, Mail, Named};
 use crate::shard::websocket::WebSocket;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -20,7 +20,7 @@ use hyper::body::Incoming;
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
 use tavern_domain::Identity;
-use tavern_hub::{Caller, Format, Link, LinkId, read_session};
+use tavern_hub::{Caller, Format, Link, LinkId};
 use tavern_wire::error::{Code, Refusal};
 use tokio::net::TcpStream;
 
@@ -58,9 +58,9 @@ async fn prepare(
     let accept = accept_key(parts)?;
     let query = Query::of(parts);
     let identity = request::identity(services, parts, &query).await?;
-    let session = query.get("session").and_then(|text| read_session(text)).map(|(key, _)| key);
+    let session = query.get("session").and_then(|text| Named::read(text));
     let seq = query.number("seq")?;
-    let shard = session.map_or_else(|| services.next_shard(), |key| key.shard(services.inboxes.len()));
+    let shard = super::session::shard_of(services, session.as_ref());
     let hello = identity.is_some().then_some(ImplicitHello { session, seq });
     let seat = guest.take_seat(request::client_address(services, guest.peer, parts));
     let Some(seat) = seat else {

@@ -4,13 +4,12 @@ use super::body::{Answer, json_with, refusal};
 use super::edge::Guest;
 use super::request::{self, Query};
 use crate::services::Services;
-use crate::shard::mail::{HttpAnswer, HttpCommand, HttpPoll, Mail};
+use crate::shard::mail::{HttpAnswer, HttpCommand, HttpPoll, Mail, Named};
 use http::request::Parts;
 use hyper::Request;
 use hyper::body::Incoming;
 use std::time::Duration;
-use tavern_domain::{Identity, SessionKey, limits};
-use tavern_hub::read_session;
+use tavern_domain::{Identity, limits};
 use tavern_wire::error::{Code, Refusal};
 use tavern_wire::json;
 use tokio::sync::oneshot;
@@ -41,11 +40,11 @@ pub async fn begin_poll(
     let body = request::body(incoming, POLL_BODY_BYTES).await?;
     let poll = json::parse_poll(&body)?;
     let identity = identity(services, parts, poll.token.as_deref()).await?;
-    let session = poll.session.as_deref().and_then(read_session).map(|(key, _)| key);
+    let session = poll.session.as_deref().and_then(Named::read);
     if session.is_none() && poll.session.is_none() && identity.is_none() {
         return Err(Refusal::new(Code::Unauthenticated, "the first poll needs a token"));
     }
-    let shard = shard_of(services, session);
+    let shard = shard_of(services, session.as_ref());
     let (answer, waiting) = oneshot::channel();
     let timeout_ms = poll.timeout_ms.unwrap_or(limits::POLL_PARK_MS);
     let mail = HttpPoll {
@@ -90,8 +89,8 @@ async fn begin_command(
     let frame = request::body(incoming, services.config.limits.json_frame_bytes).await?;
     let identity = identity(services, parts, None).await?;
     let named = json::session_of(&frame);
-    let session = named.as_deref().and_then(read_session).map(|(key, _)| key);
-    let shard = shard_of(services, session);
+    let session = named.as_deref().and_then(Named::read);
+    let shard = shard_of(services, session.as_ref());
     let (answer, waiting) = oneshot::channel();
     let mail = HttpCommand { frame: frame.to_vec(), session, identity, answer };
     put(services, shard, Mail::Command(Box::new(mail)))?;
@@ -109,8 +108,9 @@ async fn identity(
     }
 }
 
-fn shard_of(services: &Services, session: Option<SessionKey>) -> usize {
-    session.map_or_else(|| services.next_shard(), |key| key.shard(services.inboxes.len()))
+/// The shard on which a session lives, or a new one would.
+pub fn shard_of(services: &Services, session: Option<&Named>) -> usize {
+    session.map_or_else(|| services.next_shard(), |named| named.key.shard(services.inboxes.len()))
 }
 
 pub fn answered(answer: Result<HttpAnswer, oneshot::error::RecvError>) -> Answer {

@@ -4,7 +4,7 @@ use super::body::{Answer, Body, refusal, whole};
 use super::edge::Guest;
 use super::request::{self, Query};
 use crate::services::Services;
-use crate::shard::mail::{HttpStream, Mail};
+use crate::shard::mail::{HttpStream, Mail, Named};
 use bytes::Bytes;
 use http::StatusCode;
 use http::header::{HeaderName, HeaderValue};
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use tavern_domain::limits;
-use tavern_hub::{LinkId, read_session};
+use tavern_hub::LinkId;
 use tavern_wire::error::{Code, Refusal};
 use tokio::sync::{mpsc, oneshot};
 
@@ -59,7 +59,7 @@ async fn open(guest: &Guest, parts: &Parts) -> Result<Events, Refusal> {
     let services = &guest.services;
     let query = Query::of(parts);
     let identity = request::identity(services, parts, &query).await?;
-    let session = query.get("session").and_then(read_session).map(|(key, _)| key);
+    let session = query.get("session").and_then(Named::read);
     // A browser that reconnects by itself tells how far it got in this header; it is newer than the URL.
     let last = parts.headers.get("last-event-id").and_then(|id| id.to_str().ok()?.parse().ok());
     let seq = match last {
@@ -70,7 +70,7 @@ async fn open(guest: &Guest, parts: &Parts) -> Result<Events, Refusal> {
     if channels.len() > CHANNELS || channels.iter().any(|name| name.len() > limits::CHANNEL_BYTES) {
         return Err(Refusal::new(Code::BadRequest, "at most 16 channels of 255 bytes in the URL"));
     }
-    let shard = session.map_or_else(|| services.next_shard(), |key| key.shard(services.inboxes.len()));
+    let shard = super::session::shard_of(services, session.as_ref());
     let (events, pieces) = mpsc::channel(PIECES);
     let (begun, beginning) = oneshot::channel();
     let wants_room = Arc::new(AtomicBool::new(false));

@@ -3,6 +3,7 @@
 
 use crate::door::Seat;
 use crate::resp::Peer;
+use crate::shard::mail::ImplicitHello;
 use crate::shard::websocket::WebSocket;
 use mio::net::TcpStream;
 use std::collections::VecDeque;
@@ -36,6 +37,8 @@ pub enum Speaks {
 #[derive(Debug, Default)]
 pub struct Stalled {
     pub frames: VecDeque<Vec<u8>>,
+    /// Before them: the hello of a client whose session is looked for on other nodes.
+    pub hello: Option<ImplicitHello>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]

@@ -3,7 +3,7 @@
 //! turn reaches a stranger.
 
 use crate::shard::conn::Conn;
-use crate::shard::mail::HttpAnswer;
+use crate::shard::mail::{HttpAnswer, HttpCommand, HttpPoll, HttpStream};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -16,6 +16,8 @@ pub enum Target {
     Poll(PollLink),
     /// A command over HTTP that waits for the app's answer.
     Request(Box<RequestLink>),
+    /// A request whose session is looked for on other nodes.
+    Seeking(Box<Seeking>),
 }
 
 pub struct StreamLink {
@@ -33,6 +35,13 @@ pub struct StreamLink {
 pub struct PollLink {
     pub listener: Option<ListenerId>,
     pub answer: Option<oneshot::Sender<HttpAnswer>>,
+}
+
+/// What is done when the session was found, or was not.
+pub enum Seeking {
+    Command(HttpCommand),
+    Poll(HttpPoll),
+    Stream(HttpStream),
 }
 
 pub struct RequestLink {

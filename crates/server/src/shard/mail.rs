@@ -6,8 +6,9 @@ use std::sync::atomic::AtomicBool;
 use tavern_domain::presence::{Home, Loss};
 use tavern_domain::{ClientId, Identity, SessionKey};
 use tavern_engine::{Answer as StoreAnswer, Deadline, Presence, Ticket};
-use tavern_hub::{ChannelNews, LinkId, Order, Parcel, PersonNews, Question, Verdict};
+use tavern_hub::{ChannelNews, LinkId, Order, Parcel, PersonNews, Question, Verdict, read_session};
 use tavern_wire::error::{Code, Refusal};
+use tavern_wire::letter::Letter;
 use tokio::sync::{mpsc, oneshot};
 
 pub enum Mail {
@@ -33,6 +34,8 @@ pub enum Mail {
     Rumour(PersonNews),
     /// What an app orders for its users.
     Order(Box<HttpOrder>),
+    /// What another node writes about a session that moves.
+    Letter(Arc<str>, Box<Letter>),
     /// A connection after its handshake.
     Arrival(Box<Arrival>),
     /// One command over HTTP.
@@ -52,6 +55,10 @@ pub enum Mail {
     /// Take no more commands, and hand over what is under way. Before any shard packs, all have done this: a message
     /// that was counted reaches the sessions it was counted for.
     Freeze(oneshot::Sender<()>),
+    /// Offer the sessions to these nodes; they have this long to be resumed there.
+    Leave(Arc<[Arc<str>]>, u64),
+    /// Tell how many sessions are still on their way.
+    Leaving(oneshot::Sender<usize>),
     /// Tell clients to come back later and elsewhere, pack the sessions up, end.
     Stop(oneshot::Sender<Vec<tavern_hub::handover::Packed>>),
     /// Sessions that an earlier process left behind.
@@ -91,9 +98,23 @@ pub struct Arrival {
     pub hello: Option<ImplicitHello>,
 }
 
+/// A session as its client names it.
+#[derive(Clone, Debug)]
+pub struct Named {
+    pub key: SessionKey,
+    /// The node that gave the name.
+    pub node: Box<str>,
+}
+
+impl Named {
+    pub fn read(text: &str) -> Option<Named> {
+        read_session(text).map(|(key, node)| Named { key, node: node.into() })
+    }
+}
+
 #[derive(Clone, Debug)]
 pub struct ImplicitHello {
-    pub session: Option<SessionKey>,
+    pub session: Option<Named>,
     pub seq: Option<u64>,
 }
 
@@ -103,13 +124,13 @@ pub type HttpAnswer = Result<(Option<Code>, Vec<u8>), Refusal>;
 
 pub struct HttpCommand {
     pub frame: Vec<u8>,
-    pub session: Option<SessionKey>,
+    pub session: Option<Named>,
     pub identity: Option<Identity>,
     pub answer: oneshot::Sender<HttpAnswer>,
 }
 
 pub struct HttpPoll {
-    pub session: Option<SessionKey>,
+    pub session: Option<Named>,
     /// It named a session, readable or not.
     pub named: bool,
     pub identity: Option<Identity>,
@@ -119,7 +140,7 @@ pub struct HttpPoll {
 }
 
 pub struct HttpStream {
-    pub session: Option<SessionKey>,
+    pub session: Option<Named>,
     pub identity: Option<Identity>,
     pub seq: Option<u64>,
     /// Channels to subscribe to at once, for clients that can only open a URL.

@@ -6,7 +6,7 @@ use crate::shard::mail::{Arrival, ImplicitHello, Mail};
 use crate::shard::websocket::{self, Next, Room};
 use crate::shard::worker::{READ_BYTES, Worker};
 use std::io;
-use tavern_hub::{Goodbye, LinkId};
+use tavern_hub::{Goodbye, LinkId, Sought};
 use tavern_wire::ws;
 
 /// A socket that goes on talking without reading our answers holds at most this much of them.
@@ -205,6 +205,13 @@ impl Worker {
             self.put_back(conn, link, true);
             return;
         };
+        if let Some(hello) = stalled.hello.take()
+            && !self.greet(&mut conn, &hello)
+        {
+            stalled.hello = Some(hello);
+            conn.stalled = Some(stalled);
+            return self.put_back(conn, link, true);
+        }
         let mut next = Next::Go;
         let speaks = std::mem::replace(&mut conn.speaks, Speaks::Nothing);
         if let Speaks::WebSocket(mut socket) = speaks {
@@ -233,13 +240,18 @@ impl Worker {
         self.put_back(conn, link, keep);
     }
 
-    /// Says hello for a client whose token came with its connection.
-    pub fn greet(&mut self, conn: &mut Conn, hello: &ImplicitHello) {
-        let Speaks::WebSocket(socket) = &mut conn.speaks else { return };
-        let Some(identity) = socket.caller.identity.clone() else { return };
+    /// Says hello for a client whose token came with its connection. False: its session is looked for.
+    pub fn greet(&mut self, conn: &mut Conn, hello: &ImplicitHello) -> bool {
+        let Speaks::WebSocket(socket) = &mut conn.speaks else { return true };
+        let Some(identity) = socket.caller.identity.clone() else { return true };
         let link = socket.caller.link;
-        let attached =
-            hello.session.and_then(|key| self.hub.attach(self.now, key, &identity, link, hello.seq));
+        let mut attached = None;
+        if let Some(named) = &hello.session {
+            if self.seek(named, Some(&identity), false, link.id) == Sought::Wait {
+                return false;
+            }
+            attached = self.hub.attach(self.now, named.key, &identity, link, hello.seq);
+        }
         let (id, resumed, reset) = match attached {
             Some(attached) => (attached.listener, true, attached.reset),
             None => (self.hub.open_session(self.now, identity, Some(link)), false, false),
@@ -251,5 +263,6 @@ impl Worker {
         tavern_wire::json::reply_ok(&mut frame, None, &body);
         ws::write_head(&mut conn.out, ws::Opcode::Text, frame.len());
         conn.out.extend_from_slice(&frame);
+        true
     }
 }

@@ -1,13 +1,16 @@
 //! Requests that come over HTTP: single commands, polls, event streams, publishing, reports.
 
-use crate::shard::links::{PollLink, RequestLink, StreamLink, Target};
+use crate::shard::links::{PollLink, RequestLink, Seeking, StreamLink, Target};
 use crate::shard::mail::{
-    HttpAnswer, HttpCommand, HttpOrder, HttpPoll, HttpPublish, HttpStream, MailboxReport, SessionReport,
+    HttpAnswer, HttpCommand, HttpOrder, HttpPoll, HttpPublish, HttpStream, MailboxReport, Named,
+    SessionReport,
 };
 use crate::shard::worker::Worker;
 use std::sync::atomic::Ordering;
 use tavern_domain::{ClientId, Identity, SessionKey, Time};
-use tavern_hub::{Caller, Flow, Format, Goodbye, Link, LinkId, ListenerId, Poll, PollFlags, Space};
+use tavern_hub::{
+    Caller, Flow, Format, Goodbye, Link, LinkId, ListenerId, Poll, PollFlags, Seeker, Sought, Space,
+};
 use tavern_wire::error::{Code, Refusal};
 use tavern_wire::{json, sse};
 use tokio::sync::mpsc::error::TrySendError;
@@ -26,19 +29,62 @@ fn subscription(channel: &str) -> Vec<u8> {
     frame
 }
 
+fn is_hello(frame: &[u8]) -> bool {
+    json::parse_request(frame).is_ok_and(|request| matches!(request.op, json::Op::Hello(_)))
+}
+
 fn gone() -> Refusal {
     Refusal::new(Code::Gone, "the session has ended; say hello again")
 }
 
 impl Worker {
+    /// Looks for a session here and on other nodes.
+    pub fn seek(&mut self, named: &Named, identity: Option<&Identity>, gentle: bool, link: LinkId) -> Sought {
+        let seeker = Seeker { key: named.key, node: &named.node, identity, gentle };
+        self.hub.seek(self.now, &seeker, link)
+    }
+
+    /// The session of a waiting request was found, or was not.
+    pub fn resume_seeking(&mut self, link: LinkId) {
+        let Some(Target::Seeking(seeking)) = self.links.take(link) else { return };
+        match *seeking {
+            Seeking::Command(command) => self.begin_command(link, command),
+            Seeking::Poll(poll) => self.begin_poll(link, poll),
+            Seeking::Stream(stream) => self.begin_stream(link, stream),
+        }
+    }
+
     pub fn http_command(&mut self, command: HttpCommand) {
+        let link = self.links.reserve();
+        self.begin_command(link, command);
+    }
+
+    fn begin_command(&mut self, link: LinkId, command: HttpCommand) {
+        let unknown = |named: &&Named| self.hub.find_session(named.key).is_none();
+        if let Some(named) = command.session.as_ref().filter(unknown) {
+            match self.seek(named, command.identity.as_ref(), !is_hello(&command.frame), link) {
+                Sought::Wait => {
+                    return self.links.put(link, Target::Seeking(Box::new(Seeking::Command(command))));
+                }
+                Sought::Elsewhere(node) => {
+                    self.links.retire(link);
+                    let message =
+                        format!("the session has its transport on node {node:?}: send commands there");
+                    let _ = command.answer.send(Err(Refusal::new(Code::Conflict, message)));
+                    return;
+                }
+                // Hello may name a session that is gone: it gets a new one.
+                Sought::Here | Sought::Nowhere => {}
+            }
+        }
+        self.run_command(link, command);
+    }
+
+    fn run_command(&mut self, link: LinkId, command: HttpCommand) {
         let HttpCommand { frame, session, identity, answer } = command;
-        let listener = match session {
-            // Hello may name a session that is gone: it gets a new one.
-            Some(key) => self.hub.find_session(key),
-            None => None,
-        };
+        let listener = session.as_ref().and_then(|named| self.hub.find_session(named.key));
         if session.is_some() && listener.is_none() && identity.is_none() {
+            self.links.retire(link);
             let _ = answer.send(Err(gone()));
             return;
         }
@@ -46,12 +92,13 @@ impl Worker {
         if own.zip(identity.as_ref()).is_some_and(|(own, given)| own.identity.user != given.user) {
             let refusal =
                 Refusal::new(Code::NotAllowed, "the session belongs to another user than the token");
+            self.links.retire(link);
             let _ = answer.send(Err(refusal));
             return;
         }
-        let link = self.links.reserve();
         let link = Link { id: link, format: Format::Poll };
-        let caller = Caller::passing(link, listener, identity);
+        let mut caller = Caller::passing(link, listener, identity);
+        caller.sought = session.is_some();
         self.run_request(RequestLink { caller, frame, answer });
     }
 
@@ -94,8 +141,18 @@ impl Worker {
     }
 
     pub fn http_poll(&mut self, poll: HttpPoll) {
-        let HttpPoll { session, named, identity, cursor, timeout_ms, answer } = poll;
         let link = self.links.reserve();
+        self.begin_poll(link, poll);
+    }
+
+    fn begin_poll(&mut self, link: LinkId, poll: HttpPoll) {
+        if let Some(named) = &poll.session
+            && self.seek(named, poll.identity.as_ref(), false, link) == Sought::Wait
+        {
+            return self.links.put(link, Target::Seeking(Box::new(Seeking::Poll(poll))));
+        }
+        let HttpPoll { session, named, identity, cursor, timeout_ms, answer } = poll;
+        let session = session.map(|named| named.key);
         let mut outcome = match session {
             Some(key) => self.hub.poll(self.now, key, identity.as_ref(), link, cursor, timeout_ms),
             None => Poll::Unknown,
@@ -161,10 +218,19 @@ impl Worker {
     }
 
     pub fn http_stream(&mut self, request: HttpStream) {
-        let HttpStream { session, identity, seq, channels, events, begun, wants_room } = request;
         let id = self.links.reserve();
+        self.begin_stream(id, request);
+    }
+
+    fn begin_stream(&mut self, id: LinkId, request: HttpStream) {
+        if let Some(named) = &request.session
+            && self.seek(named, request.identity.as_ref(), false, id) == Sought::Wait
+        {
+            return self.links.put(id, Target::Seeking(Box::new(Seeking::Stream(request))));
+        }
+        let HttpStream { session, identity, seq, channels, events, begun, wants_room } = request;
         let link = Link { id, format: Format::Sse };
-        let opened = self.open_stream(session, identity, seq, link);
+        let opened = self.open_stream(session.map(|named| named.key), identity, seq, link);
         let (listener, resumed, reset) = match opened {
             Ok(opened) => opened,
             Err(refusal) => {

@@ -58,7 +58,7 @@ impl Worker {
                     }
                 }
             }
-            Some(Target::Request(_)) | None => {}
+            Some(Target::Request(_) | Target::Seeking(_)) | None => {}
         }
     }
 

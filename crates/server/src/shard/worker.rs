@@ -264,7 +264,8 @@ impl Worker {
             Mail::News(told) => self.hub.hear_news(self.now, &told),
             Mail::Rumour(told) => self.hub.hear_rumour(self.now, &told),
             Mail::Order(order) => self.http_order(*order),
-            Mail::Ready(links) => self.hub.carried(links),
+            Mail::Ready(links) => self.hub.ready(self.now, links),
+            Mail::Letter(from, letter) => self.hub.letter(self.now, &from, *letter),
             Mail::Lost(channel) => {
                 self.hub.lost_abroad(self.now, channel.as_deref());
                 if channel.is_none() {
@@ -289,6 +290,8 @@ impl Worker {
                     self.hub.adopt(self.now, &packed);
                 }
             }
+            Mail::Leave(nodes, drain_ms) => self.hub.leave_node(self.now, &nodes, drain_ms),
+            Mail::Leaving(reply) => drop(reply.send(self.hub.leaving())),
             Mail::Stop(reply) => {
                 let packed = self.hub.pack(self.now);
                 self.flush_all();
@@ -320,8 +323,10 @@ impl Worker {
             Speaks::Nothing => {}
         }
         let mut conn = Box::new(conn);
-        if let Some(hello) = hello {
-            self.greet(&mut conn, &hello);
+        if let Some(hello) = hello
+            && !self.greet(&mut conn, &hello)
+        {
+            conn.stalled.get_or_insert_default().hello = Some(hello);
         }
         if !commands.is_empty() {
             conn.stalled.get_or_insert_default().frames.extend(commands);

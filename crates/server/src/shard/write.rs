@@ -122,6 +122,7 @@ impl Worker {
                 Some(Target::Socket(_)) => self.resume_stalled(link),
                 Some(Target::Request(_)) => self.rerun_request(link),
                 Some(Target::Stream(_)) => self.subscribe_stream(link),
+                Some(Target::Seeking(_)) => self.resume_seeking(link),
                 _ => {}
             }
         }

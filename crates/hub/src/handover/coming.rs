@@ -1,0 +1,472 @@
+//! A session that comes from another node, seen from the node that its client has come to: the others are asked, what the
+//! session listens to is listened to here before it is given, then it is taken from the store.
+//! Must hold: until it is taken nothing of it can be used here; if it cannot be had nothing of it stays; whoever waits
+//! for it is told within a bounded time.
+
+use super::leaving::{claims, removal};
+use super::moves::{ASK_MS, Errand, RETRY_MS, Sought};
+use super::{Packed, unpacked};
+use crate::carrier::Carried;
+use crate::event::Space;
+use crate::listener::{LinkId, ListenerId, Who};
+use crate::session::Session;
+use crate::shard::Shard;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use tavern_domain::{ClientId, Identity, Rights, Scopes, SessionKey, Time};
+use tavern_engine::{Answer, Found, Read, StoreError, Work};
+use tavern_wire::letter::{Claim, Name, Says};
+
+/// How long a session that was found may take to come.
+const MOVE_MS: u64 = 5_000;
+/// Sessions that may be under way to one shard. Beyond it nobody is asked: a crowd of strangers must not occupy the bus.
+const COMINGS_MAX: usize = 20_000;
+
+/// Who asks for a session, and how much it wants it.
+#[derive(Clone, Debug)]
+pub struct Seeker<'a> {
+    pub key: SessionKey,
+    /// The node that the secret names.
+    pub node: &'a str,
+    /// The token's identity; without one the secret alone is believed.
+    pub identity: Option<&'a Identity>,
+    /// A single command: it does not take a session away from its transport.
+    pub gentle: bool,
+}
+
+pub(super) struct Coming {
+    key: SessionKey,
+    number: u64,
+    claim: Claim,
+    gentle: bool,
+    stage: Stage,
+    /// Who has it.
+    giver: Arc<str>,
+    names: Vec<Name>,
+    /// By which the bus names it.
+    wait: LinkId,
+    /// Where it collects already.
+    listener: Option<ListenerId>,
+    /// From which version on this node tells about what it watches; none: that is being read.
+    bases: BTreeMap<Arc<str>, Option<u64>>,
+    /// All nodes were asked, and these do not have it.
+    asked_all: bool,
+    without: BTreeSet<Arc<str>>,
+    links: Vec<LinkId>,
+    began: Time,
+    due: Time,
+    /// Until when the others may say that they have it.
+    until: Time,
+    /// How long the next answer is waited for.
+    patience_ms: u64,
+}
+
+enum Stage {
+    Asking,
+    /// The bus is asked to carry what it listens to.
+    Listening,
+    /// Watched channels are read.
+    Reading,
+    /// It listens here; its owner is asked to lay it down.
+    Giving,
+    Fetching {
+        client: ClientId,
+        version: u64,
+    },
+    Taking(Box<Packed>),
+}
+
+impl Coming {
+    /// Its owner was found: it may be here in a moment.
+    pub fn is_under_way(&self) -> bool {
+        !matches!(self.stage, Stage::Asking)
+    }
+
+    /// The next letter is written again after twice as long.
+    fn be_patient(&mut self, now: Time) {
+        self.due = now + self.patience_ms;
+        self.patience_ms *= 2;
+    }
+
+    fn is_from(&self, node: &Arc<str>, number: u64) -> bool {
+        self.giver == *node && self.number == number
+    }
+
+    fn wanted(&self) -> impl Iterator<Item = (Space, &[u8])> {
+        self.names.iter().flat_map(|known| {
+            let space = if known.pattern { Space::Pattern } else { Space::Channel };
+            let watched = known.presence.then_some((Space::Presence, known.name.as_bytes()));
+            [(space, known.name.as_bytes())].into_iter().chain(watched)
+        })
+    }
+}
+
+impl Shard {
+    /// Looks for a session: here, then with the other nodes. To be asked again when the link is ready.
+    pub fn seek(&mut self, now: Time, seeker: &Seeker<'_>, link: LinkId) -> Sought {
+        let half = seeker.key.half();
+        if self.find_session(seeker.key).is_some() {
+            return Sought::Here;
+        }
+        if let Some(sought) = self.moves.outcome(link, half) {
+            return sought;
+        }
+        if let Some(id) = self.find_held(seeker.key) {
+            return self.call_back(now, seeker, id, link);
+        }
+        if let Some(coming) = self.moves.comings.get_mut(&half) {
+            if !coming.links.contains(&link) {
+                coming.links.push(link);
+            }
+            return Sought::Wait;
+        }
+        if !self.node.carrier.reaches_others() || self.moves.comings.len() >= COMINGS_MAX {
+            return Sought::Nowhere;
+        }
+        self.ask_around(now, seeker, link);
+        Sought::Wait
+    }
+
+    /// It is about to leave, and its client is here again.
+    fn call_back(&mut self, now: Time, seeker: &Seeker<'_>, id: ListenerId, link: LinkId) -> Sought {
+        let half = seeker.key.half();
+        let identity = self.listeners.get(id).and_then(|l| l.session()).map(|session| &session.identity);
+        if !identity.is_some_and(|identity| claims(&claim(seeker), identity)) {
+            return Sought::Nowhere;
+        }
+        match self.moves.leavings.get_mut(&half) {
+            Some(leaving) if leaving.is_laid_down() => {
+                leaving.wait(link);
+                Sought::Wait
+            }
+            _ => {
+                self.thaw(now, half);
+                Sought::Here
+            }
+        }
+    }
+
+    fn ask_around(&mut self, now: Time, seeker: &Seeker<'_>, link: LinkId) {
+        let half = seeker.key.half();
+        let named = self.node.neighbours().iter().find(|name| &***name == seeker.node).cloned();
+        let number = self.dice.roll() as u64;
+        let mut coming = self.new_coming(now, seeker.key, number, Stage::Asking);
+        coming.links.push(link);
+        (coming.claim, coming.gentle) = (claim(seeker), seeker.gentle);
+        coming.asked_all = named.is_none();
+        self.moves.comings.insert(half, coming);
+        let says = Says::Ask { claim: claim(seeker), gentle: seeker.gentle };
+        self.write_letter(named.as_deref(), seeker.key, number, says);
+    }
+
+    fn new_coming(&mut self, now: Time, key: SessionKey, number: u64, stage: Stage) -> Coming {
+        let due = now + RETRY_MS;
+        self.moves.set_due(due, key.half());
+        Coming {
+            key,
+            number,
+            claim: Claim::Secret,
+            gentle: false,
+            stage,
+            giver: self.node.name.clone(),
+            names: Vec::new(),
+            wait: self.moves.wait(key.half()),
+            listener: None,
+            bases: BTreeMap::new(),
+            asked_all: true,
+            without: BTreeSet::new(),
+            links: Vec::new(),
+            began: now,
+            due,
+            until: now + ASK_MS,
+            patience_ms: RETRY_MS,
+        }
+    }
+
+    fn ask_all(&mut self, now: Time, half: u64) {
+        let Some(coming) = self.moves.comings.get_mut(&half) else { return };
+        coming.asked_all = true;
+        coming.be_patient(now);
+        coming.due = coming.due.min(coming.until);
+        let (due, says) = (coming.due, Says::Ask { claim: coming.claim.clone(), gentle: coming.gentle });
+        let (key, number) = (coming.key, coming.number);
+        self.moves.set_due(due, half);
+        self.write_letter(None, key, number, says);
+    }
+
+    /// A node does not have it, or does not give it.
+    pub(super) fn not_found(
+        &mut self,
+        now: Time,
+        from: &Arc<str>,
+        key: SessionKey,
+        number: u64,
+        says: &Says,
+    ) {
+        let half = key.half();
+        let neighbours = self.node.neighbours();
+        let Some(coming) = self.moves.comings.get_mut(&half).filter(|c| c.number == number) else { return };
+        let asking = matches!(coming.stage, Stage::Asking);
+        match says {
+            Says::No if !asking && coming.giver == *from => self.fail(half, Sought::Nowhere),
+            _ if !asking => {}
+            Says::Refused => self.fail(half, Sought::Nowhere),
+            Says::Attached => self.fail(half, Sought::Elsewhere(from.clone())),
+            Says::No => {
+                coming.without.insert(from.clone());
+                if !coming.asked_all {
+                    self.ask_all(now, half);
+                } else if !neighbours.is_empty() && neighbours.iter().all(|n| coming.without.contains(n)) {
+                    self.fail(half, Sought::Nowhere);
+                }
+            }
+            // On its way: who had said no may have it when it is asked again.
+            _ => {
+                coming.without.clear();
+                coming.patience_ms = RETRY_MS;
+                coming.until = (now + ASK_MS).min(coming.began + MOVE_MS);
+            }
+        }
+    }
+
+    /// Its owner was found.
+    pub(super) fn found(
+        &mut self,
+        now: Time,
+        from: &Arc<str>,
+        key: SessionKey,
+        number: u64,
+        names: Vec<Name>,
+    ) {
+        let asking = |c: &&mut Coming| c.number == number && matches!(c.stage, Stage::Asking);
+        let Some(coming) = self.moves.comings.get_mut(&key.half()).filter(asking) else { return };
+        (coming.giver, coming.names, coming.stage) = (from.clone(), names, Stage::Listening);
+        coming.patience_ms = RETRY_MS;
+        self.listen_ahead(now, key.half());
+    }
+
+    /// A node that stops wants somebody to take a session.
+    pub(super) fn offered(
+        &mut self,
+        now: Time,
+        from: &Arc<str>,
+        key: SessionKey,
+        number: u64,
+        names: Vec<Name>,
+    ) {
+        let half = key.half();
+        if self.moves.comings.get(&half).is_some_and(|coming| coming.is_from(from, number)) {
+            return;
+        }
+        let busy = self.moves.comings.get(&half).is_some_and(Coming::is_under_way);
+        if busy || self.find_held(key).is_some() || self.leaves {
+            return self.write_letter(Some(from), key, number, Says::No);
+        }
+        // Its client may be here already and look for it.
+        let mut coming = match self.moves.comings.remove(&half) {
+            Some(coming) => coming,
+            None => self.new_coming(now, key, number, Stage::Listening),
+        };
+        (coming.number, coming.began, coming.stage) = (number, now, Stage::Listening);
+        (coming.giver, coming.names) = (from.clone(), names);
+        self.moves.comings.insert(half, coming);
+        self.listen_ahead(now, half);
+    }
+
+    /// Begins to collect for it as soon as the bus carries everything it listens to.
+    pub(super) fn listen_ahead(&mut self, now: Time, half: u64) {
+        let listening = |coming: &&Coming| matches!(coming.stage, Stage::Listening);
+        let Some(coming) = self.moves.comings.get(&half).filter(listening) else { return };
+        let (node, wait) = (self.node.clone(), coming.wait);
+        let mut hold = node.carrier.hold();
+        match hold.carry_all(coming.wanted(), Some((self.index, wait))) {
+            Carried::Yes => self.collect_ahead(now, half),
+            Carried::Wait => {
+                // If it does not come, nobody else lets go of these.
+                let names: Vec<(Space, Arc<[u8]>)> =
+                    coming.wanted().map(|(space, name)| (space, name.into())).collect();
+                names.into_iter().for_each(|(space, name)| self.linger(space, name));
+            }
+            Carried::Failed => {
+                drop(hold);
+                self.fail(half, Sought::Nowhere);
+            }
+        }
+    }
+
+    fn collect_ahead(&mut self, now: Time, half: u64) {
+        let Some(coming) = self.moves.comings.get(&half) else { return };
+        let mut session = Session::new(coming.key, ClientId::from_random(0), nobody(), now);
+        session.frozen = true;
+        let names: Vec<(Space, Arc<[u8]>)> =
+            coming.wanted().map(|(space, name)| (space, name.into())).collect();
+        let id = self.listeners.insert(Who::Session(Box::new(session)), None);
+        for (space, name) in &names {
+            self.subscribe(id, *space, name);
+        }
+        let watched = names.iter().filter(|(space, _)| *space == Space::Presence);
+        let channels: Vec<Arc<str>> =
+            watched.filter_map(|(_, name)| std::str::from_utf8(name).ok().map(Arc::from)).collect();
+        let mut bases = BTreeMap::new();
+        for channel in channels {
+            let base = self.presences.base(&channel);
+            if base.is_none() {
+                self.read_again(&channel);
+            }
+            bases.insert(channel, base);
+        }
+        if let Some(coming) = self.moves.comings.get_mut(&half) {
+            (coming.listener, coming.bases, coming.stage) = (Some(id), bases, Stage::Reading);
+        }
+        self.ask_to_give(now, half);
+    }
+
+    /// A channel that was being read is known: who is told about it from now on begins at this version.
+    pub(crate) fn room_is_known(&mut self, now: Time, channel: &Arc<str>, base: u64) {
+        for (id, told) in self.moves.unread.remove(channel).unwrap_or_default() {
+            self.tell_hole(now, id, channel, told, base);
+        }
+        let waits = |coming: &Coming| coming.bases.get(channel).is_some_and(Option::is_none);
+        let halves: Vec<u64> =
+            self.moves.comings.iter().filter(|(_, c)| waits(c)).map(|(half, _)| *half).collect();
+        for half in halves {
+            if let Some(coming) = self.moves.comings.get_mut(&half) {
+                coming.bases.insert(channel.clone(), Some(base));
+            }
+            self.ask_to_give(now, half);
+        }
+    }
+
+    /// Everything is listened to here: its owner may lay it down.
+    fn ask_to_give(&mut self, now: Time, half: u64) {
+        let Some(coming) = self.moves.comings.get_mut(&half) else { return };
+        let known = coming.bases.values().all(Option::is_some);
+        if !known || !matches!(coming.stage, Stage::Reading | Stage::Giving) {
+            return;
+        }
+        coming.stage = Stage::Giving;
+        coming.be_patient(now);
+        let due = coming.due;
+        let versions =
+            coming.bases.iter().map(|(name, base)| (name.to_string(), base.unwrap_or(0))).collect();
+        let (key, number, giver) = (coming.key, coming.number, coming.giver.clone());
+        self.moves.set_due(due, half);
+        self.write_letter(Some(&giver), key, number, Says::Give { versions });
+    }
+
+    /// It lies in the store.
+    pub(super) fn given(
+        &mut self,
+        from: &Arc<str>,
+        key: SessionKey,
+        number: u64,
+        client: ClientId,
+        version: u64,
+    ) {
+        let half = key.half();
+        let giving = |c: &&mut Coming| c.is_from(from, number) && matches!(c.stage, Stage::Giving);
+        let Some(coming) = self.moves.comings.get_mut(&half).filter(giving) else { return };
+        coming.stage = Stage::Fetching { client, version };
+        self.run_errand(half, number, Errand::Fetch, Work::Read(Read::Session(client)));
+    }
+
+    pub(super) fn fetched(&mut self, now: Time, half: u64, number: u64, answer: Answer) {
+        let Some(coming) = self.moves.comings.get_mut(&half).filter(|c| c.number == number) else { return };
+        let Stage::Fetching { client, version } = coming.stage else { return };
+        let found = match answer {
+            Answer::Read(Found::Session(found)) => found,
+            // It is asked for again.
+            Answer::Failed(StoreError::Unavailable { .. }) => {
+                coming.stage = Stage::Giving;
+                coming.due = now + RETRY_MS;
+                return self.moves.set_due(now + RETRY_MS, half);
+            }
+            _ => None,
+        };
+        let found = found.filter(|found| found.version == version && found.row.secret.matches(coming.key));
+        let Some(packed) = found.and_then(|found| unpacked(found.row, now).ok()) else {
+            return self.fail(half, Sought::Nowhere);
+        };
+        coming.stage = Stage::Taking(Box::new(packed));
+        let commit = removal(self.writer(), client, version);
+        self.run_errand(half, number, Errand::Take, Work::Commit(commit));
+    }
+
+    pub(super) fn took(&mut self, now: Time, half: u64, number: u64, answer: Answer) {
+        let taking = |c: &&Coming| c.number == number && matches!(c.stage, Stage::Taking(_));
+        if self.moves.comings.get(&half).filter(taking).is_none() {
+            return;
+        }
+        // Whoever is not sure that it has it does not have it.
+        if !matches!(answer, Answer::Committed(_)) {
+            return self.fail(half, Sought::Nowhere);
+        }
+        let Some(coming) = self.moves.comings.remove(&half) else { return };
+        self.moves.end_wait(coming.wait);
+        let (Stage::Taking(packed), Some(id)) = (coming.stage, coming.listener) else { return };
+        let bases = coming.bases.iter().map(|(channel, base)| (channel.clone(), base.unwrap_or(0))).collect();
+        let mut packed = packed;
+        if !coming.links.is_empty() {
+            // Its client is here and attaches in a moment, however long it took to come.
+            packed.detached_at = now;
+        }
+        self.settle_in(now, id, &packed, bases);
+        self.stats.sessions_came.add(1);
+        self.effects.ready.extend(coming.links);
+        self.write_letter(Some(&coming.giver), coming.key, number, Says::Taken);
+    }
+
+    pub(super) fn coming_is_due(&mut self, now: Time, half: u64) {
+        let Some(coming) = self.moves.comings.get_mut(&half).filter(|coming| coming.due <= now) else {
+            return;
+        };
+        let age = now.since(coming.began);
+        match &coming.stage {
+            Stage::Asking if now >= coming.until => self.fail(half, Sought::Nowhere),
+            Stage::Asking => self.ask_all(now, half),
+            // The store answers everything; what it took must not be forgotten here.
+            Stage::Fetching { .. } | Stage::Taking(_) => {}
+            _ if age >= MOVE_MS => self.fail(half, Sought::Nowhere),
+            Stage::Giving => self.ask_to_give(now, half),
+            Stage::Listening | Stage::Reading => {
+                coming.due = now + RETRY_MS;
+                self.moves.set_due(now + RETRY_MS, half);
+            }
+        }
+    }
+
+    /// It cannot be had: nothing of it stays here.
+    pub(super) fn fail(&mut self, half: u64, sought: Sought) {
+        let Some(coming) = self.moves.comings.remove(&half) else { return };
+        self.moves.end_wait(coming.wait);
+        if let Some(id) = coming.listener {
+            self.end_quietly(id);
+        }
+        for link in coming.links {
+            self.moves.keep_outcome(link, half, sought.clone());
+            self.effects.ready.push(link);
+        }
+    }
+}
+
+fn claim(seeker: &Seeker<'_>) -> Claim {
+    match seeker.identity {
+        None => Claim::Secret,
+        Some(identity) => match &identity.user {
+            Some(user) => Claim::User(user.to_string()),
+            None => Claim::Anonymous,
+        },
+    }
+}
+
+/// Who a session is of before it is known.
+fn nobody() -> Identity {
+    Identity {
+        user: None,
+        name: None,
+        rights: Arc::new(Rights::default()),
+        expires: Time::NEVER,
+        unlimited: false,
+        scopes: Scopes::NONE,
+    }
+}

@@ -1,0 +1,485 @@
+//! A session that goes to another node, seen from the node that has it: it is frozen, goes on collecting, is laid down
+//! in the store, and is forgotten when the other has it or taken back when the other does not come.
+//! Must hold: this node has the session until it lies in the store, and again only by removing it there; what it does
+//! not have any more it neither delivers nor reports lost, unless nobody else vouches for it.
+
+use super::moves::{Errand, RETRY_MS};
+use super::{Packed, stored};
+use crate::goodbye::Goodbye;
+use crate::listener::{Format, LinkId, ListenerId};
+use crate::shard::Shard;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tavern_domain::presence::{Departure, Home, Loss};
+use tavern_domain::{ClientId, Identity, SessionKey, Time};
+use tavern_engine::{Answer, Commit, Expect, Row, RowKey, StoreError, Work, Writer};
+use tavern_wire::letter::{Claim, Id, Name, Says};
+
+/// How long a session stays frozen for somebody who asked for it and then says nothing.
+const FROZEN_MS: u64 = 5_000;
+/// After this long somebody else may ask for it: who asked first has probably died.
+const SILENT_MS: u64 = 500;
+/// How long what this node was told of a watched channel may lag behind the new node, and what the session does may be
+/// undecided.
+const LAG_MS: u64 = 300;
+const BUSY_MS: u64 = 2_000;
+/// How long the new node may take to remove the session from the store.
+const RECLAIM_MS: u64 = 5_000;
+/// When it is looked whether the new node vouches for the client.
+const PARTED_MS: u64 = 5_000;
+/// How many nodes a session is offered to when its own node stops.
+const OFFERS: usize = 2;
+/// How many sessions of one shard are on their way at once when their node stops: the others wait where they are heard.
+const OFFERED_MAX: usize = 256;
+/// An offer that was not answered is written again after this long.
+const OFFER_MS: u64 = 1_000;
+
+pub(super) struct Leaving {
+    pub id: ListenerId,
+    key: SessionKey,
+    number: u64,
+    taker: Arc<str>,
+    stage: Stage,
+    /// Its node stops: it is offered to others, and its transport is closed when it is gone.
+    stops: Option<Stops>,
+    /// Transports on this node that want it back.
+    links: Vec<LinkId>,
+    began: Time,
+    due: Time,
+    until: Time,
+}
+
+struct Stops {
+    link: Option<LinkId>,
+    offers: usize,
+    window_ms: u64,
+}
+
+#[derive(Debug)]
+enum Stage {
+    /// The other knows what to listen to.
+    Named,
+    /// The other listens; what this node was told must not be older than what the other begins with.
+    Lagging(BTreeMap<String, u64>),
+    /// On its way into the store. Unsure: it may be there already.
+    Putting {
+        unsure: bool,
+    },
+    Put {
+        client: ClientId,
+        version: u64,
+    },
+    Reclaiming,
+}
+
+/// A session that left, while somebody may still ask for it here.
+pub(super) struct Parted {
+    pub until: Time,
+    pub half: u64,
+    pub client: ClientId,
+    identity: Identity,
+    home: Home,
+    channels: Vec<Arc<str>>,
+    at: Time,
+}
+
+impl Leaving {
+    /// It may lie in the store: this node does not decide alone any more.
+    pub fn is_laid_down(&self) -> bool {
+        matches!(self.stage, Stage::Putting { .. } | Stage::Put { .. } | Stage::Reclaiming)
+    }
+
+    pub fn wait(&mut self, link: LinkId) {
+        if !self.links.contains(&link) {
+            self.links.push(link);
+        }
+    }
+}
+
+impl Shard {
+    /// Another node wants a session.
+    pub(super) fn asked(
+        &mut self,
+        now: Time,
+        from: &Arc<str>,
+        key: SessionKey,
+        number: u64,
+        claim: &Claim,
+        gentle: bool,
+    ) {
+        let says = self.answer_to(now, from, key, number, claim, gentle);
+        self.write_letter(Some(from), key, number, says);
+    }
+
+    fn answer_to(
+        &mut self,
+        now: Time,
+        from: &Arc<str>,
+        key: SessionKey,
+        number: u64,
+        claim: &Claim,
+        gentle: bool,
+    ) -> Says {
+        let half = key.half();
+        let Some(id) = self.find_held(key) else {
+            let moving = self.moves.comings.get(&half).is_some_and(|coming| coming.is_under_way())
+                || self.moves.parted.iter().any(|parted| parted.half == half);
+            return if moving { Says::Moving } else { Says::No };
+        };
+        let listener = self.listeners.get(id);
+        let Some(session) = listener.and_then(|listener| listener.session()) else { return Says::No };
+        if !claims(claim, &session.identity) || now >= session.identity.expires {
+            return Says::Refused;
+        }
+        let pushed = |link: crate::listener::Link| link.format != Format::Poll;
+        if gentle && listener.and_then(|listener| listener.link).is_some_and(pushed) {
+            return Says::Attached;
+        }
+        match self.moves.leavings.get(&half) {
+            Some(leaving) if leaving.stops.is_some() || leaving.is_laid_down() => return Says::Moving,
+            Some(leaving) if leaving.taker != *from && now < leaving.began + SILENT_MS => {
+                return Says::Moving;
+            }
+            _ => {}
+        }
+        self.supersede(id);
+        self.freeze(now, id, from.clone(), number, None);
+        Says::Here { names: self.names(id) }
+    }
+
+    fn freeze(&mut self, now: Time, id: ListenerId, taker: Arc<str>, number: u64, stops: Option<Stops>) {
+        let Some(session) = self.listeners.get_mut(id).and_then(|listener| listener.session_mut()) else {
+            return;
+        };
+        session.frozen = true;
+        let key = session.key;
+        self.begin_window(now, id);
+        let due = now + if stops.is_some() { OFFER_MS } else { FROZEN_MS };
+        let (stage, until) = (Stage::Named, now + FROZEN_MS);
+        let (links, began) = (Vec::new(), now);
+        let leaving = Leaving { id, key, number, taker, stage, stops, links, began, due, until };
+        self.moves.leavings.insert(key.half(), leaving);
+        self.moves.set_due(due, key.half());
+    }
+
+    fn names(&self, id: ListenerId) -> Vec<Name> {
+        let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
+        let subscriptions = self.pack_subscriptions(id).into_iter();
+        subscriptions
+            .map(|known| Name { name: text(&known.name), pattern: known.pattern, presence: known.presence })
+            .collect()
+    }
+
+    /// The new node listens to everything: from now on it collects too.
+    pub(super) fn give(
+        &mut self,
+        now: Time,
+        from: &Arc<str>,
+        key: SessionKey,
+        number: u64,
+        versions: BTreeMap<String, u64>,
+    ) {
+        let half = key.half();
+        let Some(leaving) = self.moves.leavings.get_mut(&half).filter(|l| l.is_to(from, number)) else {
+            return self.write_letter(Some(from), key, number, Says::No);
+        };
+        match leaving.stage {
+            Stage::Named => {
+                leaving.stage = Stage::Lagging(versions);
+                leaving.until = now + LAG_MS;
+                self.lay_down_when_told(now, half);
+            }
+            Stage::Put { client, version } => {
+                self.write_letter(Some(from), key, number, Says::Given { client: Id(client), version });
+            }
+            Stage::Lagging(_) | Stage::Putting { .. } | Stage::Reclaiming => {}
+        }
+    }
+
+    /// Lays the session down as soon as it was told what the new node takes for known.
+    fn lay_down_when_told(&mut self, now: Time, half: u64) {
+        let Some(leaving) = self.moves.leavings.get(&half) else { return };
+        let Stage::Lagging(versions) = &leaving.stage else { return };
+        let behind = |(channel, version): (&String, &u64)| {
+            self.presences.known(channel).is_some_and(|known| known < *version)
+        };
+        let undecided = self.presences.is_busy(leaving.id) && now < leaving.until + BUSY_MS;
+        if undecided || (now < leaving.until && versions.iter().any(behind)) {
+            return self.look_again(now, half, RETRY_MS / 10);
+        }
+        self.lay_down(now, half, false);
+    }
+
+    fn look_again(&mut self, now: Time, half: u64, ms: u64) {
+        if let Some(leaving) = self.moves.leavings.get_mut(&half) {
+            leaving.due = now + ms;
+            self.moves.set_due(now + ms, half);
+        }
+    }
+
+    fn lay_down(&mut self, now: Time, half: u64, unsure: bool) {
+        let Some(leaving) = self.moves.leavings.get_mut(&half) else { return };
+        leaving.stage = Stage::Putting { unsure };
+        let (id, number) = (leaving.id, leaving.number);
+        let window_ms = leaving.stops.as_ref().map_or(0, |stops| stops.window_ms);
+        let Some(packed) = self.pack_told(now, id, window_ms) else { return self.thaw(now, half) };
+        let row = stored(&packed, &self.writer());
+        let expects = vec![Expect { key: RowKey::Session(packed.client), version: 0 }];
+        let commit = Commit {
+            writer: Some(self.writer()),
+            expects,
+            puts: vec![Row::Session(row)],
+            ..Commit::default()
+        };
+        self.run_errand(half, number, Errand::Put, Work::Commit(commit));
+    }
+
+    pub(super) fn laid_down(&mut self, now: Time, half: u64, number: u64, answer: Answer) {
+        let Some(leaving) = self.moves.leavings.get_mut(&half).filter(|l| l.number == number) else { return };
+        let Stage::Putting { unsure } = leaving.stage else { return };
+        let version = match answer {
+            Answer::Committed(receipt) => receipt.put.first().copied().unwrap_or(0),
+            // It was there after all: nobody takes it before it is told the version.
+            Answer::Failed(StoreError::Conflict { found, .. }) if unsure => found,
+            Answer::Failed(StoreError::Unavailable { .. }) => {
+                leaving.stage = Stage::Putting { unsure: true };
+                return self.look_again(now, half, RETRY_MS);
+            }
+            // Others took this node for dead; whether they found the session in the store nobody can tell.
+            Answer::Failed(StoreError::Fenced { .. }) if unsure => return self.part(now, half),
+            _ => return self.thaw(now, half),
+        };
+        let Some(client) = self.listeners.get(leaving.id).and_then(|l| l.session()).map(|s| s.client) else {
+            return;
+        };
+        leaving.stage = Stage::Put { client, version };
+        leaving.until = now + RECLAIM_MS;
+        let (key, taker) = (leaving.key, leaving.taker.clone());
+        self.look_again(now, half, RECLAIM_MS);
+        self.write_letter(Some(&taker), key, number, Says::Given { client: Id(client), version });
+    }
+
+    pub(super) fn taken(&mut self, now: Time, from: &Arc<str>, key: SessionKey, number: u64) {
+        let half = key.half();
+        if self.moves.leavings.get(&half).is_some_and(|leaving| leaving.is_to(from, number)) {
+            self.part(now, half);
+        }
+    }
+
+    /// Whom it was offered to does not want it.
+    pub(super) fn declined(&mut self, now: Time, from: &Arc<str>, key: SessionKey, number: u64) {
+        let half = key.half();
+        let offered = |leaving: &Leaving| leaving.stops.is_some() && matches!(leaving.stage, Stage::Named);
+        if self.moves.leavings.get(&half).is_some_and(|l| l.is_to(from, number) && offered(l)) {
+            self.offer_next(now, half);
+        }
+    }
+
+    pub(super) fn leaving_is_due(&mut self, now: Time, half: u64) {
+        let Some(leaving) = self.moves.leavings.get(&half).filter(|leaving| leaving.due <= now) else {
+            return;
+        };
+        let (key, number, taker) = (leaving.key, leaving.number, leaving.taker.clone());
+        match leaving.stage {
+            Stage::Named if now >= leaving.until && leaving.stops.is_some() => self.offer_next(now, half),
+            Stage::Named if now >= leaving.until => self.thaw(now, half),
+            Stage::Named => {
+                if leaving.stops.is_some() {
+                    let names = self.names(leaving.id);
+                    self.write_letter(Some(&taker), key, number, Says::Offer { names });
+                }
+                self.look_again(now, half, OFFER_MS);
+            }
+            Stage::Lagging(_) => self.lay_down_when_told(now, half),
+            Stage::Putting { unsure } if unsure => self.lay_down(now, half, true),
+            Stage::Putting { .. } | Stage::Reclaiming => {}
+            Stage::Put { client, version } => self.reclaim(half, number, client, version),
+        }
+    }
+
+    /// Nobody came for it: whoever removes it from the store has it.
+    fn reclaim(&mut self, half: u64, number: u64, client: ClientId, version: u64) {
+        if let Some(leaving) = self.moves.leavings.get_mut(&half) {
+            leaving.stage = Stage::Reclaiming;
+        }
+        let commit = removal(self.writer(), client, version);
+        self.run_errand(half, number, Errand::Reclaim, Work::Commit(commit));
+    }
+
+    pub(super) fn reclaimed(&mut self, now: Time, half: u64, number: u64, answer: Answer) {
+        let reclaiming = |l: &&Leaving| l.number == number && matches!(l.stage, Stage::Reclaiming);
+        if self.moves.leavings.get(&half).filter(reclaiming).is_none() {
+            return;
+        }
+        match answer {
+            Answer::Committed(_) => self.thaw(now, half),
+            // Somebody has it; or nobody can tell, and then it is better lost than had twice.
+            _ => self.part(now, half),
+        }
+    }
+
+    /// It stays: it lives on here as if nobody had asked.
+    pub(super) fn thaw(&mut self, now: Time, half: u64) {
+        let Some(leaving) = self.moves.leavings.remove(&half) else { return };
+        self.effects.ready.extend(leaving.links);
+        let Some(session) = self.listeners.get_mut(leaving.id).and_then(|l| l.session_mut()) else { return };
+        session.frozen = false;
+        // Its client was seen elsewhere a moment ago: its window begins now.
+        session.heard_at = session.heard_at.max(now);
+        let present = if session.lost { Vec::new() } else { session.present.all() };
+        // The node may have begun a new life meanwhile, and vouches for its clients in each.
+        for (channel, state) in present {
+            self.join(now, leaving.id, &channel, state, None);
+        }
+        self.watch_for_loss(leaving.id);
+    }
+
+    /// It is somebody else's now.
+    pub(super) fn part(&mut self, now: Time, half: u64) {
+        let home = self.home();
+        let Some(leaving) = self.moves.leavings.remove(&half) else { return };
+        self.effects.ready.extend(leaving.links);
+        if let Some(link) = leaving.stops.and_then(|stops| stops.link) {
+            self.effects.closes.push((link, Goodbye::Closing));
+        }
+        let Some(session) = self.listeners.get_mut(leaving.id).and_then(|l| l.session_mut()) else { return };
+        let present = std::mem::take(&mut session.present);
+        self.moves.parted.push_back(Parted {
+            until: now + PARTED_MS,
+            half,
+            client: session.client,
+            identity: session.identity.clone(),
+            home,
+            channels: if session.lost { Vec::new() } else { present.channels().cloned().collect() },
+            at: now,
+        });
+        self.stats.sessions_left.add(1);
+        self.end(leaving.id);
+        self.offer_some(now);
+    }
+
+    /// If the new node did not come to vouch for the client, nobody does: it is lost.
+    pub(super) fn look_after(&mut self, now: Time, parted: Parted) {
+        // It came back meanwhile, and perhaps left again: then it is vouched for, or looked after later.
+        let again = self.moves.parted.iter().any(|later| later.half == parted.half);
+        if again || self.sessions.contains_key(&parted.half) {
+            return;
+        }
+        for channel in parted.channels {
+            let loss = Loss { at: parted.at, grace_ms: self.grace_ms(&channel), reason: Departure::Lost };
+            self.lose_at_home(now, &parted.identity, parted.client, parted.home.clone(), &channel, loss);
+        }
+    }
+
+    /// The node stops: its sessions are offered to the others in turn. Their clients are told when they are gone.
+    pub fn leave_node(&mut self, now: Time, to: &[Arc<str>], drain_ms: u64) {
+        self.leaves = true;
+        self.drain_ms = drain_ms;
+        self.node.set_neighbours(to.to_vec());
+        self.moves.queue = self.listeners.ids().collect();
+        self.offer_some(now);
+    }
+
+    /// Offers as many sessions as may be on their way at once.
+    fn offer_some(&mut self, now: Time) {
+        let to = self.node.neighbours();
+        while self.moves.leavings.len() < OFFERED_MAX
+            && !to.is_empty()
+            && let Some(id) = self.moves.queue.pop_front()
+        {
+            let free = |session: &crate::session::Session| !session.frozen;
+            if self.listeners.get(id).and_then(|l| l.session()).is_some_and(free) {
+                let window_ms = self.stop_window_ms(id, self.drain_ms);
+                let link = self.let_go_of_link(id);
+                let number = self.dice.roll() as u64;
+                let taker = to[self.moves.queue.len() % to.len()].clone();
+                self.freeze(now, id, taker, number, Some(Stops { link, offers: 0, window_ms }));
+                self.write_offer(id);
+            }
+        }
+    }
+
+    /// Sessions that are still on their way to others.
+    pub fn leaving(&self) -> usize {
+        self.moves.leavings.len() + self.moves.queue.len()
+    }
+
+    /// The transport stays open, and is written to no more.
+    fn let_go_of_link(&mut self, id: ListenerId) -> Option<LinkId> {
+        let listener = self.listeners.get_mut(id)?;
+        listener.dirty = false;
+        if let Some(session) = listener.session_mut() {
+            session.parked_until = None;
+        }
+        let link = listener.link.take();
+        self.effects.dirty.retain(|dirty| *dirty != id);
+        link.map(|link| link.id)
+    }
+
+    fn write_offer(&mut self, id: ListenerId) {
+        let half = self.listeners.get(id).and_then(|l| l.session()).map(|session| session.key.half());
+        let Some(leaving) = half.and_then(|half| self.moves.leavings.get(&half)) else { return };
+        let (key, number, taker) = (leaving.key, leaving.number, leaving.taker.clone());
+        let names = self.names(id);
+        self.write_letter(Some(&taker), key, number, Says::Offer { names });
+    }
+
+    /// Nobody answered: the next node is asked, and after a few nobody.
+    fn offer_next(&mut self, now: Time, half: u64) {
+        let neighbours = self.node.neighbours();
+        let number = self.dice.roll() as u64;
+        let Some(leaving) = self.moves.leavings.get_mut(&half) else { return };
+        let (id, last) = (leaving.id, leaving.taker.clone());
+        let Some(stops) = leaving.stops.as_mut() else { return };
+        stops.offers += 1;
+        let next = neighbours.iter().position(|name| *name == last).map_or(0, |at| at + 1);
+        if stops.offers >= OFFERS || neighbours.is_empty() {
+            let link = stops.link.take();
+            self.thaw(now, half);
+            self.effects.closes.extend(link.map(|link| (link, Goodbye::Closing)));
+            self.offer_some(now);
+            return;
+        }
+        leaving.taker = neighbours[next % neighbours.len()].clone();
+        (leaving.number, leaving.until) = (number, now + FROZEN_MS);
+        self.look_again(now, half, OFFER_MS);
+        self.write_offer(id);
+    }
+
+    /// How long a session of a node that stops may stay without a transport before its client is lost.
+    pub(super) fn stop_window_ms(&self, id: ListenerId, drain_ms: u64) -> u64 {
+        let session = self.listeners.get(id).and_then(|listener| listener.session());
+        let graces = session.into_iter().flat_map(|s| s.present.channels()).map(|channel| self.grace_ms(channel));
+        graces.max().unwrap_or(0).max(drain_ms)
+    }
+
+    /// As it is packed for others: what was put off to the end of a tick is told first.
+    fn pack_told(&mut self, now: Time, id: ListenerId, window_ms: u64) -> Option<Packed> {
+        self.end_ticks_of(now, id);
+        let mut packed = self.pack_one(id)?;
+        packed.body.window_ms = window_ms;
+        packed.expires_at = packed.expires_at + window_ms;
+        Some(packed)
+    }
+}
+
+impl Leaving {
+    fn is_to(&self, node: &Arc<str>, number: u64) -> bool {
+        self.taker == *node && self.number == number
+    }
+}
+
+/// The commit by which a session in the store becomes the writer's. Only one such commit can succeed.
+pub(super) fn removal(writer: Writer, client: ClientId, version: u64) -> Commit {
+    let key = RowKey::Session(client);
+    let expects = vec![Expect { key: key.clone(), version }];
+    Commit { writer: Some(writer), expects, deletes: vec![key], ..Commit::default() }
+}
+
+pub(super) fn claims(claim: &Claim, identity: &Identity) -> bool {
+    match claim {
+        Claim::Secret => true,
+        Claim::Anonymous => identity.user.is_none(),
+        Claim::User(user) => identity.user.as_deref() == Some(user),
+    }
+}

@@ -1,0 +1,543 @@
+//! Sessions that move between nodes, in virtual time: nothing is lost or heard twice, nobody notices, and whatever is
+//! lost, repeated or dies on the way, a session lives at most once.
+
+#[allow(dead_code, reason = "each binary uses a part of it")]
+mod house;
+
+use house::code;
+use house::street::Street;
+use serde_json::{Value, json};
+use tavern_engine::Parcel;
+use tavern_hub::*;
+use tavern_wire::letter::Says;
+
+/// What a letter says, in one word; nothing for other parcels.
+fn word(parcel: &Parcel) -> &'static str {
+    if !matches!(parcel.subject.kind(), "_node" | "_session") {
+        return "";
+    }
+    match tavern_wire::letter::decode(&parcel.payload).unwrap().says {
+        Says::Ask { .. } => "ask",
+        Says::No => "no",
+        Says::Moving => "moving",
+        Says::Refused => "refused",
+        Says::Attached => "attached",
+        Says::Here { .. } => "here",
+        Says::Offer { .. } => "offer",
+        Says::Give { .. } => "give",
+        Says::Given { .. } => "given",
+        Says::Taken => "taken",
+    }
+}
+
+fn data(events: &[Value]) -> Vec<String> {
+    events.iter().map(|event| event["data"].to_string()).collect()
+}
+
+/// Ann on the first node, listening to a channel and a pattern.
+struct Scene {
+    street: Street,
+    ann: Caller,
+    session: String,
+    client: Value,
+}
+
+impl Scene {
+    fn new() -> Scene {
+        Scene::on(Street::of(3))
+    }
+
+    fn on(mut street: Street) -> Scene {
+        let (mut ann, hello) = street.house(0).guest("ann");
+        street.say(0, &mut ann, r#"{"op":"subscribe","channel":"game#A"}"#);
+        street.say(0, &mut ann, r#"{"op":"subscribe","pattern":"chat#*"}"#);
+        let session = hello["session"].as_str().unwrap().to_owned();
+        Scene { street, ann, session, client: hello["client"].clone() }
+    }
+
+    fn hello(&self, user: &str, seq: u64) -> String {
+        format!(r#"{{"op":"hello","token":"{user}","session":"{}","seq":{seq}}}"#, self.session)
+    }
+
+    /// A new transport on a node, which asks for the session.
+    fn come(&mut self, at: usize, seq: u64) -> (Caller, Value) {
+        let mut caller = self.street.house(at).socket();
+        let hello = self.hello("ann", seq);
+        let reply = self.street.say(at, &mut caller, &hello);
+        (caller, reply["ok"].clone())
+    }
+
+    /// The same, and it must be there.
+    fn resume(&mut self, at: usize, seq: u64) -> Caller {
+        let (caller, hello) = self.come(at, seq);
+        assert_eq!((&hello["resumed"], &hello["client"]), (&json!(true), &self.client), "{hello}");
+        caller
+    }
+
+    fn publish(&mut self, at: usize, channel: &str, payload: &str) {
+        self.street.house(at).publish(channel, payload);
+    }
+
+    fn hear(&mut self, at: usize, caller: &Caller) -> Vec<Value> {
+        self.street.house(at).hear(caller)
+    }
+
+    /// On how many nodes the session can be used.
+    fn owners(&mut self) -> Vec<usize> {
+        let key = read_session(&self.session).unwrap().0;
+        (0..3).filter(|&at| self.street.house(at).shards[0].find_session(key).is_some()).collect()
+    }
+}
+
+#[test]
+fn a_session_comes_to_the_node_that_its_client_comes_to() {
+    let mut scene = Scene::new();
+    scene.publish(2, "game#A", "1");
+    scene.street.settle();
+    assert_eq!(data(&scene.hear(0, &scene.ann.clone())), ["1"]);
+    scene.publish(1, "chat#x", "2");
+    scene.street.settle();
+    let ann = scene.resume(1, 1);
+    assert_eq!(scene.street.house(0).closes(), [(scene.ann.link.id, Goodbye::Superseded)]);
+    assert_eq!(data(&scene.hear(1, &ann)), ["2"], "what was unread comes along");
+    for at in [0, 1, 2] {
+        scene.publish(at, "game#A", "3");
+        scene.publish(at, "chat#y", "4");
+    }
+    scene.street.settle();
+    let heard = scene.hear(1, &ann);
+    assert_eq!(data(&heard).len(), 6, "from every node, once");
+    assert_eq!(heard.last().unwrap()["seq"], 8, "numbers go on");
+    assert_eq!(scene.owners(), [1]);
+    assert_eq!(scene.street.house(0).shards[0].listener_count(), 0);
+}
+
+#[test]
+fn the_new_text_names_the_new_node_and_the_old_one_serves_everywhere() {
+    let mut scene = Scene::new();
+    let old = scene.session.clone();
+    for at in [1, 1, 0, 2, 0] {
+        let (_, hello) = scene.come(at, 0);
+        assert_eq!(hello["resumed"], true);
+        assert_eq!(hello["node"], ["one", "two", "three"][at]);
+        let text = hello["session"].as_str().unwrap();
+        assert!(text.ends_with(["~one", "~two", "~three"][at]), "{text}");
+        assert_eq!(scene.owners(), [at]);
+    }
+    assert!(old.ends_with("~one"));
+}
+
+#[test]
+fn only_its_own_user_gets_it_and_nothing_is_touched_otherwise() {
+    let mut scene = Scene::new();
+    let mut eve = scene.street.house(1).socket();
+    let reply = scene.street.say(1, &mut eve, &scene.hello("eve", 0));
+    assert_eq!((&reply["ok"]["resumed"], &reply["ok"]["user"]), (&json!(false), &json!("eve")));
+    let wrong = scene.session.replacen(&scene.session[..4], "bcdf", 1);
+    let right = std::mem::replace(&mut scene.session, wrong);
+    let (_, hello) = scene.come(1, 0);
+    assert_eq!(hello["resumed"], false, "a wrong secret");
+    scene.session = right;
+    assert!(scene.street.house(0).closes().is_empty());
+    scene.publish(1, "game#A", "1");
+    scene.street.settle();
+    assert_eq!(data(&scene.hear(0, &scene.ann.clone())), ["1"]);
+    assert_eq!(scene.owners(), [0]);
+}
+
+#[test]
+fn a_session_that_nobody_has_is_denied_as_soon_as_everybody_has_said_so() {
+    let mut scene = Scene::new();
+    scene.street.say(0, &mut scene.ann, r#"{"op":"bye"}"#);
+    let before = scene.street.house(1).now;
+    assert_eq!(scene.come(1, 0).1["resumed"], false);
+    assert_eq!(scene.street.house(1).now, before);
+    scene.street.crash(2);
+    assert_eq!(scene.come(1, 0).1["resumed"], false);
+    let waited = scene.street.house(1).now.since(before);
+    assert!((1_000..1_300).contains(&waited), "{waited}");
+}
+
+#[test]
+fn no_answer_within_a_second_gives_a_new_session_and_the_old_one_stays() {
+    let mut scene = Scene::new();
+    scene.street.set_fate(|_, _, parcel| if word(parcel) == "ask" { vec![] } else { vec![0] });
+    let before = scene.street.house(1).now;
+    let (_, hello) = scene.come(1, 0);
+    assert_eq!(hello["resumed"], false);
+    let waited = scene.street.house(1).now.since(before);
+    assert!((1_000..1_300).contains(&waited), "{waited}");
+    assert_eq!(scene.owners(), [0]);
+    assert!(scene.street.house(0).closes().is_empty());
+    scene.street.heal();
+    scene.resume(2, 0);
+    assert_eq!(scene.owners(), [2]);
+}
+
+#[test]
+fn any_letter_may_be_lost_once_or_come_twice_or_late() {
+    for lost in ["ask", "here", "give", "given", "taken"] {
+        for (kind, copies) in
+            [("lost", vec![]), ("twice", vec![0, 0]), ("late", vec![120]), ("again", vec![0, 400])]
+        {
+            let mut scene = Scene::new();
+            scene.publish(2, "game#A", "1");
+            scene.street.settle();
+            let mut first = true;
+            let fate = copies.clone();
+            scene.street.set_fate(move |_, _, parcel| {
+                let hit = word(parcel) == lost && std::mem::take(&mut first);
+                if hit { fate.clone() } else { vec![0] }
+            });
+            let ann = scene.resume(1, 0);
+            scene.publish(0, "game#A", "2");
+            scene.street.settle();
+            assert_eq!(data(&scene.hear(1, &ann)), ["1", "2"], "{lost} {kind}");
+            scene.street.live(6_000);
+            assert_eq!(scene.owners(), [1], "{lost} {kind}");
+            assert_eq!(scene.street.house(0).shards[0].listener_count(), 0, "{lost} {kind}");
+        }
+    }
+}
+
+#[test]
+fn letters_that_never_arrive_leave_the_session_with_exactly_one_node() {
+    for lost in ["here", "give", "given", "taken"] {
+        let mut scene = Scene::new();
+        scene.street.set_fate(move |_, _, parcel| if word(parcel) == lost { vec![] } else { vec![0] });
+        let (_, hello) = scene.come(1, 0);
+        assert_eq!(hello["resumed"], lost == "taken", "{lost}");
+        scene.street.live(8_000);
+        scene.street.heal();
+        assert_eq!(scene.owners(), [usize::from(lost == "taken")], "{lost}");
+        scene.resume(2, 0);
+        scene.street.live(8_000);
+        assert_eq!(scene.owners(), [2], "{lost}");
+    }
+}
+
+#[test]
+fn two_nodes_that_ask_at_once_get_it_one_after_the_other() {
+    let mut scene = Scene::new();
+    scene.publish(0, "game#A", "1");
+    let hello = scene.hello("ann", 0);
+    let mut callers = [1, 2].map(|at| (at, scene.street.house(at).socket()));
+    for (at, caller) in &mut callers {
+        assert_eq!(scene.street.house(*at).flow(caller, &hello).0, Flow::Wait);
+    }
+    let mut resumed = 0;
+    for _ in 0..3_000 {
+        scene.street.pass(1);
+        for (at, caller) in &mut callers {
+            let ready = std::mem::take(&mut scene.street.house(*at).shards[0].effects.ready);
+            if ready.contains(&caller.link.id) {
+                let (flow, reply) = scene.street.house(*at).flow(caller, &hello);
+                if flow != Flow::Wait {
+                    resumed += usize::from(reply["ok"]["resumed"] == true);
+                }
+            }
+        }
+        assert!(scene.owners().len() <= 1);
+    }
+    assert_eq!(resumed, 2, "the second one took it from the first");
+    assert_eq!(scene.owners().len(), 1);
+}
+
+#[test]
+fn a_client_that_returns_to_the_old_node_while_it_leaves_keeps_it() {
+    let mut scene = Scene::new();
+    scene.street.set_fate(|_, _, parcel| if word(parcel) == "give" { vec![] } else { vec![0] });
+    let mut away = scene.street.house(1).socket();
+    let hello = scene.hello("ann", 0);
+    assert_eq!(scene.street.house(1).flow(&mut away, &hello).0, Flow::Wait);
+    scene.street.settle();
+    assert_eq!(scene.owners(), [0usize; 0], "frozen");
+    scene.resume(0, 0);
+    scene.street.heal();
+    scene.street.live(8_000);
+    assert_eq!(scene.owners(), [0]);
+    let ready = std::mem::take(&mut scene.street.house(1).shards[0].effects.ready);
+    assert_eq!(ready, [away.link.id]);
+    assert_eq!(scene.street.house(1).say(&mut away, &hello)["ok"]["resumed"], false);
+}
+
+#[test]
+fn the_old_node_may_die_at_any_moment() {
+    for dies in ["here", "give", "given", "taken"] {
+        let mut scene = Scene::new();
+        scene.publish(0, "game#A", "1");
+        scene.street.settle();
+        // Everything from this letter on is lost: whoever writes it, the old node is not there any more.
+        let mut gone = false;
+        scene.street.set_fate(move |from, to, parcel| {
+            gone |= word(parcel) == dies;
+            if gone && (from == "one" || to == "one") { vec![] } else { vec![0] }
+        });
+        let (_, hello) = scene.come(1, 0);
+        assert_eq!(hello["resumed"], dies == "taken", "{dies}");
+        scene.street.crash(0);
+        scene.street.live(8_000);
+        let owners: Vec<usize> = scene.owners().into_iter().filter(|at| *at != 0).collect();
+        assert_eq!(owners, if dies == "taken" { vec![1] } else { vec![] }, "{dies}");
+        let listeners = scene.street.house(1).shards[0].listener_count();
+        assert_eq!(listeners, 1, "{dies}: only the one that was made instead");
+    }
+}
+
+#[test]
+fn the_new_node_may_die_at_any_moment() {
+    for dies in ["ask", "here", "give", "given", "taken"] {
+        let mut scene = Scene::new();
+        let mut gone = false;
+        scene.street.set_fate(move |from, to, parcel| {
+            gone |= word(parcel) == dies;
+            if gone && (from == "two" || to == "two") { vec![] } else { vec![0] }
+        });
+        let mut caller = scene.street.house(1).socket();
+        let hello = scene.hello("ann", 0);
+        assert_eq!(scene.street.house(1).flow(&mut caller, &hello).0, Flow::Wait);
+        scene.street.settle();
+        scene.street.crash(1);
+        scene.street.live(8_000);
+        let owners: Vec<usize> = scene.owners().into_iter().filter(|at| *at != 1).collect();
+        assert_eq!(owners, if dies == "taken" { vec![] } else { vec![0] }, "{dies}");
+    }
+}
+
+#[test]
+fn words_said_during_the_move_are_heard_once_and_in_the_order_of_their_speaker() {
+    // Each pair of nodes has a delay of its own, so that every way may be the slow one.
+    for seed in 0..60u64 {
+        let mut scene = Scene::new();
+        if seed % 2 == 0 {
+            // The new node hears them already, for somebody else.
+            let (mut bob, _) = scene.street.house(1).guest("bob");
+            scene.street.say(1, &mut bob, r#"{"op":"subscribe","channel":"game#A"}"#);
+            scene.street.say(1, &mut bob, r#"{"op":"subscribe","pattern":"chat#*"}"#);
+        }
+        let delay = move |from: &str, to: &str| {
+            let sum = from
+                .bytes()
+                .chain(to.bytes())
+                .fold(seed, |sum, b| sum.wrapping_mul(31).wrapping_add(b.into()));
+            (sum.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) % 12
+        };
+        // The way into the old node is the slowest of none: what it has not heard yet it cannot give.
+        scene.street.set_fate(move |from, to, _| vec![if to == "one" { 0 } else { delay(from, to) }]);
+        let mut said = 0;
+        let mut speak = |scene: &mut Scene| {
+            for at in [0, 1, 2] {
+                scene.publish(at, ["game#A", "chat#x"][said % 2], &format!("[{at},{said}]"));
+            }
+            said += 1;
+        };
+        let mut caller = scene.street.house(1).socket();
+        let hello = scene.hello("ann", 0);
+        let mut done = Value::Null;
+        for turn in 0..400 {
+            if turn < 200 {
+                speak(&mut scene);
+            }
+            if turn == 20 {
+                // It has read and confirmed a part of it.
+                let old = scene.ann.clone();
+                let heard = scene.hear(0, &old);
+                let seq = heard.last().unwrap()["seq"].as_u64().unwrap();
+                scene.street.say(0, &mut old.clone(), &format!(r#"{{"op":"ack","seq":{seq}}}"#));
+                let hello = hello.replace("\"seq\":0", &format!("\"seq\":{seq}"));
+                assert_eq!(scene.street.house(1).flow(&mut caller, &hello).0, Flow::Wait);
+                check_order(&heard, &mut [None; 3]);
+                done = json!({"hello": hello, "heard": heard});
+            }
+            scene.street.pass(1);
+            let ready = std::mem::take(&mut scene.street.house(1).shards[0].effects.ready);
+            if ready.contains(&caller.link.id) {
+                let hello = done["hello"].as_str().unwrap().to_owned();
+                let reply = scene.street.say(1, &mut caller, &hello);
+                assert_eq!(reply["ok"]["resumed"], true, "seed {seed}: {reply}");
+            }
+        }
+        let mut last = [None; 3];
+        check_order(done["heard"].as_array().unwrap(), &mut last);
+        let rest = scene.hear(1, &caller);
+        check_order(&rest, &mut last);
+        assert_eq!(last, [Some(199); 3], "seed {seed}: to the last word");
+    }
+}
+
+/// Each speaker's words without hole or repetition.
+fn check_order(events: &[Value], last: &mut [Option<u64>; 3]) {
+    for event in events {
+        let (at, n) = (event["data"][0].as_u64().unwrap() as usize, event["data"][1].as_u64().unwrap());
+        assert_eq!(n, last[at].map_or(0, |last| last + 1), "{event}");
+        last[at] = Some(n);
+    }
+}
+
+#[test]
+fn a_large_mailbox_comes_whole() {
+    let mut scene = Scene::new();
+    let word = format!("\"{}\"", "x".repeat(800));
+    for _ in 0..1_000 {
+        scene.publish(2, "game#A", &word);
+    }
+    scene.street.settle();
+    let ann = scene.resume(1, 0);
+    assert_eq!(scene.hear(1, &ann).len(), 1_000);
+}
+
+#[test]
+fn a_mailbox_that_overflowed_on_the_way_says_so() {
+    let mut scene = Scene::new();
+    scene.publish(2, "game#A", "0");
+    scene.street.settle();
+    scene.street.set_fate(|_, to, parcel| vec![if word(parcel) == "given" && to == "two" { 500 } else { 0 }]);
+    let mut caller = scene.street.house(1).socket();
+    let hello = scene.hello("ann", 0);
+    assert_eq!(scene.street.house(1).flow(&mut caller, &hello).0, Flow::Wait);
+    scene.street.settle();
+    for n in 1..=1_100 {
+        scene.publish(2, "game#A", &n.to_string());
+    }
+    scene.street.settle();
+    let reply = scene.street.say(1, &mut caller, &hello);
+    assert_eq!(reply["ok"]["resumed"], true);
+    let heard = scene.hear(1, &caller);
+    assert_eq!(heard[0], json!({"seq": 77, "event": "gap", "from": 1, "to": 77}));
+    assert_eq!((heard.len(), &heard[1024]["data"]), (1 + 1_024, &json!(1_100)));
+}
+
+#[test]
+fn a_poll_moves_it_too_and_a_single_command_does_not_take_it_from_its_socket() {
+    let mut scene = Scene::new();
+    let (key, node) = read_session(&scene.session).unwrap();
+    let node = node.to_owned();
+    let gentle = Seeker { key, node: &node, identity: None, gentle: true };
+    let seek = |scene: &mut Scene, seeker: &Seeker<'_>, link| {
+        let now = scene.street.house(1).now;
+        assert_eq!(scene.street.house(1).shards[0].seek(now, seeker, link), Sought::Wait);
+        scene.street.live(20);
+        assert_eq!(scene.street.house(1).shards[0].effects.ready.pop(), Some(link));
+        scene.street.house(1).shards[0].seek(now, seeker, link)
+    };
+    assert_eq!(seek(&mut scene, &gentle, LinkId(901)), Sought::Elsewhere("one".into()));
+    assert_eq!(scene.owners(), [0]);
+    let poll = Seeker { gentle: false, ..gentle };
+    assert_eq!(seek(&mut scene, &poll, LinkId(902)), Sought::Here);
+    assert_eq!(scene.owners(), [1]);
+}
+
+fn watch(street: &mut Street, at: usize) -> Caller {
+    let (mut caller, _) = street.house(at).guest("watcher");
+    let frame = r#"{"op":"subscribe","channel":"game#A","presence":true}"#;
+    assert_eq!(code(&street.say(at, &mut caller, frame)), "ok");
+    caller
+}
+
+#[test]
+fn a_present_client_moves_without_a_word_to_its_watchers() {
+    let mut scene = Scene::new();
+    let watchers = [0, 1, 2].map(|at| watch(&mut scene.street, at));
+    let mut ann = scene.ann.clone();
+    scene.street.say(0, &mut ann, r#"{"op":"join","channel":"game#A","state":{"x":1}}"#);
+    for (at, watcher) in watchers.iter().enumerate() {
+        assert_eq!(scene.hear(at, watcher).len(), 2, "she has come");
+    }
+    for at in [1, 2, 0, 1] {
+        scene.resume(at, 0);
+        scene.street.live(20_000);
+    }
+    for (at, watcher) in watchers.iter().enumerate() {
+        assert_eq!(scene.hear(at, watcher), [Value::Null; 0], "nobody is told anything");
+    }
+    let (_, hello) = scene.come(1, 0);
+    assert_eq!(hello["resumed"], true);
+    let mut asker = watchers[2].clone();
+    let who = scene.street.say(2, &mut asker, r#"{"op":"who","channel":"game#A"}"#);
+    assert_eq!(who["ok"]["users"][0]["clients"][0]["state"], json!({"x": 1}));
+    // Its new node looks after it: when its transport is lost there, that is told.
+    let ann = scene.resume(2, 0);
+    scene.street.house(2).detach(&ann);
+    scene.street.live(2_010);
+    assert_eq!(scene.hear(0, &watchers[0])[0]["event"], "client_offline");
+}
+
+#[test]
+fn a_client_that_comes_back_at_once_is_not_lost_by_the_node_it_had_left() {
+    let mut scene = Scene::new();
+    let watcher = watch(&mut scene.street, 2);
+    let mut ann = scene.ann.clone();
+    scene.street.say(0, &mut ann, r#"{"op":"join","channel":"game#A"}"#);
+    scene.hear(2, &watcher);
+    for at in [1, 0, 1, 0, 2, 0] {
+        scene.resume(at, 0);
+        scene.street.live(900);
+    }
+    scene.street.live(20_000);
+    assert_eq!(scene.hear(2, &watcher), [Value::Null; 0]);
+}
+
+#[test]
+fn a_client_whose_new_node_died_on_the_way_is_lost_by_the_old_one() {
+    let mut scene = Scene::new();
+    let watcher = watch(&mut scene.street, 2);
+    let mut ann = scene.ann.clone();
+    scene.street.say(0, &mut ann, r#"{"op":"join","channel":"game#A"}"#);
+    scene.hear(2, &watcher);
+    let mut caller = scene.street.house(1).socket();
+    let hello = scene.hello("ann", 0);
+    assert_eq!(scene.street.house(1).flow(&mut caller, &hello).0, Flow::Wait);
+    // It takes the session and dies before it vouches for the client.
+    scene.street.stop_when_taken(1);
+    scene.street.live(60_000);
+    let told: Vec<Value> = scene.hear(2, &watcher).iter().map(|event| event["event"].clone()).collect();
+    assert_eq!(told, ["client_offline", "user_offline"]);
+    assert_eq!(scene.owners().into_iter().filter(|at| *at != 1).count(), 0);
+}
+
+#[test]
+fn a_watcher_moves_without_missing_or_repeating_a_change() {
+    for slow in 0..40u64 {
+        let mut scene = Scene::new();
+        let mut ann = scene.ann.clone();
+        scene.street.say(0, &mut ann, r#"{"op":"subscribe","channel":"game#A","presence":true}"#);
+        let other = if slow % 2 == 0 { Some(watch(&mut scene.street, 1)) } else { None };
+        let mut guests: Vec<(usize, Caller)> =
+            (0..30).map(|n| (n % 3, scene.street.house(n % 3).guest(&format!("u{n}")).0)).collect();
+        scene.street.set_fate(move |from, to, parcel| match (word(parcel), from, to) {
+            ("", _, "two") => vec![slow % 7],
+            ("", _, "one") => vec![slow % 3],
+            _ => vec![slow % 5],
+        });
+        let join = |scene: &mut Scene, (at, caller): &mut (usize, Caller)| {
+            assert_eq!(
+                scene.street.house(*at).flow(caller, r#"{"op":"join","channel":"game#A"}"#).0,
+                Flow::Wait
+            );
+            scene.street.pass(1);
+        };
+        for guest in &mut guests[..10] {
+            join(&mut scene, guest);
+        }
+        let mut caller = scene.street.house(1).socket();
+        let hello = scene.hello("ann", 0);
+        let mut flow = scene.street.house(1).flow(&mut caller, &hello).0;
+        for guest in &mut guests[10..] {
+            join(&mut scene, guest);
+            let ready = std::mem::take(&mut scene.street.house(1).shards[0].effects.ready);
+            if ready.contains(&caller.link.id) {
+                flow = scene.street.house(1).flow(&mut caller, &hello).0;
+            }
+        }
+        scene.street.live(100);
+        if flow == Flow::Wait {
+            scene.street.say(1, &mut caller, &hello);
+        }
+        scene.street.live(2_000);
+        let events = scene.hear(1, &caller);
+        let versions: Vec<u64> = events.iter().map(|event| event["version"].as_u64().unwrap_or(0)).collect();
+        let first = versions[0];
+        assert_eq!(versions, (first..first + 60).collect::<Vec<_>>(), "slow {slow}");
+        drop(other);
+    }
+}

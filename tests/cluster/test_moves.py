@@ -1,0 +1,230 @@
+"""Sessions that move between servers of one folder: on every transport, with what they had not read, noticed by nobody."""
+import threading
+import time
+
+import httpx
+import pytest
+
+from cluster.conftest import cluster
+from support.json_client import Poller, Socket, Stream
+from support.process import until
+from support.resp import RespConnection
+
+
+def publish(server, channel, *words):
+    connection = RespConnection(server.resp_port)
+    for word in words:
+        connection.call("PUBLISH", channel, word)
+    connection.close()
+
+
+def numbers(events):
+    return [(event["seq"], event["data"]) for event in events]
+
+
+def test_a_socket_finds_its_session_on_another_server(nodes, channel):
+    a, b, c = nodes
+    old = Socket(a, user="ann")
+    old.ok("subscribe", channel=channel)
+    old.ok("subscribe", pattern=channel[:-1] + "[y]")
+    publish(c, channel, 1, 2)
+    assert numbers([old.event(), old.event()]) == [(1, 1), (2, 2)]
+    with Socket(b, user="ann") as new:
+        hello = new.ok("hello", session=old.hello["session"], seq=1)
+        assert (hello["resumed"], hello["client"], hello["seq"]) == (True, old.hello["client"], 2)
+        assert hello["node"] != old.hello["node"] and hello["session"].endswith("~" + hello["node"])
+        frames, code = old.closing()
+        assert frames[-1] == {"event": "superseded"} and code == 4000
+        for server in nodes:
+            publish(server, channel, 3)
+        publish(a, channel[:-1] + "y", 4)
+        heard = [new.event() for _ in range(5)]
+        assert numbers(heard) == [(2, 2), (3, 3), (4, 3), (5, 3), (6, 4)]
+        assert new.events_so_far() == []
+        new.ok("unsubscribe", channel=channel)
+
+
+def test_the_address_names_a_session_of_another_server(nodes, channel):
+    a, b, _ = nodes
+    old = Socket(a, user="ann")
+    old.ok("subscribe", channel=channel)
+    session = old.hello["session"]
+    old.drop()
+    publish(b, channel, 1)
+
+    class Again(Socket):
+        @staticmethod
+        def _open(server, user, *more):
+            return Socket._open(server, f"{user}&session={session}&seq=0", *more)
+
+    import support.json_client as client
+    original = client.address
+    client.address = lambda url, **query: original(url, **query).replace("%26", "&").replace("%3D", "=")
+    try:
+        with Again(b, user="ann") as new:
+            assert (new.hello["resumed"], new.hello["client"]) == (True, old.hello["client"])
+            assert new.event()["data"] == 1
+    finally:
+        client.address = original
+
+
+def test_a_poller_goes_from_server_to_server(nodes, channel):
+    poller = Poller(nodes[0], user="bob")
+    client = poller.ok("hello")["client"]
+    poller.ok("subscribe", channel=channel)
+    session, cursor = poller.session, 0
+    for turn, server in enumerate([nodes[1], nodes[2], nodes[0], nodes[1]]):
+        publish(nodes[turn % 3], channel, turn)
+        with Poller(server, user="bob", session=session, cursor=cursor) as other:
+            taken = other.poll()
+            assert numbers(taken["events"]) == [(turn + 1, turn)] and not taken.get("reset")
+            assert other.ok("hello")["client"] == client
+            session, cursor = taken["session"], taken["cursor"]
+    # Its secret alone is enough, as on one server.
+    publish(nodes[0], channel, "last")
+    answer = httpx.post(f"{nodes[2].url}/v1/poll", json={"session": session, "cursor": cursor}, trust_env=False).json()
+    assert numbers(answer["events"]) == [(5, "last")]
+    poller.http.close()
+
+
+def test_a_parked_poll_is_superseded_from_another_server(nodes, channel):
+    with Poller(nodes[0], user="bob") as poller:
+        client = poller.ok("hello")["client"]
+        answers = []
+        parked = threading.Thread(target=lambda: answers.append(poller.poll(timeout_ms=20_000)), daemon=True)
+        parked.start()
+        with httpx.Client(headers={"authorization": f"Bearer {nodes[0].key}"}, trust_env=False) as operator:
+            report = lambda: operator.get(f"{nodes[0].url}/v1/sessions/{client}").json()
+            until(lambda: report()["transport"] == "poll", "the poll to park")
+        with Socket(nodes[1], user="bob") as socket:
+            assert socket.ok("hello", session=poller.session, seq=0)["resumed"] is True
+            parked.join(5)
+            assert answers[0]["superseded"] is True
+
+
+def test_a_stream_goes_on_elsewhere_as_a_browser_does_it(nodes, channel):
+    old = Stream(nodes[0], user="cid")
+    hello = old.greeting()
+    with Poller(nodes[0], user="cid", session=hello["session"]) as hand:
+        hand.ok("subscribe", channel=channel)
+        publish(nodes[2], channel, 1, 2, 3)
+        assert [old.event()[0] for _ in range(3)] == [1, 2, 3]
+    with Stream(nodes[1], user="cid", session=hello["session"], headers={"last-event-id": "1"}) as new:
+        greeting = new.greeting()
+        assert (greeting["resumed"], greeting["client"]) == (True, hello["client"])
+        assert [new.event()[1]["data"] for _ in range(2)] == [2, 3]
+        assert old.event()[1] == {"event": "superseded"} and old.event() is None
+        publish(nodes[0], channel, 4)
+        assert new.event()[1]["data"] == 4
+        # A command that comes to a third server does not take the session from its stream.
+        with Poller(nodes[2], user="cid", session=greeting["session"]) as hand:
+            refused = hand.command("subscribe", channel=channel)
+            assert refused["error"]["code"] == "conflict" and greeting["node"] in refused["error"]["message"]
+        publish(nodes[2], channel, 5)
+        assert new.event()[1]["data"] == 5
+    old.close()
+
+
+def test_commands_find_a_session_that_nothing_is_attached_to(nodes, channel):
+    with Poller(nodes[0], user="bob") as poller:
+        poller.ok("hello")
+        with Poller(nodes[1], user="bob", session=poller.session) as other:
+            other.ok("subscribe", channel=channel)
+            publish(nodes[2], channel, 1)
+            assert [event["data"] for event in other.take()] == [1]
+
+
+def test_nobody_else_gets_it(nodes, channel):
+    a, b, _ = nodes
+    with Socket(a, user="ann") as ann:
+        ann.ok("subscribe", channel=channel)
+        with Socket(b, user="eve") as eve:
+            assert eve.ok("hello", session=ann.hello["session"], seq=0)["resumed"] is False
+        with Poller(b, user="eve", session=ann.hello["session"]) as eve:
+            answer = eve.poll(timeout_ms=0)
+            assert answer["reset"] is True and answer["session"] != ann.hello["session"]
+        publish(b, channel, 1)
+        assert ann.event()["data"] == 1, "untouched"
+
+
+def test_what_nobody_has_is_denied_in_time(nodes):
+    with Socket(nodes[0], user="ann") as ann:
+        gone = ann.hello["session"]
+    with Socket(nodes[1], user="ann") as again:
+        began = time.monotonic()
+        assert again.ok("hello", session=gone, seq=0)["resumed"] is False
+        assert time.monotonic() - began < 2
+
+
+def test_watchers_notice_nothing_of_a_move(nodes, channel):
+    with Socket(nodes[2], user="watcher") as watcher:
+        watcher.ok("subscribe", channel=channel, presence=True)
+        ann = Socket(nodes[0], user="ann")
+        ann.ok("join", channel=channel, state={"x": 1})
+        ann.ok("subscribe", channel=channel, presence=True)
+        assert [watcher.event()["event"] for _ in range(2)] == ["user_online", "client_online"]
+        session = ann.hello["session"]
+        for server in (nodes[1], nodes[2], nodes[0], nodes[1]):
+            ann.drop()
+            ann = Socket(server, user="ann")
+            hello = ann.ok("hello", session=session, seq=0)
+            assert hello["resumed"] is True
+            session = hello["session"]
+        time.sleep(3)
+        assert watcher.events_so_far() == []
+        assert watcher.ok("who", channel=channel)["users"][0]["clients"][0]["state"] == {"x": 1}
+        # She watches too, wherever she is, and missed nothing.
+        watcher.ok("join", channel=channel)
+        told = [event for event in ann.events_so_far() if event["user"] == "watcher"]
+        while len(told) < 2:
+            told.append(ann.event())
+        assert [event["event"] for event in told] == ["user_online", "client_online"]
+        ann.close()
+        assert [watcher.event()["event"] for _ in range(4)][2:] == ["client_offline", "user_offline"]
+
+
+def test_words_said_while_sessions_move_are_heard_once_and_in_order(nodes, channel):
+    """Speakers on three servers talk without a pause; a listener is carried around between the servers."""
+    over = threading.Event()
+    counts = [0, 0, 0]
+
+    def speak(at):
+        connection = RespConnection(nodes[at].resp_port)
+        while not over.is_set():
+            connection.call("PUBLISH", channel, f"[{at},{counts[at]}]")
+            counts[at] += 1
+            # Slow enough that no mailbox overflows.
+            over.wait(0.002)
+        connection.close()
+
+    ann = Socket(nodes[0], user="ann")
+    ann.ok("subscribe", channel=channel)
+    session, seq, heard = ann.hello["session"], 0, [[], [], []]
+
+    def read(frame):
+        nonlocal seq
+        assert frame["event"] == "message", frame
+        assert frame["seq"] == seq + 1
+        seq = frame["seq"]
+        at, n = frame["data"]
+        heard[at].append(n)
+
+    speakers = [threading.Thread(target=speak, args=(at,), daemon=True) for at in range(3)]
+    for speaker in speakers:
+        speaker.start()
+    for turn in range(1, 10):
+        for _ in range(20):
+            read(ann.event())
+        ann.drop()
+        ann = Socket(nodes[turn % 3], user="ann")
+        hello = ann.ok("hello", session=session, seq=seq)
+        assert hello["resumed"] is True, hello
+        session = hello["session"]
+    over.set()
+    for speaker in speakers:
+        speaker.join(10)
+    while [len(words) for words in heard] != counts:
+        read(ann.event())
+    for words, count in zip(heard, counts):
+        assert words == list(range(count))
+    ann.close()
