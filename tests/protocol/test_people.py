@@ -157,9 +157,9 @@ def test_last_seen_is_when_somebody_left_and_not_when_he_came(server, ann, bob):
         left = until(lambda: seen() >= int(before) and seen(), "the departure is written")
         with Socket(server, user=ann):
             assert seen() == left, "since she was last here"
-    rows = sqlite3.connect(f"file:{server.data}/tavern.db?mode=ro", uri=True).execute(
-        "SELECT last_seen FROM user_presences WHERE user_id = ?", (ann,)).fetchall()
-    assert rows == [(left,)]
+            rows = sqlite3.connect(f"file:{server.data}/tavern.db?mode=ro", uri=True).execute(
+                "SELECT last_seen FROM user_presences WHERE user_id = ?", (ann,)).fetchall()
+            assert rows == [(left,)]
 
 
 def test_who_hides_is_offline_to_some_and_nameless_in_a_channel(server, api, ann, bob):

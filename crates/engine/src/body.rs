@@ -18,6 +18,7 @@
 //! | window_ms | `u64`: how long it may stay without a transport before its client is lost; 0: as usual |
 //! | told | `list` of (channel `text`, version `u64`): how far it was told about what it watches |
 //! | heard | `list` of (node `text`, epoch `u64`, shard `u8`, n `u64`): the last word it could hear of each stream |
+//! | statuses | `list` of (user `text`, digest `u64`): what it was told last about those whom its user follows |
 
 use std::sync::Arc;
 use tavern_domain::rights::Grant;
@@ -51,6 +52,8 @@ pub struct SessionBody {
     /// The version up to which it was told about each channel it watches.
     pub told: Vec<(Arc<str>, u64)>,
     pub heard: Vec<Stream>,
+    /// A digest of what it was told last about each of those whom its user follows.
+    pub statuses: Vec<(Arc<str>, u64)>,
 }
 
 /// The words of one shard of one life of a node, up to the last one that could be heard.
@@ -135,6 +138,11 @@ impl SessionBody {
             out.push(stream.shard);
             out.extend(stream.n.to_le_bytes());
         }
+        count(out, self.statuses.len());
+        for (user, digest) in &self.statuses {
+            text(out, user.as_bytes());
+            out.extend(digest.to_le_bytes());
+        }
     }
 
     pub fn decode(bytes: &[u8]) -> Result<SessionBody, BodyError> {
@@ -181,6 +189,7 @@ impl SessionBody {
                 let (node, epoch) = (from.string()?, Epoch(from.number()?));
                 Ok(Stream { node, epoch, shard: from.byte()?, n: from.number()? })
             })?;
+            body.statuses = from.list(|from| Ok((from.string()?, from.number()?)))?;
         }
         if from.0.is_empty() { Ok(body) } else { Err(BodyError::Unknown) }
     }
@@ -269,6 +278,7 @@ mod tests {
             window_ms: 7,
             told: vec![("game#A".into(), 5)],
             heard: vec![Stream { node: "n1".into(), epoch: Epoch(3), shard: 2, n: 9 }],
+            statuses: vec![("bob".into(), u64::MAX)],
         }
     }
 
@@ -281,15 +291,16 @@ mod tests {
 
     #[test]
     fn bodies_of_earlier_formats_are_read_without_what_they_had_not() {
-        let second = SessionBody { window_ms: 0, told: Vec::new(), heard: Vec::new(), ..full() };
+        let second =
+            SessionBody { window_ms: 0, told: Vec::new(), heard: Vec::new(), statuses: Vec::new(), ..full() };
         let mut bytes = second.encode();
         bytes[0] = WITHOUT_MARKS;
-        bytes.truncate(bytes.len() - 16);
+        bytes.truncate(bytes.len() - 20);
         assert_eq!(SessionBody::decode(&bytes), Ok(second.clone()));
         let first = SessionBody { presences: Vec::new(), ..second };
         let mut bytes = first.encode();
         bytes[0] = WITHOUT_PRESENCES;
-        bytes.truncate(bytes.len() - 20);
+        bytes.truncate(bytes.len() - 24);
         assert_eq!(SessionBody::decode(&bytes), Ok(first));
     }
 

@@ -473,3 +473,44 @@ fn in_a_crowd_a_watcher_hears_of_those_it_follows() {
     scene.street.live(250);
     assert_eq!(last(&mut scene, &bob), r#"presence [] [{"user":"ann"}] 5"#);
 }
+
+/// Comes back to another node with the session it had.
+fn move_to(scene: &mut Scene, at: usize, user: &str, session: &str, seq: u64) -> Caller {
+    let mut caller = scene.street.house(at).socket();
+    let hello = format!(r#"{{"op":"hello","token":"{user}","session":"{session}","seq":{seq}}}"#);
+    let reply = scene.ask(at, &mut caller, &hello);
+    assert_eq!(reply["resumed"], true, "{reply}");
+    caller
+}
+
+#[test]
+fn a_follower_that_moves_between_nodes_hears_what_it_missed_and_nothing_else() {
+    let mut scene = Scene { street: Street::of(3) };
+    let (mut bob, hello) = scene.street.house(0).guest("bob");
+    scene.street.settle();
+    let session = hello["session"].as_str().unwrap().to_owned();
+    let (mut ann, mut cid) = (scene.guest(2, "ann"), scene.guest(2, "cid"));
+    for whom in ["ann", "cid"] {
+        scene.follow(0, &mut bob, whom);
+    }
+    let seq = scene.heard(0, &bob).last().unwrap()["seq"].as_u64().unwrap();
+    let bob = move_to(&mut scene, 1, "bob", &session, seq);
+    scene.street.live(100);
+    scene.check(1, &bob, "");
+    scene.join(2, &mut ann, "game#A");
+    scene.check(1, &bob, "ann online [game#A] in_game_channel game#A");
+    // The node that he is on stops hearing of her; what happens meanwhile he hears where he goes next.
+    scene.street.set_fate(|_, to, parcel| match parcel.subject.kind() == "_people" && to == "two" {
+        true => vec![],
+        false => vec![0],
+    });
+    scene.say(2, &mut ann, r#"{"op":"leave","channel":"game#A"}"#);
+    scene.join(2, &mut cid, "game#B");
+    scene.check(1, &bob, "");
+    scene.street.heal();
+    let bob = move_to(&mut scene, 0, "bob", &session, seq + 1);
+    scene.street.live(100);
+    let mut told: Vec<String> = scene.heard(0, &bob).iter().map(words).collect();
+    told.sort();
+    assert_eq!(told, ["ann online none", "cid online [game#B] none"]);
+}

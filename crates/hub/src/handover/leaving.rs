@@ -7,6 +7,7 @@ use super::moves::{Errand, RETRY_MS};
 use super::{Packed, stored};
 use crate::goodbye::Goodbye;
 use crate::listener::{Format, LinkId, ListenerId};
+use crate::people::is_own_channel;
 use crate::shard::Shard;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -446,11 +447,15 @@ impl Shard {
         self.write_offer(id);
     }
 
-    /// How long a session of a node that stops may stay without a transport before its client is lost.
+    /// How long a session of a node that stops may stay without a transport before its client is lost: the longest grace
+    /// of the channels it joined. Its user's own channel counts only when there is no other.
     pub(super) fn stop_window_ms(&self, id: ListenerId, drain_ms: u64) -> u64 {
         let session = self.listeners.get(id).and_then(|listener| listener.session());
-        let graces = session.into_iter().flat_map(|s| s.present.channels()).map(|channel| self.grace_ms(channel));
-        graces.max().unwrap_or(0).max(drain_ms)
+        let channels: Vec<&Arc<str>> = session.into_iter().flat_map(|s| s.present.channels()).collect();
+        let joined = channels.iter().filter(|channel| !is_own_channel(channel));
+        let longest = joined.map(|channel| self.grace_ms(channel)).max();
+        let own = || channels.iter().map(|channel| self.grace_ms(channel)).max();
+        longest.or_else(own).unwrap_or(0).max(drain_ms)
     }
 
     /// As it is packed for others: what was put off to the end of a tick is told first.

@@ -172,6 +172,7 @@ impl Shard {
             window_ms: 0,
             told: told.collect(),
             heard: self.moves.streams(listener.marks.as_deref()),
+            statuses: self.told_statuses(id),
         };
         Some(Packed {
             key: session.key,
@@ -236,6 +237,7 @@ impl Shard {
         listener.marks = Some(Box::new(marks));
         self.sessions.insert(packed.key.half(), id);
         self.people_come(now, id);
+        self.compare_statuses(now, id, &body.statuses);
         for (channel, base) in bases {
             self.tell_hole(now, id, &channel, told_of(body, &channel), base);
         }

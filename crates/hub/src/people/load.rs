@@ -327,6 +327,7 @@ impl Shard {
         for id in std::mem::take(&mut here.wants) {
             self.send_statuses(now, user, id);
         }
+        self.settle_moved(now, user);
     }
 
     /// Compares some of those who are followed with the store: a last word that was lost shows in nothing else. Done at

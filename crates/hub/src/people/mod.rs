@@ -6,6 +6,7 @@
 
 mod command;
 mod load;
+mod moved;
 mod order;
 mod rumour;
 mod seen;
@@ -70,6 +71,8 @@ struct Here {
     put_off: Vec<PutOff>,
     /// Sessions that asked for the status of everybody he follows.
     wants: Vec<ListenerId>,
+    /// Sessions that came from another node, and what they were told there.
+    moved: Vec<(ListenerId, moved::Told)>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -195,6 +198,7 @@ impl Shard {
             missing: 0,
             put_off: Vec::new(),
             wants: Vec::new(),
+            moved: Vec::new(),
         };
         self.people.here.insert(user.clone(), here);
         for user in self.carry_people(vec![user], true) {

@@ -150,6 +150,13 @@ impl Shard {
         known.map_or_else(Status::default, |known| known.followee.believed(&self.node.settings.activities))
     }
 
+    /// What a follower believes that somebody does. None: he is not known here.
+    pub(super) fn status_for(&self, follower: &str, user: &str) -> Option<Status> {
+        let known = self.people.followees.get(user).filter(|known| known.read)?;
+        let shown = self.people.sees(Some(follower), user, known.followee.visibility);
+        Some(self.believed(user, shown))
+    }
+
     /// Tells one follower what somebody does, whatever happened before.
     pub(super) fn greet(&mut self, now: Time, follower: &Arc<str>, user: &Arc<str>) {
         let Some(known) = self.people.followees.get_mut(user) else { return };
@@ -157,9 +164,8 @@ impl Shard {
             known.greets.push(follower.clone());
             return;
         }
-        let shown = known.followee.visibility;
-        let shown = self.people.sees(Some(follower), user, shown);
-        let tidings = Tidings { status: self.believed(user, shown), turn: Turn::None, channel: None };
+        let Some(status) = self.status_for(follower, user) else { return };
+        let tidings = Tidings { status, turn: Turn::None, channel: None };
         self.tell_followers(now, user, std::slice::from_ref(follower), &tidings);
     }
 
@@ -169,16 +175,25 @@ impl Shard {
             .filter_map(|follower| self.people.here.get(follower))
             .flat_map(|here| here.sessions.iter().copied())
             .collect();
-        if sessions.is_empty() {
-            return;
+        if !sessions.is_empty() {
+            self.tell_sessions(now, user, &sessions, tidings);
         }
+    }
+
+    pub(super) fn tell_sessions(
+        &mut self,
+        now: Time,
+        user: &Arc<str>,
+        sessions: &[ListenerId],
+        tidings: &Tidings,
+    ) {
         let known = self.people.followees.get(user);
         // Whom somebody hides from need not know his name either.
         let name = known.and_then(|known| known.followee.name.clone()).filter(|_| tidings.status.online);
         let mut tail = Vec::new();
         json::status_tail(&mut tail, user, name.as_deref(), tidings);
         let event = Event::json(tail.into_boxed_slice(), now, SlowReader::Gap, &self.pool);
-        for id in &sessions {
+        for id in sessions.iter().filter(|id| self.listeners.get(**id).is_some()).collect::<Vec<_>>() {
             self.tell(id.index, &event);
         }
         self.stats.statuses.add(sessions.len() as u64);
@@ -267,8 +282,7 @@ impl Shard {
             .into_iter()
             .filter_map(|followee| {
                 let known = self.people.followees.get(followee)?;
-                let shown = self.people.sees(Some(user), followee, known.followee.visibility);
-                let status = self.believed(followee, shown);
+                let status = self.status_for(user, followee)?;
                 let name = known.followee.name.clone().filter(|_| status.online);
                 Some((followee.clone(), name, status))
             })
