@@ -514,3 +514,17 @@ fn a_follower_that_moves_between_nodes_hears_what_it_missed_and_nothing_else() {
     told.sort();
     assert_eq!(told, ["ann online none", "cid online [game#B] none"]);
 }
+
+#[test]
+fn ten_thousand_follow_fifty_are_here_and_nobody_asks_who() {
+    let mut scene = Scene::new();
+    let users: Vec<String> = (0..10_000).map(|n| format!("f{n}")).collect();
+    scene.street.follow_all(&users, "ann");
+    let _followers: Vec<Caller> = (0..50).map(|n| scene.guest(0, &users[n * 7])).collect();
+    let mut ann = scene.guest(1, "ann");
+    let (reads, carried) = (scene.street.reads(), scene.street.carried());
+    let before = (scene.count(1, "rumours"), scene.count(0, "statuses"));
+    scene.join(1, &mut ann, "game#A");
+    assert_eq!((scene.count(1, "rumours") - before.0, scene.count(0, "statuses") - before.1), (1, 50));
+    assert_eq!((scene.street.reads(), scene.street.carried()), (reads, carried + 1));
+}

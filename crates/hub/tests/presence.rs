@@ -203,16 +203,17 @@ fn heal(lose_every: u64) {
     }
     let (at, asker) = &mut users[0];
     let who = scene.street.say(*at, asker, r#"{"op":"who","channel":"game#A"}"#);
-    let there: BTreeMap<String, Vec<String>> = who["ok"]["users"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|user| {
-            let clients = user["clients"].as_array().unwrap().iter();
-            (text(&user["user"]), clients.map(|client| text(&client["client"])).collect())
-        })
-        .collect();
+    let there = by_user(&who["ok"]["users"]);
     assert_eq!(known, [there.clone(), there]);
+}
+
+/// The clients of each user in a list of members.
+fn by_user(users: &Value) -> BTreeMap<String, Vec<String>> {
+    let clients = |user: &Value| {
+        let clients = user["clients"].as_array().unwrap().iter();
+        (text(&user["user"]), clients.map(|client| text(&client["client"])).collect())
+    };
+    users.as_array().unwrap().iter().map(clients).collect()
 }
 
 fn text(value: &Value) -> String {
@@ -298,4 +299,39 @@ fn news_come_here_from_the_moment_a_channel_is_read_for_a_watcher() {
     scene.drop_socket(0, &eve);
     scene.street.live(3_000);
     assert!(!hears(), "but not for somebody who has gone");
+}
+
+/// Arrivals and departures of many, in no order, on both nodes.
+fn flap(settings: &tavern_hub::Settings, users: usize, turns: usize) {
+    let mut scene = Scene::on(Street::with(Some(0), None, settings));
+    let mut guests: Vec<(usize, Caller)> =
+        (0..users).map(|n| (n % 2, scene.guest(n % 2, &format!("user{n}")))).collect();
+    let mut known: [BTreeMap<String, Vec<String>>; 2] = [BTreeMap::new(), BTreeMap::new()];
+    let mut dice = 7u64;
+    for turn in 0..turns {
+        for _ in 0..users / 4 {
+            dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let n = (dice >> 33) as usize % users;
+            let (at, caller) = &mut guests[n];
+            let op = if (dice >> 60) % 3 == 0 { "leave" } else { "join" };
+            scene.say(*at, caller, &format!(r#"{{"op":"{op}","channel":"game#A"}}"#));
+        }
+        scene.street.live(300);
+        let (at, asker) = &mut guests[turn];
+        let who = scene.street.say(*at, asker, r#"{"op":"who","channel":"game#A","limit":1000}"#);
+        let there = by_user(&who["ok"]["users"]);
+        for (at, known) in known.iter_mut().enumerate() {
+            for event in scene.heard(at) {
+                follow(known, &event);
+            }
+            assert_eq!(*known, there, "node {at}, turn {turn}");
+        }
+    }
+}
+
+#[test]
+fn a_snapshot_and_what_is_told_after_it_are_the_next_snapshot_while_a_thousand_flap() {
+    let all = tavern_domain::presence::Thresholds { coalesce_at: 5_000, counts_at: 50_000 };
+    flap(&tavern_hub::Settings { crowds: all, ..tavern_hub::Settings::default() }, 1_000, 6);
+    flap(&tavern_hub::Settings::default(), 1_000, 6);
 }

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use tavern_domain::{Epoch, Time};
 use tavern_engine::memory::{Faults, Hall, MemoryStore, ParcelFate};
 use tavern_engine::{
-    Answer, BusError, BusInbox, Clock, Commit, Inbox, Lost, ManualClock, NodeChange, Parcel, Store, Ticket,
-    Work,
+    Answer, BusError, BusInbox, Clock, Commit, Follow, Inbox, Lost, ManualClock, NodeChange, Parcel, Row,
+    Store, Ticket, Work,
 };
 use tavern_hub::*;
 
@@ -234,6 +234,19 @@ impl Street {
             }
         }
         true
+    }
+
+    /// Everybody follows one user already.
+    pub fn follow_all(&mut self, followers: &[String], followee: &str) {
+        for (n, part) in followers.chunks(1_000).enumerate() {
+            let row = |follower: &String| {
+                let (follower, followee) = (follower.as_str().into(), followee.into());
+                Row::Follow(Follow { follower, followee, since: Time(1) })
+            };
+            let commit = Commit { puts: part.iter().map(row).collect(), ..Commit::default() };
+            self.stores[0].submit(vec![(Ticket(u64::MAX - n as u64), Work::Commit(commit))]);
+        }
+        self.settle();
     }
 
     /// Readings that the nodes asked of the store so far.
