@@ -340,6 +340,25 @@ fn a_word_that_was_lost_is_found_out_at_the_heartbeat() {
     scene.street.house(0).shards[0].look_at_people(false);
     scene.street.settle();
     scene.check(0, &bob, "ann online [game#A] none");
+
+    // So is a follow, an unfollow and a turned face.
+    let mut tab = scene.guest(1, "bob");
+    scene.heard(1, &tab);
+    scene.say(0, &mut bob, r#"{"op":"unfollow","user":"ann"}"#);
+    scene.follow(0, &mut bob, "cid");
+    scene.street.house(1).shards[0].look_at_people(false);
+    scene.street.settle();
+    scene.heard(1, &tab);
+    let _cid = scene.guest(1, "cid");
+    scene.join(1, &mut ann, "game#B");
+    scene.check(1, &tab, "cid online none user#cid");
+    let mut anns_tab = scene.guest(0, "ann");
+    scene.say(1, &mut ann, r#"{"op":"visibility","value":"nobody"}"#);
+    scene.street.house(0).shards[0].look_at_people(false);
+    scene.street.settle();
+    scene.join(0, &mut anns_tab, "game#C");
+    let who = scene.ask(1, &mut tab, r#"{"op":"who","channel":"game#C"}"#);
+    assert_eq!(who["users"][0]["user"], Value::Null);
 }
 
 #[test]

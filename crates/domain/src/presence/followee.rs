@@ -29,6 +29,19 @@ pub enum Fact {
     },
 }
 
+impl Fact {
+    /// It is about the same as an older one.
+    pub fn supersedes(&self, other: &Fact) -> bool {
+        match (self, other) {
+            (Fact::Place { channel, version, .. }, Fact::Place { channel: old, version: older, .. }) => {
+                channel == old && version >= older
+            }
+            (Fact::Shown { version, .. }, Fact::Shown { version: older, .. }) => version >= older,
+            _ => false,
+        }
+    }
+}
+
 /// What nodes tell each other about a user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Rumour {

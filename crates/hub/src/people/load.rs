@@ -66,6 +66,8 @@ pub(crate) enum Task {
 const BATCH: usize = 200;
 /// People that are compared with the store at each heartbeat.
 const LOOK: usize = 500;
+/// Users with a session here that are compared with the store at each heartbeat.
+const LOOK_OWN: usize = 50;
 
 impl Shard {
     /// Those of whom what is said is carried here. The others are loaded when it is.
@@ -103,7 +105,11 @@ impl Shard {
 
     pub(super) fn load_own(&mut self, user: &Arc<str>) {
         self.load(Load::Own(user.clone()));
-        self.load(Load::Following { user: user.clone(), after: None });
+        // Two readings of one list would not fit together.
+        if let Some(here) = self.people.here.get_mut(user).filter(|here| !here.listing) {
+            here.listing = true;
+            self.load(Load::Following { user: user.clone(), after: None });
+        }
     }
 
     fn load(&mut self, load: Load) {
@@ -143,8 +149,8 @@ impl Shard {
                     self.own_read(now, &user, &person);
                 }
             }
-            (Load::Following { user, .. }, Answer::Read(Found::Edges(page))) => {
-                self.following_read(now, &user, page);
+            (Load::Following { user, after }, Answer::Read(Found::Edges(page))) => {
+                self.following_read(now, &user, after.is_none(), page);
             }
             (Load::Followees(_), Answer::Read(Found::People(people))) => {
                 people.into_iter().for_each(|person| self.followee_read(now, person));
@@ -185,30 +191,49 @@ impl Shard {
 
     fn own_read(&mut self, now: Time, user: &Arc<str>, person: &Person) {
         let (version, visibility) = shown(person).unwrap_or_default();
+        self.turn_faces(now, user, version, visibility);
         let Some(here) = self.people.here.get_mut(user) else { return };
-        if here.visibility.is_none() || version > here.shown_version {
-            (here.visibility, here.shown_version) = (Some(visibility), version);
-        }
+        here.visibility.get_or_insert(visibility);
         for one in std::mem::take(&mut here.put_off) {
             self.join(now, one.listener, &one.channel, one.state, one.claim);
         }
     }
 
-    fn following_read(&mut self, now: Time, user: &Arc<str>, page: Edges) {
+    fn following_read(&mut self, now: Time, user: &Arc<str>, first: bool, page: Edges) {
         let after = page.rows.last().map(|edge| edge.follow.followee.clone());
+        let Some(here) = self.people.here.get_mut(user) else { return };
+        if first {
+            here.round += 1;
+        }
+        let round = here.round;
         let mut fresh = Vec::new();
         for edge in page.rows {
-            let kept = Edge { version: edge.version, mutual: edge.mutual };
+            let kept = Edge { version: edge.version, mutual: edge.mutual, round };
             fresh.extend(self.begin_following(user, &edge.follow.followee, kept));
         }
         self.watch_followees(fresh);
         if page.more {
             return self.load(Load::Following { user: user.clone(), after });
         }
+        self.forget_unlisted(user);
         if let Some(here) = self.people.here.get_mut(user) {
-            here.listed = true;
+            (here.listed, here.listing) = (true, false);
         }
         self.settle_wants(now, user);
+    }
+
+    /// Whoever is not in the list any more is not followed, even if nobody said so.
+    fn forget_unlisted(&mut self, user: &Arc<str>) {
+        let Some(here) = self.people.here.get_mut(user) else { return };
+        let round = here.round;
+        let gone = here.following.iter().filter(|(_, edge)| edge.round != round);
+        let gone: Vec<Arc<str>> = gone.map(|(followee, _)| followee.clone()).collect();
+        for followee in gone {
+            if let Some(here) = self.people.here.get_mut(user) {
+                here.following.remove(&followee);
+            }
+            self.unwatch(user, &followee);
+        }
     }
 
     pub(super) fn load_friend(&mut self, user: &Arc<str>, followee: &Arc<str>) {
@@ -236,7 +261,10 @@ impl Shard {
             return None;
         }
         if let Some(known) = here.following.get_mut(followee) {
-            *known = if edge.version >= known.version { edge } else { *known };
+            known.round = edge.round;
+            if edge.version >= known.version {
+                *known = edge;
+            }
             return None;
         }
         here.following.insert(followee.clone(), edge);
@@ -354,10 +382,17 @@ impl Shard {
         let ready = users.into_iter().filter(|user| !self.people.uncarried.contains(&(user.clone(), false)));
         let ready: Vec<Arc<str>> = ready.collect();
         self.load_followees(ready);
-        if everybody {
-            let here: Vec<Arc<str>> = self.people.here.keys().cloned().collect();
-            here.iter().for_each(|user| self.load_own(user));
-        }
+        self.look_at_own(everybody);
+    }
+
+    /// The same for users with a session here: whom they follow, and to whom they show themselves.
+    fn look_at_own(&mut self, everybody: bool) {
+        let (most, skip) = if everybody { (usize::MAX, 0) } else { (LOOK_OWN, self.people.own_looked) };
+        let users: Vec<Arc<str>> = self.people.here.keys().skip(skip).take(most).cloned().collect();
+        self.people.own_looked = if users.len() == most { skip + most } else { 0 };
+        let ready = users.into_iter().filter(|user| !self.people.uncarried.contains(&(user.clone(), true)));
+        let ready: Vec<Arc<str>> = ready.collect();
+        ready.iter().for_each(|user| self.load_own(user));
     }
 }
 

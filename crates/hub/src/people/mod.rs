@@ -51,6 +51,8 @@ pub struct People {
     seen_at: Time,
     /// The last one that was compared with the store.
     looked_at: Option<Arc<str>>,
+    /// How many of those with a session here were compared in this round.
+    own_looked: usize,
 }
 
 /// A user with a session here.
@@ -65,6 +67,10 @@ struct Here {
     unfollowed: Vec<(Arc<str>, u64, Time)>,
     /// Everybody whom he follows is in the list.
     listed: bool,
+    /// The list is being read.
+    listing: bool,
+    /// How often the whole list was read.
+    round: u32,
     /// Those in the list of whom nothing is known yet.
     missing: usize,
     /// Arrivals in channels that wait until it is known to whom he shows himself.
@@ -79,6 +85,8 @@ struct Here {
 struct Edge {
     version: u64,
     mutual: bool,
+    /// The last reading of the whole list in which it was found, or at which it began.
+    round: u32,
 }
 
 struct PutOff {
@@ -130,6 +138,7 @@ impl People {
             retries: Vec::new(),
             seen_at: now,
             looked_at: None,
+            own_looked: 0,
         }
     }
 
@@ -195,6 +204,8 @@ impl Shard {
             following: HashMap::default(),
             unfollowed: Vec::new(),
             listed: false,
+            listing: false,
+            round: 0,
             missing: 0,
             put_off: Vec::new(),
             wants: Vec::new(),

@@ -18,6 +18,9 @@ use tavern_wire::json::person::{self as json, Doing};
 /// How long it is remembered that somebody stopped following: longer than any word is under way.
 const UNFOLLOWED_MS: u64 = 60_000;
 
+/// The largest `statuses` event: a part of what a mailbox holds by default.
+const STATUSES_BYTES: usize = 512 * 1024;
+
 impl Shard {
     /// Tells everybody whom it concerns: once, however many followers there are.
     pub(crate) fn spread_rumour(&mut self, now: Time, user: &Arc<str>, rumour: Rumour) {
@@ -57,17 +60,12 @@ impl Shard {
     }
 
     /// One of ours shows himself to others than before, wherever he is.
-    fn turn_faces(&mut self, now: Time, user: &Arc<str>, version: u64, visibility: Visibility) {
+    pub(super) fn turn_faces(&mut self, now: Time, user: &Arc<str>, version: u64, visibility: Visibility) {
         let Some(here) = self.people.here.get_mut(user).filter(|here| version > here.shown_version) else {
             return;
         };
         here.shown_version = version;
-        // Before it is known, nobody has come in under the one before.
-        if here.visibility.replace(visibility).is_none() {
-            here.visibility = None;
-            here.shown_version = 0;
-            return;
-        }
+        here.visibility = Some(visibility);
         let sessions = here.sessions.clone();
         let mut channels: BTreeSet<Arc<str>> = [own_channel(user)].into();
         for id in sessions {
@@ -84,6 +82,8 @@ impl Shard {
         let settings = &self.node.clone().settings;
         let Some(known) = self.people.followees.get_mut(user) else { return };
         if let Some(heard) = &mut known.heard {
+            // What is newer about the same is enough: as many as there are places.
+            heard.retain(|known| !fact.supersedes(known));
             heard.push(fact.clone());
         }
         if !known.read {
@@ -207,7 +207,8 @@ impl Shard {
         });
         if on {
             let knew = here.following.contains_key(followee);
-            let fresh = self.begin_following(user, followee, Edge { version, mutual: false });
+            let round = here.round;
+            let fresh = self.begin_following(user, followee, Edge { version, mutual: false, round });
             self.watch_followees(fresh.into_iter().collect());
             if !knew && self.people.follows(user, followee) {
                 // He is told what his followee does as soon as it is known whether they are friends.
@@ -289,8 +290,22 @@ impl Shard {
             .collect();
         let people: Vec<Doing<'_>> =
             shown.iter().map(|(user, name, status)| Doing { user, name: name.as_deref(), status }).collect();
-        let mut tail = Vec::new();
-        json::statuses_tail(&mut tail, &people);
-        self.put_json(now, id, tail.into());
+        let mut tails = Vec::new();
+        split(&people, &mut tails);
+        for tail in tails {
+            self.put_json(now, id, tail.into());
+        }
     }
+}
+
+/// One event, or several when it would fill a mailbox by itself.
+fn split(people: &[Doing<'_>], tails: &mut Vec<Vec<u8>>) {
+    let mut tail = Vec::new();
+    json::statuses_tail(&mut tail, people);
+    if tail.len() <= STATUSES_BYTES || people.len() < 2 {
+        return tails.push(tail);
+    }
+    let (first, second) = people.split_at(people.len() / 2);
+    split(first, tails);
+    split(second, tails);
 }
