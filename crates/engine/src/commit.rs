@@ -22,9 +22,9 @@ pub(crate) trait Tables {
     fn put_node(&mut self, node: &Node) -> Result<(), StoreError>;
     fn forget_node(&mut self, node: &Writer) -> Result<(), StoreError>;
     /// Version and number of users of a channel; zeros when nobody is there.
-    fn channel(&mut self, name: &str) -> Result<(u64, u64), StoreError>;
+    fn channel(&mut self, name: &Arc<str>) -> Result<(u64, u64), StoreError>;
     fn set_channel(&mut self, name: &Arc<str>, version: u64, now: Time) -> Result<(), StoreError>;
-    fn forget_channel(&mut self, name: &str) -> Result<(), StoreError>;
+    fn forget_channel(&mut self, name: &Arc<str>) -> Result<(), StoreError>;
 }
 
 /// The store's time, and the highest number that a deleted row has had. A row that comes back begins above it,

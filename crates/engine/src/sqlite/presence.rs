@@ -16,10 +16,24 @@ pub(super) fn version(connection: &Connection, key: &PresenceKey) -> Result<u64,
     Ok(found.unwrap_or(0))
 }
 
-pub(super) fn put(connection: &Connection, presence: &Presence, version: u64) -> Result<(), Error> {
+pub(super) fn insert(connection: &Connection, presence: &Presence, version: u64) -> Result<(), Error> {
+    let sql = "INSERT INTO presences
+        (channel_name, user_id, version, anonymous, name, since, left_reason, left_at)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
+    put(connection, sql, presence, version)
+}
+
+pub(super) fn update(connection: &Connection, presence: &Presence, version: u64) -> Result<(), Error> {
+    let sql = "UPDATE presences SET version = ?3, anonymous = ?4, name = ?5, since = ?6, left_reason = ?7, left_at = ?8
+        WHERE channel_name = ?1 AND user_id = ?2";
+    forget_clients(connection, &presence.key)?;
+    put(connection, sql, presence, version)
+}
+
+fn put(connection: &Connection, sql: &str, presence: &Presence, version: u64) -> Result<(), Error> {
     let Presence { key, anonymous, name, attendance } = presence;
     let departed = attendance.departed();
-    let values = params![
+    connection.prepare_cached(sql)?.execute(params![
         key.channel,
         key.user,
         number(version),
@@ -28,21 +42,7 @@ pub(super) fn put(connection: &Connection, presence: &Presence, version: u64) ->
         time(attendance.since()),
         departed.map(|departed| departed.reason.as_str()),
         departed.map(|departed| time(departed.seen)),
-    ];
-    let update = "UPDATE presences SET version = ?3, anonymous = ?4, name = ?5, since = ?6, left_reason = ?7, left_at = ?8
-        WHERE channel_name = ?1 AND user_id = ?2";
-    if connection.prepare_cached(update)?.execute(values)? == 0 {
-        let insert = "INSERT INTO presences
-            (channel_name, user_id, version, anonymous, name, since, left_reason, left_at)
-            VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
-        connection.prepare_cached(insert)?.execute(values)?;
-        let count =
-            "INSERT INTO channel_presences (channel_name, version, users, last_updated) VALUES (?1, 0, 1, 0)
-            ON CONFLICT DO UPDATE SET users = users + 1";
-        connection.prepare_cached(count)?.execute([&key.channel])?;
-    } else {
-        forget_clients(connection, key)?;
-    }
+    ])?;
     attendance.clients().iter().try_for_each(|client| put_client(connection, key, client))
 }
 
@@ -74,24 +74,28 @@ fn forget_clients(connection: &Connection, key: &PresenceKey) -> Result<(), Erro
 
 pub(super) fn delete(connection: &Connection, key: &PresenceKey) -> Result<(), Error> {
     let sql = "DELETE FROM presences WHERE channel_name = ?1 AND user_id = ?2";
-    if connection.prepare_cached(sql)?.execute((&key.channel, &key.user))? > 0 {
-        forget_clients(connection, key)?;
-        let count = "UPDATE channel_presences SET users = users - 1 WHERE channel_name = ?1";
-        connection.prepare_cached(count)?.execute([&key.channel])?;
-    }
-    Ok(())
+    connection.prepare_cached(sql)?.execute((&key.channel, &key.user))?;
+    forget_clients(connection, key)
 }
 
-/// Version and number of users; zeros for a channel in which nobody is.
-pub(super) fn channel(connection: &Connection, name: &str) -> Result<(u64, u64), Error> {
-    let sql = "SELECT version, users FROM channel_presences WHERE channel_name = ?1";
-    let read = |row: &Row<'_>| Ok((read_number(row, 0)?, read_number(row, 1)?));
+/// Version, number of users and time of the last change; zeros for a channel in which nobody is.
+pub(super) fn channel(connection: &Connection, name: &str) -> Result<(u64, u64, Time), Error> {
+    let sql = "SELECT version, users, last_updated FROM channel_presences WHERE channel_name = ?1";
+    let read = |row: &Row<'_>| Ok((read_number(row, 0)?, read_number(row, 1)?, read_time(row, 2)?));
     Ok(connection.prepare_cached(sql)?.query_row([name], read).optional()?.unwrap_or_default())
 }
 
-pub(super) fn set_channel(connection: &Connection, name: &str, version: u64, now: Time) -> Result<(), Error> {
-    let sql = "UPDATE channel_presences SET version = ?2, last_updated = ?3 WHERE channel_name = ?1";
-    connection.prepare_cached(sql)?.execute((name, number(version), time(now))).map(drop)
+pub(super) fn put_channel(
+    connection: &Connection,
+    name: &str,
+    version: u64,
+    users: u64,
+    updated: Time,
+) -> Result<(), Error> {
+    let sql =
+        "INSERT INTO channel_presences (channel_name, version, users, last_updated) VALUES (?1, ?2, ?3, ?4)
+        ON CONFLICT DO UPDATE SET version = ?2, users = ?3, last_updated = ?4";
+    connection.prepare_cached(sql)?.execute((name, number(version), number(users), time(updated))).map(drop)
 }
 
 pub(super) fn forget_channel(connection: &Connection, name: &str) -> Result<(), Error> {
@@ -115,7 +119,7 @@ pub(super) fn roster(
     limit: u32,
 ) -> Result<Roster, Error> {
     let moment = connection.unchecked_transaction()?;
-    let (version, users) = channel(&moment, name)?;
+    let (version, users, _) = channel(&moment, name)?;
     let sql =
         "SELECT channel_name, user_id, version, anonymous, name, since, left_reason, left_at FROM presences
         WHERE channel_name = ?1 AND user_id > ?2 ORDER BY user_id";
@@ -133,7 +137,9 @@ pub(super) fn of_user(
     let moment = connection.unchecked_transaction()?;
     let sql =
         "SELECT channel_name, user_id, version, anonymous, name, since, left_reason, left_at FROM presences
-        WHERE user_id = ?1 AND channel_name > ?2 ORDER BY channel_name";
+        WHERE user_id = ?1 AND channel_name IN (SELECT DISTINCT channel_name FROM user_channel_presences
+            WHERE user_id = ?1 AND channel_name > ?2)
+        ORDER BY channel_name";
     let mut statement = moment.prepare_cached(sql)?;
     let rows = statement.query_map((user, after.unwrap_or("")), |row| read(&moment, row))?;
     Page::fill(limit, |row| row.row.bytes(), rows)
