@@ -21,6 +21,9 @@ pub struct Session {
     pub parked_until: Option<Time>,
     /// The channels its client is present in, with the state it gave there.
     pub present: BTreeMap<Arc<str>, Option<State>>,
+    /// The channels where its client is all there is of its user, with the version of that presence and its beginning:
+    /// it can go from there without asking what else there is.
+    pub alone: BTreeMap<Arc<str>, (u64, Time)>,
     /// How long it may be without a transport before it is lost, when that is not `resume_ms`: it waited in the store.
     pub window_ms: Option<u64>,
     /// Its loss was told, or is on its way: coming back is an arrival.
@@ -44,6 +47,7 @@ impl Session {
             polling: false,
             parked_until: None,
             present: BTreeMap::new(),
+            alone: BTreeMap::new(),
             window_ms: None,
             lost: false,
             bucket: Bucket::default(),

@@ -316,6 +316,16 @@ impl Attendance {
         &self.clients
     }
 
+    /// Since when the only client is there, if it came with its user and nobody has left: then there is nothing else to know.
+    pub fn alone(&self) -> Option<Time> {
+        match &self.clients[..] {
+            [only] if only.lost.is_none() && only.since == self.since && self.departed.is_none() => {
+                Some(self.since)
+            }
+            _ => None,
+        }
+    }
+
     pub fn since(&self) -> Time {
         self.since
     }

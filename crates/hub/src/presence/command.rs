@@ -36,7 +36,7 @@ impl Shard {
         }
         let claim = self.presences.claim(caller.link.id);
         self.join(now, id, &name, state, Some(claim));
-        Err(Stop::Wait)
+        Err(Stop::Begun(claim))
     }
 
     pub(crate) fn op_update(
@@ -55,7 +55,7 @@ impl Shard {
         let name = self.permitted(now, caller, id, Verb::Join, &channel)?;
         let claim = self.presences.claim(caller.link.id);
         self.update(now, id, &name, state, claim);
-        Err(Stop::Wait)
+        Err(Stop::Begun(claim))
     }
 
     /// Leaving needs no right: whoever could come may go.
@@ -73,7 +73,7 @@ impl Shard {
         parse_channel(channel)?;
         let claim = self.presences.claim(caller.link.id);
         self.leave(now, id, channel, Departure::Left, Some(claim));
-        Err(Stop::Wait)
+        Err(Stop::Begun(claim))
     }
 
     pub(crate) fn op_who(

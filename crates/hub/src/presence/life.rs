@@ -6,9 +6,9 @@ use super::step::{Step, grace_of};
 use crate::listener::ListenerId;
 use crate::shard::Shard;
 use std::sync::Arc;
-use tavern_domain::presence::{Departure, Home, Input, Loss, State};
+use tavern_domain::presence::{Attendance, Attendee, Departure, Home, Input, Loss, State};
 use tavern_domain::{Channel, Time};
-use tavern_engine::{Deadline, Presence, PresenceKey};
+use tavern_engine::{Deadline, Presence, PresenceKey, Versioned};
 
 impl Shard {
     /// Present, or present with another state. Whoever claims the answer gets it when it is so.
@@ -37,9 +37,6 @@ impl Shard {
         reason: Departure,
         claim: Option<Claim>,
     ) {
-        if let Some(session) = self.listeners.get_mut(id).and_then(|listener| listener.session_mut()) {
-            session.present.remove(channel);
-        }
         self.step_of(now, id, channel, |client| Input::Leave { client, reason }, claim);
     }
 
@@ -119,6 +116,36 @@ impl Shard {
             self.lose(now, id, &channel, at);
         } else {
             self.watch_for_loss(id);
+        }
+    }
+
+    /// The presence that a session is about to leave or lose, when it is known without reading. Whoever explicitly leaves
+    /// is not there for the session from now on.
+    pub(super) fn known(&mut self, step: &Step) -> Option<Versioned<Presence>> {
+        let home = self.home();
+        let session = self.listeners.get_mut(step.listener?)?.session_mut()?;
+        let channel = &step.key.channel;
+        let state = match &step.input {
+            Some(Input::Leave { .. }) => session.present.remove(channel),
+            Some(Input::Lose { .. }) => session.present.get(channel).cloned(),
+            _ => return None,
+        };
+        let (version, since) = session.alone.remove(channel)?;
+        let client = Attendee { client: session.client, home, state: state?, since, lost: None };
+        let attendance = Attendance::restore(vec![client], since, None);
+        let Step { key, name, anonymous, .. } = step.clone();
+        Some(Versioned { version, row: Presence { key, anonymous, name, attendance } })
+    }
+
+    /// What a session's step has made of its user's presence.
+    pub(super) fn note_alone(&mut self, step: &Step, alone: Option<(u64, Time)>) {
+        let Some(id) = step.listener else { return };
+        let Some(session) = self.listeners.get_mut(id).and_then(|listener| listener.session_mut()) else {
+            return;
+        };
+        match alone.filter(|_| session.present.contains_key(&step.key.channel)) {
+            Some(alone) => drop(session.alone.insert(step.key.channel.clone(), alone)),
+            None => drop(session.alone.remove(&step.key.channel)),
         }
     }
 

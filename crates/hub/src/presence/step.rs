@@ -40,6 +40,8 @@ pub(super) enum Task {
         at: Time,
         changes: Vec<Change>,
         due: Option<Time>,
+        /// Since when the client is all there is of its user.
+        alone: Option<Time>,
     },
     Roster {
         channel: Arc<str>,
@@ -57,13 +59,34 @@ pub(super) enum Task {
 }
 
 impl Shard {
-    /// Begins a step. Somebody who arrives is taken to be absent, which is usually so and spares the reading.
+    /// Begins a step when its turn has come.
     pub(crate) fn begin_step(&mut self, now: Time, step: Step) {
-        if matches!(step.input, Some(Input::Join { .. })) {
-            self.decide(now, step, None);
-        } else {
-            self.read_step(step);
+        if let Some(step) = self.presences.lines.enter(step) {
+            self.start_step(now, step);
+            self.start_next(now);
         }
+    }
+
+    /// Somebody who arrives is taken to be absent, which is usually so and spares the reading.
+    fn start_step(&mut self, now: Time, step: Step) {
+        if matches!(step.input, Some(Input::Join { .. })) {
+            return self.decide(now, step, None);
+        }
+        match self.known(&step) {
+            Some(known) => self.decide(now, step, Some(known)),
+            None => self.read_step(step),
+        }
+    }
+
+    /// Starts the steps whose turn has come. One that ends at once brings on the next, here and not inside itself.
+    fn start_next(&mut self, now: Time) {
+        if std::mem::replace(&mut self.presences.lines.starting, true) {
+            return;
+        }
+        while let Some(step) = self.presences.lines.next() {
+            self.start_step(now, step);
+        }
+        self.presences.lines.starting = false;
     }
 
     fn read_step(&mut self, step: Step) {
@@ -80,15 +103,21 @@ impl Shard {
     /// The store has answered.
     pub fn answered(&mut self, now: Time, ticket: Ticket, answer: Answer) {
         let Some(task) = self.presences.under_way.remove(&ticket) else { return };
+        self.carry_on(now, task, answer);
+        self.start_next(now);
+    }
+
+    fn carry_on(&mut self, now: Time, task: Task, answer: Answer) {
         match (task, answer) {
             (Task::Read(step), Answer::Read(Found::Presence(found))) => self.decide(now, step, found),
-            (Task::Commit { step, at, changes, due }, Answer::Committed(receipt)) => {
+            (Task::Commit { step, at, changes, due, alone }, Answer::Committed(receipt)) => {
                 let to = receipt.raised.first().copied().unwrap_or(0);
                 let begins = receipt.begun.first().copied().unwrap_or(false);
                 if let Some(due) = due {
                     self.presences.deadlines.insert((due, step.key.clone()));
                 }
-                self.committed(now, step, at, changes, (to, begins));
+                let version = receipt.put.first().copied();
+                self.committed(now, step, at, changes, (to, begins), version.zip(alone));
             }
             (Task::Commit { mut step, .. }, Answer::Failed(StoreError::Conflict { .. }))
                 if step.tries < TRIES =>
@@ -108,6 +137,7 @@ impl Shard {
                 self.finish(claim, outcome);
             }
             (Task::Read(step) | Task::Commit { step, .. }, answer) => {
+                self.presences.lines.leave(&step.key);
                 if let Some(claim) = step.claim {
                     self.finish(claim, Err(refusal(&answer)));
                 } else {
@@ -152,8 +182,9 @@ impl Shard {
             return self.end_step(&step, Ok(Vec::new()));
         }
         let due = attendance.next_wake();
+        let alone = step.listener.and(attendance.alone());
         let commit = self.commit_of(&step, version, &before, attendance, &changes);
-        self.submit(Task::Commit { step, at: now, changes, due }, Work::Commit(commit));
+        self.submit(Task::Commit { step, at: now, changes, due, alone }, Work::Commit(commit));
     }
 
     /// A deadline that means nothing any more must not be looked at for ever.
@@ -204,8 +235,10 @@ impl Shard {
         at: Time,
         changes: Vec<Change>,
         (to, begins): (u64, bool),
+        alone: Option<(u64, Time)>,
     ) {
         self.note_step(now, &step);
+        self.note_alone(&step, alone);
         self.end_step(&step, Ok(Vec::new()));
         if changes.is_empty() {
             return;
@@ -226,6 +259,7 @@ impl Shard {
     }
 
     fn end_step(&mut self, step: &Step, outcome: Outcome) {
+        self.presences.lines.leave(&step.key);
         if let Some(claim) = step.claim {
             self.finish(claim, outcome);
         }

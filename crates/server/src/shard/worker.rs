@@ -86,7 +86,7 @@ pub struct Worker {
     pub partial_bytes: usize,
     /// Another shard's inbox is full: publishers are not read.
     pub congested: bool,
-    /// Messages that came from other shards.
+    /// Messages and news that came from other shards, answers of the store: all of it may have filled mailboxes.
     received: u64,
     /// Messages published when everybody had last been written to.
     pub published_at_flush: u64,
@@ -241,6 +241,8 @@ impl Worker {
             Mail::Answers(answers) => {
                 for (ticket, answer) in answers {
                     self.hub.answered(self.now, ticket, answer);
+                    self.received += 1;
+                    self.flush_if_many();
                 }
             }
             Mail::TakeOver(taken) => {
@@ -250,7 +252,10 @@ impl Worker {
             Mail::Overdue(deadline) => self.hub.overdue(self.now, &deadline),
             Mail::Look => self.hub.look_at_rooms(),
             Mail::Announce => self.hub.announce(self.now),
-            Mail::News(told) => self.hub.hear_news(self.now, &told),
+            Mail::News(told) => {
+                self.hub.hear_news(self.now, &told);
+                self.received += 1;
+            }
             Mail::Ready(links) => self.hub.effects.ready.extend(links),
             Mail::Lost(channel) => self.hub.lost_abroad(self.now, channel.as_deref()),
             Mail::Arrival(arrival) => self.arrive(*arrival),
