@@ -299,3 +299,20 @@ fn news_come_here_from_the_moment_a_channel_is_read_for_a_watcher() {
     scene.street.live(3_000);
     assert!(!hears(), "but not for somebody who has gone");
 }
+
+#[test]
+fn a_crowd_is_told_once_in_a_tick_however_evenly_it_comes() {
+    let mut scene = Scene::new();
+    for n in 0..200 {
+        scene.join(0, &format!("early-{n}"));
+    }
+    scene.street.live(300);
+    scene.heard(0);
+    for n in 0..50 {
+        scene.join(0, &format!("late-{n}"));
+        scene.street.live(20);
+    }
+    let told = scene.heard(0);
+    assert!(told.iter().all(|event| event["event"] == "presence"));
+    assert!((3..=5).contains(&told.len()), "{} times in a second", told.len());
+}

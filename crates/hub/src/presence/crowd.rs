@@ -15,6 +15,8 @@ pub(super) struct Watched {
     pub room: Room,
     mode: Mode,
     tick: Tick,
+    /// Its end is set.
+    ticking: bool,
 }
 
 impl Watched {
@@ -44,7 +46,7 @@ impl Watched {
 impl Shard {
     pub(super) fn watched(&self, channel: &str, room: Room) -> Watched {
         let mode = self.mode_of(channel, Mode::Full, room.snapshot().members.len());
-        Watched { tick: Tick::at(room.version()), room, mode }
+        Watched { tick: Tick::at(room.version()), room, mode, ticking: false }
     }
 
     /// What a channel of this size is told, coming from a mode.
@@ -63,7 +65,7 @@ impl Shard {
             for news in told {
                 self.tell_news(now, channel, &news);
             }
-        } else if !told.is_empty() {
+        } else if !told.is_empty() && !std::mem::replace(&mut watched.ticking, true) {
             self.presences.ticks.insert((now + tick_ms, channel.clone()));
         }
         self.change_mode(now, channel);
@@ -101,6 +103,9 @@ impl Shard {
             && due <= now
         {
             self.presences.ticks.remove(&(due, channel.clone()));
+            if let Some(watched) = self.presences.rooms.get_mut(&channel) {
+                watched.ticking = false;
+            }
             self.end_tick(now, &channel);
         }
     }
