@@ -1,11 +1,10 @@
 //! A session: who a client is, what it may do, how it comes back. It outlives its transport.
 //! Knows no sockets; the mailbox and the places it listens to are with its `Listener`.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use tavern_domain::presence::State;
 use tavern_domain::rate::{Allowance, Bucket};
-use tavern_domain::{ClientId, Identity, SessionKey, Time};
+use tavern_domain::{ClientId, Identity, SessionKey, Sorted, Time};
 
 #[derive(Debug)]
 pub struct Session {
@@ -20,10 +19,10 @@ pub struct Session {
     /// A parked poll answers empty at this moment.
     pub parked_until: Option<Time>,
     /// The channels its client is present in, with the state it gave there.
-    pub present: BTreeMap<Arc<str>, Option<State>>,
+    pub present: Sorted<Arc<str>, Option<State>>,
     /// The channels where its client is all there is of its user, with the version of that presence and its beginning:
     /// it can go from there without asking what else there is.
-    pub alone: BTreeMap<Arc<str>, (u64, Time)>,
+    pub alone: Sorted<Arc<str>, (u64, Time)>,
     /// How long it may be without a transport before it is lost, when that is not `resume_ms`: it waited in the store.
     pub window_ms: Option<u64>,
     /// Its loss was told, or is on its way: coming back is an arrival.
@@ -46,8 +45,8 @@ impl Session {
             heard_at: now,
             polling: false,
             parked_until: None,
-            present: BTreeMap::new(),
-            alone: BTreeMap::new(),
+            present: Sorted::new(),
+            alone: Sorted::new(),
             window_ms: None,
             lost: false,
             bucket: Bucket::default(),

@@ -238,6 +238,8 @@ impl Attendance {
                     changes.push(Change::UserOnline);
                 }
                 changes.push(Change::ClientOnline { client, state: state.clone() });
+                // Most users have one client, and this is kept for each of them.
+                self.clients.reserve_exact(1);
                 self.clients.insert(at, Attendee { client, home, state, since: now, lost: None });
             }
         }

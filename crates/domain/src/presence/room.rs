@@ -4,6 +4,7 @@
 
 use super::attendance::{Attendance, Change, State};
 use crate::id::ClientId;
+use crate::sorted::Sorted;
 use crate::time::Time;
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
@@ -17,7 +18,7 @@ pub struct Member {
     pub since: Time,
     /// Nobody of his is there, and somebody may still come back.
     pub leaving: bool,
-    pub clients: BTreeMap<ClientId, Seen>,
+    pub clients: Sorted<ClientId, Seen>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -254,7 +255,7 @@ impl Difference {
 
     /// One user before and after.
     pub(crate) fn add(&mut self, user: &Arc<str>, before: Option<&Member>, after: Option<&Member>) {
-        let none = BTreeMap::new();
+        let none = Sorted::new();
         let old = before.map_or(&none, |member| &member.clients);
         let Some(after) = after else {
             if let Some(before) = before {

@@ -107,7 +107,7 @@ impl Shard {
             return self
                 .begin_step(now, Step { input, listener: None, claim: None, tries: 0, ..step.clone() });
         };
-        let state = session.present.entry(channel.clone()).or_default();
+        let state = session.present.or_default(channel.clone());
         if joined.is_some() {
             *state = joined;
         }
