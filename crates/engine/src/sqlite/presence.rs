@@ -2,9 +2,11 @@
 //! Must hold: each reading is of one moment.
 
 use super::value::{number, read_number, read_time, read_time_or_none, strange, time};
+use crate::limits;
 use crate::presence::{Presence, PresenceKey, Roster};
 use crate::row::{Page, Versioned, Writer};
-use rusqlite::{Connection, Error, OptionalExtension, Row, params};
+use rusqlite::types::ValueRef;
+use rusqlite::{Connection, Error, OptionalExtension, Row, Rows, params};
 use std::sync::Arc;
 use tavern_domain::presence::{Attendance, Attendee, Departed, Departure, Home, Lost, State};
 use tavern_domain::{ClientId, Epoch, Time};
@@ -104,12 +106,10 @@ pub(super) fn forget_channel(connection: &Connection, name: &str) -> Result<(), 
 }
 
 pub(super) fn get(connection: &Connection, key: &PresenceKey) -> Result<Option<Versioned<Presence>>, Error> {
-    let moment = connection.unchecked_transaction()?;
-    let sql =
-        "SELECT channel_name, user_id, version, anonymous, name, since, left_reason, left_at FROM presences
-        WHERE channel_name = ?1 AND user_id = ?2";
-    let mut statement = moment.prepare_cached(sql)?;
-    statement.query_row((&key.channel, &key.user), |row| read(&moment, row)).optional()
+    let rows = "WHERE p.channel_name = ?1 AND p.user_id = ?2";
+    let mut statement = connection.prepare_cached(&with_clients(rows))?;
+    let mut found = Gathering::new(statement.query((&key.channel, &key.user))?);
+    found.next().transpose()
 }
 
 pub(super) fn roster(
@@ -120,11 +120,9 @@ pub(super) fn roster(
 ) -> Result<Roster, Error> {
     let moment = connection.unchecked_transaction()?;
     let (version, users, _) = channel(&moment, name)?;
-    let sql =
-        "SELECT channel_name, user_id, version, anonymous, name, since, left_reason, left_at FROM presences
-        WHERE channel_name = ?1 AND user_id > ?2 ORDER BY user_id";
-    let mut statement = moment.prepare_cached(sql)?;
-    let rows = statement.query_map((name, after.unwrap_or("")), |row| read(&moment, row))?;
+    let rows = "WHERE p.channel_name = ?1 AND p.user_id > ?2 ORDER BY p.user_id";
+    let mut statement = moment.prepare_cached(&with_clients(rows))?;
+    let rows = Gathering::new(statement.query((name, after.unwrap_or("")))?);
     Ok(Roster { version, users, page: Page::fill(limit, |row| row.row.bytes(), rows)? })
 }
 
@@ -134,14 +132,11 @@ pub(super) fn of_user(
     after: Option<&str>,
     limit: u32,
 ) -> Result<Page<Versioned<Presence>>, Error> {
-    let moment = connection.unchecked_transaction()?;
-    let sql =
-        "SELECT channel_name, user_id, version, anonymous, name, since, left_reason, left_at FROM presences
-        WHERE user_id = ?1 AND channel_name IN (SELECT DISTINCT channel_name FROM user_channel_presences
-            WHERE user_id = ?1 AND channel_name > ?2)
-        ORDER BY channel_name";
-    let mut statement = moment.prepare_cached(sql)?;
-    let rows = statement.query_map((user, after.unwrap_or("")), |row| read(&moment, row))?;
+    let rows = "WHERE p.user_id = ?1 AND p.channel_name IN
+            (SELECT channel_name FROM user_channel_presences WHERE user_id = ?1 AND channel_name > ?2)
+        ORDER BY p.channel_name";
+    let mut statement = connection.prepare_cached(&with_clients(rows))?;
+    let rows = Gathering::new(statement.query((user, after.unwrap_or("")))?);
     Page::fill(limit, |row| row.row.bytes(), rows)
 }
 
@@ -152,50 +147,128 @@ pub(super) fn at_home(
     after: Option<&PresenceKey>,
     limit: u32,
 ) -> Result<Page<Versioned<Presence>>, Error> {
-    let moment = connection.unchecked_transaction()?;
-    let sql =
-        "SELECT channel_name, user_id, version, anonymous, name, since, left_reason, left_at FROM presences
-        WHERE (channel_name, user_id) IN (SELECT DISTINCT channel_name, user_id FROM user_channel_presences
-            WHERE node = ?1 AND epoch = ?2 AND lost_at IS NULL AND (channel_name, user_id) > (?3, ?4))
-        ORDER BY channel_name, user_id";
+    // One more than the page: whether there are more is seen.
+    let rows =
+        "WHERE (p.channel_name, p.user_id) IN (SELECT DISTINCT channel_name, user_id FROM user_channel_presences
+            WHERE node = ?1 AND epoch = ?2 AND lost_at IS NULL AND (channel_name, user_id) > (?3, ?4)
+            ORDER BY channel_name, user_id LIMIT ?5 + 1)
+        ORDER BY p.channel_name, p.user_id";
+    let limit = limit.clamp(1, limits::PAGE_ROWS);
     let (channel, user) = after.map_or(("", ""), |key| (&*key.channel, &*key.user));
-    let mut statement = moment.prepare_cached(sql)?;
-    let rows = statement
-        .query_map(params![home.node, number(home.epoch.0), channel, user], |row| read(&moment, row))?;
-    Page::fill(limit, |row| row.row.bytes(), rows)
+    let mut statement = connection.prepare_cached(&with_clients(rows))?;
+    let values = params![home.node, number(home.epoch.0), channel, user, limit];
+    Page::fill(limit, |row| row.row.bytes(), Gathering::new(statement.query(values)?))
 }
 
-fn read(connection: &Connection, row: &Row<'_>) -> Result<Versioned<Presence>, Error> {
-    let key = PresenceKey { channel: row.get(0)?, user: row.get(1)? };
-    let reason: Option<String> = row.get(6)?;
-    let departed = match (reason, read_time_or_none(row, 7)?) {
-        (Some(reason), Some(seen)) => {
-            let reason = Departure::parse(&reason).ok_or_else(|| strange(6, "no reason to leave"))?;
-            Some(Departed { reason, seen })
+/// One statement is one moment. Each client of a presence is a row that repeats the presence.
+fn with_clients(rows: &str) -> String {
+    format!(
+        "SELECT p.channel_name, p.user_id, p.version, p.anonymous, p.name, p.since, p.left_reason, p.left_at,
+            c.connection_id, c.node, c.epoch, c.state, c.meaning, c.since, c.lost_at, c.lost_until
+        FROM presences p LEFT JOIN user_channel_presences c USING (channel_name, user_id) {rows}"
+    )
+}
+
+/// Puts presences together from the rows of their clients, which follow each other.
+struct Gathering<'a> {
+    rows: Rows<'a>,
+    /// Its clients may go on in the next row.
+    begun: Option<Begun>,
+    /// Most rows have the same: one copy serves them.
+    node: Arc<str>,
+}
+
+struct Begun {
+    version: u64,
+    presence: Presence,
+    since: Time,
+    departed: Option<Departed>,
+    clients: Vec<Attendee>,
+}
+
+impl<'a> Gathering<'a> {
+    fn new(rows: Rows<'a>) -> Gathering<'a> {
+        Gathering { rows, begun: None, node: "".into() }
+    }
+
+    fn gather(&mut self) -> Result<Option<Versioned<Presence>>, Error> {
+        while let Some(row) = self.rows.next()? {
+            let (channel, user) = (row.get_ref(0)?.as_str()?, row.get_ref(1)?.as_str()?);
+            let same =
+                |begun: &Begun| *begun.presence.key.user == *user && *begun.presence.key.channel == *channel;
+            let ended = match &self.begun {
+                Some(begun) if same(begun) => None,
+                begun => {
+                    let channel = match begun {
+                        Some(begun) if *begun.presence.key.channel == *channel => {
+                            begun.presence.key.channel.clone()
+                        }
+                        _ => channel.into(),
+                    };
+                    self.begun.replace(begin(row, channel)?)
+                }
+            };
+            let client = client(row, &mut self.node)?;
+            if let Some(begun) = &mut self.begun {
+                begun.clients.extend(client);
+            }
+            if let Some(ended) = ended {
+                return Ok(Some(ended.end()));
+            }
         }
-        _ => None,
-    };
-    let attendance = Attendance::restore(clients(connection, &key)?, read_time(row, 5)?, departed);
-    let presence = Presence { key, anonymous: row.get(3)?, name: row.get(4)?, attendance };
-    Ok(Versioned { version: read_number(row, 2)?, row: presence })
+        Ok(self.begun.take().map(Begun::end))
+    }
 }
 
-fn clients(connection: &Connection, key: &PresenceKey) -> Result<Vec<Attendee>, Error> {
-    let sql = "SELECT connection_id, node, epoch, state, meaning, since, lost_at, lost_until
-        FROM user_channel_presences WHERE user_id = ?1 AND channel_name = ?2";
-    let mut statement = connection.prepare_cached(sql)?;
-    let clients = statement.query_map((&key.user, &key.channel), |row| {
-        let client: String = row.get(0)?;
-        let state: Option<Arc<str>> = row.get(3)?;
-        let meaning: Option<i64> = row.get(4)?;
-        let lost = read_time_or_none(row, 6)?.zip(read_time_or_none(row, 7)?);
-        Ok(Attendee {
-            client: ClientId::parse(&client).ok_or_else(|| strange(0, "no client id"))?,
-            home: Home { node: row.get(1)?, epoch: Epoch(read_number(row, 2)?) },
-            state: state.zip(meaning).map(|(text, meaning)| State { text, meaning: meaning.cast_unsigned() }),
-            since: read_time(row, 5)?,
-            lost: lost.map(|(at, until)| Lost { at, until }),
-        })
-    })?;
-    clients.collect()
+impl Iterator for Gathering<'_> {
+    type Item = Result<Versioned<Presence>, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.gather().transpose()
+    }
+}
+
+impl Begun {
+    fn end(mut self) -> Versioned<Presence> {
+        self.presence.attendance = Attendance::restore(self.clients, self.since, self.departed);
+        Versioned { version: self.version, row: self.presence }
+    }
+}
+
+fn begin(row: &Row<'_>, channel: Arc<str>) -> Result<Begun, Error> {
+    let reason = match row.get_ref(6)? {
+        ValueRef::Null => None,
+        reason => Some(Departure::parse(reason.as_str()?).ok_or_else(|| strange(6, "no reason to leave"))?),
+    };
+    let departed = reason.zip(read_time_or_none(row, 7)?).map(|(reason, seen)| Departed { reason, seen });
+    let key = PresenceKey { channel, user: row.get(1)? };
+    let (anonymous, name) = (row.get(3)?, row.get(4)?);
+    Ok(Begun {
+        version: read_number(row, 2)?,
+        presence: Presence { key, anonymous, name, attendance: Attendance::default() },
+        since: read_time(row, 5)?,
+        departed,
+        clients: Vec::with_capacity(1),
+    })
+}
+
+fn client(row: &Row<'_>, node: &mut Arc<str>) -> Result<Option<Attendee>, Error> {
+    let id = match row.get_ref(8)? {
+        ValueRef::Null => return Ok(None),
+        id => ClientId::parse(id.as_str()?).ok_or_else(|| strange(8, "no client id"))?,
+    };
+    let home = row.get_ref(9)?.as_str()?;
+    if **node != *home {
+        *node = home.into();
+    }
+    let state: Option<Arc<str>> = row.get(11)?;
+    let meaning: Option<i64> = row.get(12)?;
+    let lost = read_time_or_none(row, 14)?.zip(read_time_or_none(row, 15)?);
+    Ok(Some(Attendee {
+        client: id,
+        home: Home { node: node.clone(), epoch: Epoch(read_number(row, 10)?) },
+        state: state.zip(meaning).map(|(text, meaning)| State { text, meaning: meaning.cast_unsigned() }),
+        since: read_time(row, 13)?,
+        lost: lost.map(|(at, until)| Lost { at, until }),
+    }))
 }
