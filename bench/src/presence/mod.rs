@@ -4,6 +4,7 @@
 mod churn;
 mod crowd;
 pub(crate) mod figure;
+mod radar;
 mod rest;
 mod room;
 
@@ -31,6 +32,9 @@ pub struct Args {
     /// Only cases whose name contains one of these parts; see --list
     #[arg(long, value_name = "PART", value_delimiter = ',')]
     only: Vec<String>,
+    /// A folder whose `node_modules` hold radar and radar_client; without it npm installs them into a temporary one
+    #[arg(long, value_name = "FOLDER")]
+    radar: Option<PathBuf>,
     #[arg(long, default_value_t = 3)]
     rounds: usize,
     /// Where the results go: out/*.json and the section of RESULTS.md
@@ -55,11 +59,13 @@ const CASES: &[Case] = &[
     ("memory", memory_figures),
     ("arrivals", arrival_figures),
     ("who", who_figures),
+    ("radar", radar_figures),
 ];
 
 /// How thorough a run is, and on what.
 struct Extent {
     tavern: PathBuf,
+    radar: Option<PathBuf>,
     quick: bool,
     rounds: usize,
 }
@@ -84,7 +90,7 @@ pub fn main(args: Args) -> anyhow::Result<()> {
     let tavern = args.tavern.clone().map_or_else(beside, Ok)?;
     let tavern = tavern.canonicalize().with_context(|| format!("no program at {}", tavern.display()))?;
     let rounds = if args.quick { 1 } else { args.rounds.clamp(1, 100) };
-    let extent = Extent { tavern, quick: args.quick, rounds };
+    let extent = Extent { tavern, radar: args.radar.clone(), quick: args.quick, rounds };
     let (mut figures, mut faults) = (Vec::new(), Vec::new());
     for (name, measure) in cases {
         match measure(&extent) {
@@ -109,9 +115,12 @@ pub fn main(args: Args) -> anyhow::Result<()> {
 const STORES: [(&str, Option<&str>, f64); 2] =
     [("SQLite, durable", None, 40_000.0), ("memory", Some("memory:"), 100_000.0)];
 
+fn churn(extent: &Extent) -> Churn {
+    Churn { connections: 50, depth: 16, channels: 16, seconds: if extent.quick { 2.0 } else { 4.0 } }
+}
+
 fn churn_figures(extent: &Extent) -> anyhow::Result<Vec<Figure>> {
-    let seconds = if extent.quick { 2.0 } else { 4.0 };
-    let churn = Churn { connections: 50, depth: 16, channels: 16, seconds };
+    let churn = churn(extent);
     let mut outcomes = [const { Vec::new() }; STORES.len()];
     // Interleaved: what disturbs the machine disturbs both.
     for _ in 0..extent.rounds {
@@ -163,16 +172,16 @@ const BYTES_EACH: f64 = 400.0;
 
 fn memory_figures(extent: &Extent) -> anyhow::Result<Vec<Figure>> {
     let many = Rest { sessions: 100, channels: 1000, watched: false, idle: None };
-    let sessions = if extent.quick { 2000 } else { 4000 };
-    let watched = Rest { sessions, channels: 1, watched: true, idle: None };
-    let mut figures = Vec::new();
-    for (case, store, rest) in [
-        ("100,000 presences, 1,000 channels; memory", Some("memory:"), &many),
-        ("a watched room of thousands; SQLite", None, &watched),
-    ] {
-        let outcome = rest::run(&extent.tavern, store, rest)?;
-        figures.push(Figure::new(case, "bytes each", vec![outcome.bytes_each]).at_most(BYTES_EACH));
-    }
+    let outcome = rest::run(&extent.tavern, Some("memory:"), &many)?;
+    let case = "100,000 presences, 1,000 channels; memory";
+    let mut figures = vec![Figure::new(case, "bytes each", vec![outcome.bytes_each]).at_most(BYTES_EACH)];
+    let sessions = if extent.quick { 2000 } else { 10_000 };
+    let room = Rest { sessions, channels: 1, watched: true, idle: None };
+    let outcome = rest::run(&extent.tavern, None, &room)?;
+    let case = format!("{sessions} users in one room, from their first join; SQLite");
+    figures.push(Figure::new(&case, "bytes each", vec![outcome.bytes_each]).at_most(BYTES_EACH));
+    let watched = vec![outcome.watched_bytes_each];
+    figures.push(Figure::new(&case, "bytes each once it is watched", watched).at_most(BYTES_EACH));
     Ok(figures)
 }
 
@@ -195,6 +204,32 @@ fn who_figures(extent: &Extent) -> anyhow::Result<Vec<Figure>> {
         figures.push(Figure::new(&case, "over loopback, ms", vec![question.ms]));
     }
     Ok(figures)
+}
+
+/// The same churn on the original, in turn with ours on SQLite.
+fn radar_figures(extent: &Extent) -> anyhow::Result<Vec<Figure>> {
+    let packages = radar::Packages::find(extent.radar.as_deref())?;
+    let churn = churn(extent);
+    let (mut rates, mut cpus, mut ratios, mut savings) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..extent.rounds {
+        let theirs = radar::run(&packages, &churn)?;
+        let ours = churn::run(&extent.tavern, None, &churn)?;
+        eprintln!(
+            "radar {:8.0} changes/s {:6.1} µs cpu {:.2} events each; ours {:8.0} changes/s {:6.1} µs cpu",
+            theirs.changes_per_s, theirs.cpu_us, theirs.events_each, ours.changes_per_s, ours.cpu_us
+        );
+        rates.push(theirs.changes_per_s);
+        cpus.push(theirs.cpu_us);
+        ratios.push(ours.changes_per_s / theirs.changes_per_s);
+        savings.push(theirs.cpu_us / ours.cpu_us);
+    }
+    let case = "the same churn on Radar 0.43.1 with Redis";
+    Ok(vec![
+        Figure::new(case, "changes/s", rates),
+        Figure::new(case, "cpu of Radar and Redis per change, µs", cpus),
+        Figure::new(case, "our rate on SQLite ÷ its rate", ratios).at_least(20.0),
+        Figure::new(case, "its cpu ÷ ours", savings),
+    ])
 }
 
 impl Run {

@@ -1,6 +1,7 @@
 //! Presences at rest: what they write while nothing happens, and the memory they take.
 //! Must hold: what is there before anybody joins is measured on the same server and taken off.
 
+use std::ops::Range;
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -18,7 +19,7 @@ pub struct Rest {
     pub sessions: usize,
     /// Channels that each session is in.
     pub channels: usize,
-    /// Whether somebody watches them.
+    /// Whether somebody begins to watch them when everybody is there.
     pub watched: bool,
     /// How long nothing happens, before anybody joins and after. None: only memory is looked at.
     pub idle: Option<Duration>,
@@ -27,8 +28,9 @@ pub struct Rest {
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Outcome {
     pub presences: usize,
-    /// Growth of the server's private pages for each presence.
+    /// Growth of the server's private pages for each presence, before anybody watches and with a watcher.
     pub bytes_each: f64,
+    pub watched_bytes_each: f64,
     /// Bytes given to storage in a second of rest: with nobody there, and with everybody.
     pub empty_bytes_per_s: f64,
     pub full_bytes_per_s: f64,
@@ -49,42 +51,51 @@ fn measure(server: &Running, rest: &Rest) -> anyhow::Result<Outcome> {
     let mut dialer = Dialer::new(&target, None)?;
     let mut crowd = Crowd::new()?;
     let watcher = crowd.connect(&mut dialer, "watcher")?;
+    let mut sessions = Vec::with_capacity(rest.sessions);
+    for index in 0..rest.sessions {
+        sessions.push(crowd.connect(&mut dialer, &format!("guest-{index}"))?);
+    }
+    // Everybody has once been somewhere, so that buffers which the server keeps are not counted as of presences.
+    for op in ["join", "leave"] {
+        all(&mut crowd, &sessions, op, "lobby#", 0..1)?;
+    }
+    thread::sleep(SETTLE);
+    let empty = rest.idle.map(|time| idle(server, &mut crowd, time)).transpose()?;
+    let before = process::memory(server.pid())?.private_kib;
+    let each = |kib: u64| (kib as f64 - before as f64) * 1024.0 / (rest.sessions * rest.channels) as f64;
+    all(&mut crowd, &sessions, "join", "hall#", 0..rest.channels)?;
+    thread::sleep(SETTLE);
+    let bytes_each = each(process::memory(server.pid())?.private_kib);
+    let full = rest.idle.map(|time| idle(server, &mut crowd, time)).transpose()?;
     if rest.watched {
         for channel in 0..rest.channels {
             let watch = format!(r#"{{"id":1,"op":"subscribe","channel":"hall#{channel}","presence":true}}"#);
             crowd.say(watcher, watch.as_bytes());
         }
+        crowd.settle()?;
+        thread::sleep(SETTLE);
     }
-    let mut sessions = Vec::with_capacity(rest.sessions);
-    for index in 0..rest.sessions {
-        sessions.push(crowd.connect(&mut dialer, &format!("guest-{index}"))?);
-    }
-    // Everybody has already once been somewhere: what a session takes for that is not of the presence.
-    join(&mut crowd, &sessions, "lobby#first", 0..1, "join")?;
-    join(&mut crowd, &sessions, "lobby#first", 0..1, "leave")?;
-    thread::sleep(SETTLE);
-    let empty = rest.idle.map(|time| idle(server, &mut crowd, time)).transpose()?;
-    let before = process::memory(server.pid())?.private_kib;
-    join(&mut crowd, &sessions, "hall#", 0..rest.channels, "join")?;
-    crowd.drain(Duration::from_millis(600))?;
-    thread::sleep(SETTLE);
-    crowd.drain(Duration::from_millis(10))?;
-    let grown = process::memory(server.pid())?.private_kib as f64 - before as f64;
-    let full = rest.idle.map(|time| idle(server, &mut crowd, time)).transpose()?;
+    let watched_bytes_each = each(process::memory(server.pid())?.private_kib);
     let presences = rest.sessions * rest.channels;
     let (empty_bytes_per_s, _) = empty.unwrap_or_default();
     let (full_bytes_per_s, full_cpu_ms_per_s) = full.unwrap_or_default();
-    let bytes_each = grown * 1024.0 / presences as f64;
-    Ok(Outcome { presences, bytes_each, empty_bytes_per_s, full_bytes_per_s, full_cpu_ms_per_s })
+    Ok(Outcome {
+        presences,
+        bytes_each,
+        watched_bytes_each,
+        empty_bytes_per_s,
+        full_bytes_per_s,
+        full_cpu_ms_per_s,
+    })
 }
 
 /// All sessions do the same in every channel, some commands of each in flight.
-fn join(
+fn all(
     crowd: &mut Crowd,
     sessions: &[usize],
-    prefix: &str,
-    channels: std::ops::Range<usize>,
     op: &str,
+    prefix: &str,
+    channels: Range<usize>,
 ) -> anyhow::Result<()> {
     let channels: Vec<usize> = channels.collect();
     for some in channels.chunks(BATCH) {
