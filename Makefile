@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-clients bench bench-quick bench-local fmt fuzz sim torture clean
+.PHONY: help setup run test test-clients bench bench-quick bench-presence bench-local fmt fuzz sim torture clean
 
 help: ## list the routines
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -24,6 +24,9 @@ bench: ## side by side with redis-server and nats-server; writes bench/out
 
 bench-quick: ## the same workloads, shorter: for a look, not for quoting
 	@scripts/bench quick $(ARGS)
+
+bench-presence: ## what presence costs, beside the original Radar on Redis; writes its section of bench/RESULTS.md
+	@scripts/bench presence $(ARGS)
 
 bench-local: ## pub/sub on a folder between two processes, beside a unix socket
 	cargo run --release -q -p tavern-local --example speed

@@ -10,6 +10,7 @@ mod dial;
 mod frame;
 pub mod harness;
 pub mod load;
+pub mod presence;
 mod process;
 mod publisher;
 mod run;

@@ -37,6 +37,11 @@ pub fn usage(pid: u32) -> anyhow::Result<Usage> {
     Ok(usage)
 }
 
+/// Bytes that a process gave to storage since it began: what the page cache was told to write.
+pub fn stored_bytes(pid: u32) -> anyhow::Result<u64> {
+    field(&read(pid, "io")?, "write_bytes:").with_context(|| format!("unreadable /proc/{pid}/io"))
+}
+
 pub fn memory(pid: u32) -> anyhow::Result<Memory> {
     let rollup = read(pid, "smaps_rollup")?;
     Ok(parse_memory(&rollup))

@@ -3,8 +3,8 @@
 //! Must hold: one server runs at a time; each measurement has a fresh one.
 
 mod grid;
-mod machine;
-mod peer;
+pub(crate) mod machine;
+pub(crate) mod peer;
 mod plan;
 mod plot;
 mod results;

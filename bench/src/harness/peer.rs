@@ -53,19 +53,50 @@ const CONNECTIONS: usize = 100_000;
 const REDIS_CLIENTS: usize = 12_000;
 
 impl Running {
+    /// A Tavern with these words in its configuration. Without a store it keeps its facts in its own folder.
+    pub fn tavern(program: &Path, store: Option<&str>, settings: &str) -> anyhow::Result<Self> {
+        let folder = tempfile::tempdir().context("no temporary folder")?;
+        let (http, resp) = (free_port()?, free_port()?);
+        let mut command = Command::new(program);
+        tavern(&mut command, folder.path(), http, resp, settings)?;
+        if let Some(store) = store {
+            command.args(["--store", store]);
+        }
+        let mut running = Self::spawn(command, folder, http, resp)?;
+        running.wait_for(http)?;
+        Ok(running)
+    }
+
     pub fn start(peer: Peer, programs: &Programs) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir().context("no temporary folder")?;
         let (http, resp) = (free_port()?, free_port()?);
         let mut command = Command::new(programs.of(peer));
+        let shards = |threads: u32| {
+            format!("threads = {threads}\n[limits]\nconnections_per_address = {CONNECTIONS}\n")
+        };
         match peer {
-            Peer::Tavern => tavern(&mut command, folder.path(), http, resp, 0)?,
-            Peer::OneShard => tavern(&mut command, folder.path(), http, resp, 1)?,
-            Peer::TwoShards => tavern(&mut command, folder.path(), http, resp, 2)?,
+            Peer::Tavern => tavern(&mut command, folder.path(), http, resp, &shards(0))?,
+            Peer::OneShard => tavern(&mut command, folder.path(), http, resp, &shards(1))?,
+            Peer::TwoShards => tavern(&mut command, folder.path(), http, resp, &shards(2))?,
             Peer::Redis => redis(&mut command, folder.path(), resp),
             Peer::Nats => {
                 command.args(["--addr", "127.0.0.1", "--port", &resp.port().to_string()]);
             }
         }
+        let mut running = Self::spawn(command, folder, http, resp)?;
+        running.wait_for(resp)?;
+        if !matches!(peer, Peer::Redis | Peer::Nats) {
+            running.wait_for(http)?;
+        }
+        Ok(running)
+    }
+
+    fn spawn(
+        mut command: Command,
+        folder: TempDir,
+        http: SocketAddr,
+        resp: SocketAddr,
+    ) -> anyhow::Result<Self> {
         let log = File::create(folder.path().join("log"))?;
         let child = command
             .current_dir(folder.path())
@@ -73,13 +104,8 @@ impl Running {
             .stdout(log.try_clone()?)
             .stderr(log)
             .spawn()
-            .with_context(|| format!("cannot start {}", programs.of(peer).display()))?;
-        let mut running = Self { child, http, resp, folder };
-        running.wait_for(resp)?;
-        if !matches!(peer, Peer::Redis | Peer::Nats) {
-            running.wait_for(http)?;
-        }
-        Ok(running)
+            .with_context(|| format!("cannot start {}", command.get_program().display()))?;
+        Ok(Self { child, http, resp, folder })
     }
 
     pub fn pid(&self) -> u32 {
@@ -130,10 +156,10 @@ fn tavern(
     folder: &Path,
     http: SocketAddr,
     resp: SocketAddr,
-    threads: u32,
+    settings: &str,
 ) -> anyhow::Result<()> {
     let config = folder.join("tavern.toml");
-    fs::write(&config, format!("threads = {threads}\n[limits]\nconnections_per_address = {CONNECTIONS}\n"))?;
+    fs::write(&config, settings)?;
     command.arg("dev");
     command.args(["--listen", &http.to_string(), "--resp", &resp.to_string()]);
     command.arg("--data").arg(folder.join("facts")).arg("--config").arg(config);

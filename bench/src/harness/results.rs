@@ -13,6 +13,7 @@ use super::plan::{Case, Extent, Kind, Peer, TOPOLOGIES};
 use super::plot::{Chart, Group};
 use super::verdict::{Check, Sample, Samples, cpu, faults, kib, rate};
 use crate::load::Outcome;
+use crate::presence::figure;
 
 /// A finished run.
 #[derive(Serialize)]
@@ -47,7 +48,14 @@ impl Run {
             fs::write(plots.join(format!("{name}.svg")), chart.svg())?;
         }
         let page = folder.join("RESULTS.md");
-        fs::write(&page, self.page(&charts)).with_context(|| format!("cannot write {}", page.display()))
+        let mut text = self.page(&charts);
+        // What presence costs is measured by another program and stays.
+        let presence = fs::read_to_string(&page).unwrap_or_default();
+        let presence = figure::section_of(&presence);
+        if !presence.is_empty() {
+            text = figure::with_section(&text, presence);
+        }
+        fs::write(&page, text).with_context(|| format!("cannot write {}", page.display()))
     }
 
     fn page(&self, charts: &[(&'static str, Chart)]) -> String {

@@ -106,8 +106,19 @@ fn write_digits(mut bits: u128, chars: usize, into: &mut String) {
         *digit = DIGITS[(bits & 31) as usize];
         bits >>= 5;
     }
-    into.extend(digits[..chars].iter().map(|&digit| digit as char));
+    into.push_str(core::str::from_utf8(&digits[..chars]).unwrap_or_default());
 }
+
+/// The value of each byte as a digit; 255 for those that are none.
+const VALUES: [u8; 256] = {
+    let mut values = [255; 256];
+    let mut value = 0;
+    while value < DIGITS.len() {
+        values[DIGITS[value] as usize] = value as u8;
+        value += 1;
+    }
+    values
+};
 
 fn read_digits(text: &str, chars: usize) -> Option<u128> {
     if text.len() != chars {
@@ -115,11 +126,11 @@ fn read_digits(text: &str, chars: usize) -> Option<u128> {
     }
     let mut bits = 0u128;
     for byte in text.bytes() {
-        let digit = DIGITS.iter().position(|&digit| digit == byte)?;
-        if bits >> 123 != 0 {
+        let digit = VALUES[usize::from(byte)];
+        if digit == 255 || bits >> 123 != 0 {
             return None;
         }
-        bits = bits << 5 | digit as u128;
+        bits = bits << 5 | u128::from(digit);
     }
     Some(bits)
 }

@@ -14,10 +14,12 @@ pub mod pattern;
 pub mod presence;
 pub mod rate;
 pub mod rights;
+pub mod sorted;
 pub mod time;
 
 pub use channel::{Channel, NameError, Reach};
 pub use id::{ClientId, Epoch, SessionKey};
 pub use identity::{Identity, Scope, Scopes};
 pub use rights::{Rights, Verb, Verbs};
+pub use sorted::Sorted;
 pub use time::Time;

@@ -23,9 +23,9 @@ pub(crate) trait Tables {
     fn put_node(&mut self, node: &Node) -> Result<(), StoreError>;
     fn forget_node(&mut self, node: &Writer) -> Result<(), StoreError>;
     /// Version and number of users of a channel; zeros when nobody is there.
-    fn channel(&mut self, name: &str) -> Result<(u64, u64), StoreError>;
+    fn channel(&mut self, name: &Arc<str>) -> Result<(u64, u64), StoreError>;
     fn set_channel(&mut self, name: &Arc<str>, version: u64, now: Time) -> Result<(), StoreError>;
-    fn forget_channel(&mut self, name: &str) -> Result<(), StoreError>;
+    fn forget_channel(&mut self, name: &Arc<str>) -> Result<(), StoreError>;
     /// Keeps the latest time; a user who is not known yet gets the version.
     fn see(&mut self, seen: &Seen, version: u64) -> Result<(), StoreError>;
     /// The channels in which an app holds a user while he is in this one.

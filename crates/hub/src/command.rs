@@ -7,6 +7,7 @@ use crate::event::{Author, Space};
 use crate::goodbye::Goodbye;
 use crate::handover::{Seeker, Sought};
 use crate::listener::{Link, ListenerId};
+use crate::presence::{Claim, Outcome};
 use crate::render::{read_session, write_session};
 use crate::session::STRIKES_MAX;
 use crate::shard::Shard;
@@ -32,11 +33,27 @@ pub struct Caller {
     waited: bool,
     /// The session it names was looked for already.
     pub sought: bool,
+    /// It takes replies later, by `Shard::next_reply`, and may say more meanwhile.
+    ahead: bool,
 }
 
 impl Caller {
     pub fn new(link: Link, identity: Option<Identity>) -> Caller {
-        Caller { link, passing: false, listener: None, identity, strikes: 0, waited: false, sought: false }
+        Caller {
+            link,
+            passing: false,
+            listener: None,
+            identity,
+            strikes: 0,
+            waited: false,
+            sought: false,
+            ahead: false,
+        }
+    }
+
+    /// Changes of presence may begin before earlier ones are answered.
+    pub fn running_ahead(self) -> Caller {
+        Caller { ahead: true, ..self }
     }
 
     /// One HTTP request on behalf of a session, or of nobody yet.
@@ -53,6 +70,8 @@ pub enum Flow {
     Greeted,
     /// The app or the bus was asked; the same frame must be given again when the link is named in `Effects::ready`.
     Wait,
+    /// The reply comes by `Shard::next_reply` when the link is named in `Effects::ready`; only for who runs ahead.
+    Begun,
     /// Write the reply, then close.
     Close(Goodbye),
     /// The session lives on another shard: the transport must go there and say the same again.
@@ -62,6 +81,8 @@ pub enum Flow {
 pub(crate) enum Stop {
     Refused(Refusal),
     Wait,
+    /// A change of presence is under way.
+    Begun(Claim),
     Move(usize),
 }
 
@@ -80,14 +101,16 @@ pub(crate) fn refuse<T>(code: Code, message: impl Into<std::borrow::Cow<'static,
 impl Shard {
     /// Runs one command. The reply is appended to `out`.
     pub fn command(&mut self, now: Time, caller: &mut Caller, frame: &[u8], out: &mut Vec<u8>) -> Flow {
+        let behind = self.has_begun(caller.link.id);
+        let parsed = json::parse_request(frame);
+        if behind && !parsed.as_ref().is_ok_and(|request| self.may_run_ahead(caller, &request.op)) {
+            return Flow::Wait;
+        }
         self.stats.commands.add(1);
         self.refused_with = None;
-        let request = match json::parse_request(frame) {
+        let request = match parsed {
             Ok(request) => request,
-            Err(bad) => {
-                json::reply_error(out, bad.id, &bad.refusal);
-                return self.refused(caller, bad.refusal.code);
-            }
+            Err(bad) => return self.reply(caller, bad.id, Err(bad.refusal), out),
         };
         let id = request.id;
         let again = std::mem::take(&mut caller.waited);
@@ -96,32 +119,28 @@ impl Shard {
             self.presences.forget_link(caller.link.id);
             self.moves.forget_link(caller.link.id);
         }
-        if !again && let Err(retry_after_ms) = self.take_command(now, caller) {
-            let refusal = Refusal::new(Code::RateLimited, "too many commands").retry_after(retry_after_ms);
-            json::reply_error(out, id, &refusal);
-            return self.refused(caller, refusal.code);
-        }
         let after = match request.op {
             Op::Bye => Flow::Close(Goodbye::Bye),
             Op::Hello(_) => Flow::Greeted,
             _ => Flow::Done,
         };
         let mut body = Vec::new();
-        match self.perform(now, caller, request.op, &mut body) {
-            Ok(()) => {
-                if let Some(session) =
-                    caller.listener.and_then(|id| self.listeners.get_mut(id)?.session_mut())
-                {
-                    session.behave();
-                }
-                json::reply_ok(out, id, if body.is_empty() { b"{}" } else { &body });
-                after
+        let allowed = if again { Ok(()) } else { self.take_command(now, caller) };
+        match allowed.and_then(|()| self.perform(now, caller, request.op, &mut body)) {
+            Ok(()) => match self.reply(caller, id, Ok(body), out) {
+                Flow::Done => after,
+                flow => flow,
+            },
+            Err(Stop::Refused(refusal)) if behind => {
+                self.reply_in_turn(caller.link.id, id, Err(refusal));
+                Flow::Begun
             }
-            Err(Stop::Refused(refusal)) => {
-                json::reply_error(out, id, &refusal);
-                self.refused(caller, refusal.code)
+            Err(Stop::Refused(refusal)) => self.reply(caller, id, Err(refusal), out),
+            Err(Stop::Begun(claim)) if caller.ahead => {
+                self.run_ahead(claim, id);
+                Flow::Begun
             }
-            Err(Stop::Wait) => {
+            Err(Stop::Wait | Stop::Begun(_)) => {
                 caller.waited = true;
                 Flow::Wait
             }
@@ -129,10 +148,38 @@ impl Shard {
         }
     }
 
-    fn take_command(&mut self, now: Time, caller: &Caller) -> Result<(), u64> {
+    /// Writes the reply to a command.
+    pub(crate) fn reply(
+        &mut self,
+        caller: &mut Caller,
+        id: Option<&str>,
+        outcome: Outcome,
+        out: &mut Vec<u8>,
+    ) -> Flow {
+        match outcome {
+            Ok(body) => {
+                if let Some(session) =
+                    caller.listener.and_then(|id| self.listeners.get_mut(id)?.session_mut())
+                {
+                    session.behave();
+                }
+                json::reply_ok(out, id, if body.is_empty() { b"{}" } else { &body });
+                Flow::Done
+            }
+            Err(refusal) => {
+                json::reply_error(out, id, &refusal);
+                self.refused(caller, refusal.code)
+            }
+        }
+    }
+
+    fn take_command(&mut self, now: Time, caller: &Caller) -> Step<()> {
         let per_second = self.node.settings.commands_per_second;
         let session = caller.listener.and_then(|id| self.listeners.get_mut(id)?.session_mut());
-        session.map_or(Ok(()), |session| session.take_command(now, per_second))
+        let taken = session.map_or(Ok(()), |session| session.take_command(now, per_second));
+        taken.map_err(|retry_after_ms| {
+            Stop::Refused(Refusal::new(Code::RateLimited, "too many commands").retry_after(retry_after_ms))
+        })
     }
 
     fn refused(&mut self, caller: &mut Caller, code: Code) -> Flow {

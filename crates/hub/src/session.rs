@@ -5,7 +5,7 @@ use crate::people::is_own_channel;
 use std::sync::Arc;
 use tavern_domain::presence::State;
 use tavern_domain::rate::{Allowance, Bucket};
-use tavern_domain::{ClientId, Identity, SessionKey, Time};
+use tavern_domain::{ClientId, Identity, SessionKey, Sorted, Time};
 
 #[derive(Debug)]
 pub struct Session {
@@ -21,6 +21,9 @@ pub struct Session {
     pub parked_until: Option<Time>,
     /// The channels its client is present in, with the state it gave there.
     pub present: Present,
+    /// The channels where its client is all there is of its user, with the version of that presence and its beginning:
+    /// it can go from there without asking what else there is.
+    pub alone: Sorted<Arc<str>, (u64, Time)>,
     /// How long it may be without a transport before it is lost, when that is not `resume_ms`: it waited in the store.
     pub window_ms: Option<u64>,
     /// Its loss was told, or is on its way: coming back is an arrival.
@@ -32,28 +35,30 @@ pub struct Session {
     strikes: u16,
 }
 
-/// The channels that a client is present in, with the state it gave there. Few, so a list.
+/// The channels that a client is present in, with the state it gave there.
 #[derive(Debug, Default)]
-pub struct Present(Vec<(Arc<str>, Option<State>)>);
+pub struct Present(Sorted<Arc<str>, Option<State>>);
 
 impl Present {
     /// Without a state an earlier one stays.
     pub fn enter(&mut self, channel: &Arc<str>, state: Option<State>) {
-        match self.0.binary_search_by(|(known, _)| known.cmp(channel)) {
-            Ok(at) if state.is_some() => self.0[at].1 = state,
-            Ok(_) => {}
-            Err(at) => self.0.insert(at, (channel.clone(), state)),
+        let known = self.0.or_default(channel.clone());
+        if state.is_some() {
+            *known = state;
         }
     }
 
-    pub fn leave(&mut self, channel: &str) {
-        if let Ok(at) = self.0.binary_search_by(|(known, _)| (**known).cmp(channel)) {
-            self.0.remove(at);
-        }
+    /// Gives the state it had there, if it was there.
+    pub fn leave(&mut self, channel: &str) -> Option<Option<State>> {
+        self.0.remove(channel)
+    }
+
+    pub fn state(&self, channel: &str) -> Option<&Option<State>> {
+        self.0.get(channel)
     }
 
     pub fn has(&self, channel: &str) -> bool {
-        self.0.binary_search_by(|(known, _)| (**known).cmp(channel)).is_ok()
+        self.0.contains_key(channel)
     }
 
     pub fn is_empty(&self) -> bool {
@@ -62,19 +67,19 @@ impl Present {
 
     /// How many it joined itself: its user's own channel is the server's doing.
     pub fn joined(&self) -> usize {
-        self.0.iter().filter(|(channel, _)| !is_own_channel(channel)).count()
+        self.channels().filter(|channel| !is_own_channel(channel)).count()
     }
 
     pub fn channels(&self) -> impl Iterator<Item = &Arc<str>> {
-        self.0.iter().map(|(channel, _)| channel)
+        self.0.keys()
     }
 
     pub fn all(&self) -> Vec<(Arc<str>, Option<State>)> {
-        self.0.clone()
+        self.0.iter().map(|(channel, state)| (channel.clone(), state.clone())).collect()
     }
 
     pub fn clear(&mut self) {
-        self.0 = Vec::new();
+        self.0 = Sorted::new();
     }
 }
 
@@ -100,6 +105,7 @@ impl Session {
             polling: false,
             parked_until: None,
             present: Present::default(),
+            alone: Sorted::new(),
             window_ms: None,
             lost: false,
             frozen: false,

@@ -335,3 +335,20 @@ fn a_snapshot_and_what_is_told_after_it_are_the_next_snapshot_while_a_thousand_f
     flap(&tavern_hub::Settings { crowds: all, ..tavern_hub::Settings::default() }, 1_000, 6);
     flap(&tavern_hub::Settings::default(), 1_000, 6);
 }
+
+#[test]
+fn a_crowd_is_told_once_in_a_tick_however_evenly_it_comes() {
+    let mut scene = Scene::new();
+    for n in 0..200 {
+        scene.join(0, &format!("early-{n}"));
+    }
+    scene.street.live(300);
+    scene.heard(0);
+    for n in 0..50 {
+        scene.join(0, &format!("late-{n}"));
+        scene.street.live(20);
+    }
+    let told = scene.heard(0);
+    assert!(told.iter().all(|event| event["event"] == "presence"));
+    assert!((3..=5).contains(&told.len()), "{} times in a second", told.len());
+}

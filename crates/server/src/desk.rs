@@ -1,4 +1,5 @@
-//! The server's own questions to the store: one work in, one answer awaited. Not for hot paths.
+//! Between the server and its store: the work of shards, whose answers go back as mail, and the server's own questions,
+//! one work in, one answer awaited. Must hold: nothing is looked up for the work of a shard; its ticket says whose it is.
 
 use crate::auth::KeySource;
 use crate::shard::inbox::Inbox as ShardInbox;
@@ -13,6 +14,9 @@ use tokio::sync::oneshot;
 /// How long the store may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// A ticket's bits from here on are the number of its shard, counted from one; without them it is the desk's own.
+const SHARD_SHIFT: u32 = 48;
+
 #[derive(Default)]
 pub struct Desk {
     store: OnceLock<Arc<dyn Store>>,
@@ -22,8 +26,6 @@ pub struct Desk {
 }
 
 enum Waiter {
-    /// A shard, and its own number for the work.
-    Shard(usize, Ticket),
     Any(oneshot::Sender<Answer>),
     Key(oneshot::Sender<Result<Option<ApiKey>, StoreError>>),
 }
@@ -61,17 +63,12 @@ impl Desk {
 
     /// Work of a shard; its answers come as mail.
     pub fn submit_for(&self, shard: usize, work: Vec<(Ticket, Work)>) {
-        let first = self.tickets.fetch_add(work.len() as u64, Ordering::Relaxed);
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut numbered = Vec::with_capacity(work.len());
-        for (at, (own, work)) in work.into_iter().enumerate() {
-            let ticket = Ticket(first + at as u64);
-            waiting.insert(ticket, Waiter::Shard(shard, own));
-            numbered.push((ticket, work));
-        }
-        drop(waiting);
+        let of_shard = |own: Ticket| {
+            assert!(own.0 >> SHARD_SHIFT == 0, "a shard counts its work from one");
+            Ticket((shard as u64 + 1) << SHARD_SHIFT | own.0)
+        };
         if let Some(store) = self.store.get() {
-            store.submit(numbered);
+            store.submit(work.into_iter().map(|(own, work)| (of_shard(own), work)).collect());
         }
     }
 
@@ -100,20 +97,29 @@ impl Desk {
     }
 }
 
+impl Desk {
+    /// Whoever asked may have given up; then the answer is nobody's.
+    fn tell(&self, ticket: Ticket, answer: Answer) {
+        match self.waiting.lock().unwrap_or_else(PoisonError::into_inner).remove(&ticket) {
+            Some(Waiter::Any(sender)) => drop(sender.send(answer)),
+            Some(Waiter::Key(sender)) => drop(sender.send(key_of(answer))),
+            None => {}
+        }
+    }
+}
+
 impl Inbox for Desk {
     fn answer(&self, answers: Vec<(Ticket, Answer)>) {
         let mut by_shard: BTreeMap<usize, Vec<(Ticket, Answer)>> = BTreeMap::new();
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         for (ticket, answer) in answers {
-            // Whoever asked may have given up; then the answer is nobody's.
-            match waiting.remove(&ticket) {
-                Some(Waiter::Shard(shard, own)) => by_shard.entry(shard).or_default().push((own, answer)),
-                Some(Waiter::Any(sender)) => drop(sender.send(answer)),
-                Some(Waiter::Key(sender)) => drop(sender.send(key_of(answer))),
-                None => {}
+            match (ticket.0 >> SHARD_SHIFT).checked_sub(1) {
+                Some(shard) => {
+                    let own = Ticket(ticket.0 & ((1 << SHARD_SHIFT) - 1));
+                    by_shard.entry(shard as usize).or_default().push((own, answer));
+                }
+                None => self.tell(ticket, answer),
             }
         }
-        drop(waiting);
         for (shard, answers) in by_shard {
             if let Some(inbox) = self.shards.get().and_then(|shards| shards.get(shard)) {
                 inbox.force(Mail::Answers(answers));

@@ -270,6 +270,8 @@ impl Attendance {
                     changes.push(Change::UserOnline);
                 }
                 changes.push(Change::ClientOnline { client, state: state.clone() });
+                // Most users have one client, and this is kept for each of them.
+                self.clients.reserve_exact(1);
                 self.clients.insert(at, Attendee { client, home, state, since: now, lost: None });
             }
         }
@@ -346,6 +348,16 @@ impl Attendance {
     /// Everything that must be kept, the lost too.
     pub fn clients(&self) -> &[Attendee] {
         &self.clients
+    }
+
+    /// Since when the only client is there, if it came with its user and nobody has left: then there is nothing else to know.
+    pub fn alone(&self) -> Option<Time> {
+        match &self.clients[..] {
+            [only] if only.lost.is_none() && only.since == self.since && self.departed.is_none() => {
+                Some(self.since)
+            }
+            _ => None,
+        }
     }
 
     pub fn since(&self) -> Time {

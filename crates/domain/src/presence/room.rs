@@ -5,6 +5,7 @@
 use super::attendance::{Attendance, Change, State};
 use super::visibility::Visibility;
 use crate::id::ClientId;
+use crate::sorted::Sorted;
 use crate::time::Time;
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
@@ -19,7 +20,7 @@ pub struct Member {
     pub since: Time,
     /// Nobody of his is there, and somebody may still come back.
     pub leaving: bool,
-    pub clients: BTreeMap<ClientId, Seen>,
+    pub clients: Sorted<ClientId, Seen>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -241,7 +242,7 @@ pub struct Turned {
     pub user: Arc<str>,
     pub from: Visibility,
     pub to: Visibility,
-    pub clients: BTreeMap<ClientId, Seen>,
+    pub clients: Sorted<ClientId, Seen>,
 }
 
 /// A client that is not there any more; without a client the user has gone, and all of his with him.
@@ -310,7 +311,7 @@ impl Difference {
     }
 
     /// The clients of somebody; without any that are known already he has just come.
-    fn join(&mut self, user: &Arc<str>, member: &Member, known: Option<&BTreeMap<ClientId, Seen>>) {
+    fn join(&mut self, user: &Arc<str>, member: &Member, known: Option<&Sorted<ClientId, Seen>>) {
         let mut arrives = known.is_none();
         let mut entry = |client, state| Entry {
             arrives: core::mem::take(&mut arrives),

@@ -226,7 +226,7 @@ impl Tables for MemoryTables {
         Ok(())
     }
 
-    fn channel(&mut self, name: &str) -> Result<(u64, u64), StoreError> {
+    fn channel(&mut self, name: &Arc<str>) -> Result<(u64, u64), StoreError> {
         Ok(self.presences.channel(name))
     }
 
@@ -235,7 +235,7 @@ impl Tables for MemoryTables {
         Ok(())
     }
 
-    fn forget_channel(&mut self, name: &str) -> Result<(), StoreError> {
+    fn forget_channel(&mut self, name: &Arc<str>) -> Result<(), StoreError> {
         self.presences.forget_channel(name);
         Ok(())
     }

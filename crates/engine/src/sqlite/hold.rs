@@ -41,3 +41,8 @@ pub(super) fn held_by(connection: &Connection, carrier: &PresenceKey) -> Result<
     let channels = statement.query_map((&carrier.user, &carrier.channel), |row| row.get(0))?;
     channels.collect()
 }
+
+/// Whether there is any.
+pub(super) fn any(connection: &Connection) -> Result<bool, Error> {
+    connection.prepare_cached("SELECT EXISTS (SELECT 1 FROM holds)")?.query_row([], |row| row.get(0))
+}

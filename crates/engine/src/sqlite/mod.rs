@@ -16,6 +16,7 @@ mod schema;
 mod session;
 mod social;
 mod store;
+mod tables;
 mod value;
 
 pub use store::SqliteStore;

@@ -13,6 +13,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0002_presence.sql"),
     include_str!("migrations/0003_people.sql"),
     include_str!("migrations/0004_holds.sql"),
+    include_str!("migrations/0005_where_a_user_is.sql"),
 ];
 
 /// Older ones can corrupt a WAL with several writers.

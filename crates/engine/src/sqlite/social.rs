@@ -58,7 +58,7 @@ pub(super) fn person(
     Ok(Person {
         user: name.clone(),
         known: user(&moment, name)?,
-        presences: super::presence::rows_of(&moment, name, None, limits::PAGE_ROWS)?.rows,
+        presences: super::presence::of_user(&moment, name, None, limits::PAGE_ROWS)?.rows,
         mutual,
     })
 }

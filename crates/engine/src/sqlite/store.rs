@@ -1,22 +1,19 @@
-//! The SQLite store: two threads and their queues. The writer drains what waits into one transaction, a savepoint for
-//! each commit, so a refusal concerns one command and all share one fsync.
+//! The SQLite store: two threads and their queues. The writer drains what waits into one transaction, so all share one
+//! fsync. Must hold: a commit that is refused has changed nothing by then, so its neighbours need no savepoint.
 
 use super::folder::{Folder, Lock};
 use super::queue::{Queue, Refused};
+use super::tables::SqliteTables;
 use super::value::{fault, number, read_number, read_time, time, unavailable};
 use super::{deadline, document, errand, hold, key, node, presence, schema, session, social};
 use crate::clock::Clock;
-use crate::commit::{self, Mark, Tables};
+use crate::commit::{self, Mark};
 use crate::limits;
-use crate::presence::PresenceKey;
-use crate::row::{Deadline, Errand, Node, Row, RowKey, Writer};
-use crate::social::Seen;
 use crate::store::{Answer, Commit, Found, Inbox, Outage, Read, Receipt, Store, StoreError, Ticket, Work};
 use rusqlite::{Connection, TransactionBehavior};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
-use tavern_domain::Time;
 
 pub struct SqliteStore {
     inbox: Arc<dyn Inbox>,
@@ -163,19 +160,17 @@ impl Scribe {
         let transaction =
             self.connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(fault)?;
         let mut mark = read_mark(&transaction)?;
+        let mut tables = SqliteTables::new(&transaction);
         let mut outcomes = Vec::with_capacity(batch.len());
         for (_, commit) in batch {
-            run(&transaction, "SAVEPOINT one")?;
-            let outcome = commit::apply(&mut SqliteTables(&transaction), &mut mark, self.clock.now(), commit);
-            match &outcome {
-                Ok(_) => {}
-                Err(error) if error.is_refusal() => run(&transaction, "ROLLBACK TO one")?,
-                Err(error) => return Err(error.clone()),
+            // A refusal comes before the first change; anything else undoes the whole batch.
+            match commit::apply(&mut tables, &mut mark, self.clock.now(), commit) {
+                Err(error) if !error.is_refusal() => return Err(error),
+                outcome => outcomes.push(outcome),
             }
-            run(&transaction, "RELEASE one")?;
-            outcomes.push(outcome);
         }
         if outcomes.iter().any(Result::is_ok) {
+            tables.write_channels().map_err(fault)?;
             write_mark(&transaction, mark)?;
             transaction.commit().map_err(fault)?;
         }
@@ -250,11 +245,6 @@ impl Scribe {
     }
 }
 
-fn run(connection: &Connection, sql: &str) -> Result<(), StoreError> {
-    connection.prepare_cached(sql).and_then(|mut statement| statement.execute([])).map_err(fault)?;
-    Ok(())
-}
-
 fn read_mark(connection: &Connection) -> Result<Mark, StoreError> {
     let mark = |row: &rusqlite::Row<'_>| Ok(Mark { time: read_time(row, 0)?, floor: read_number(row, 1)? });
     let sql = "SELECT time_ms, floor FROM store_clock";
@@ -266,96 +256,4 @@ fn write_mark(connection: &Connection, mark: Mark) -> Result<(), StoreError> {
     let values = (time(mark.time), number(mark.floor));
     connection.prepare_cached(sql).and_then(|mut statement| statement.execute(values)).map_err(fault)?;
     Ok(())
-}
-
-/// The tables inside the writer's transaction.
-struct SqliteTables<'a>(&'a Connection);
-
-impl Tables for SqliteTables<'_> {
-    fn version(&mut self, key: &RowKey) -> Result<u64, StoreError> {
-        match key {
-            RowKey::Key(id) => key::version(self.0, id),
-            RowKey::Session(client) => session::version(self.0, *client),
-            RowKey::Document(key) => document::version(self.0, key),
-            RowKey::Presence(key) => presence::version(self.0, key),
-            RowKey::Hold(key) => hold::version(self.0, key),
-            RowKey::User(user) => social::user_version(self.0, user),
-            RowKey::Follow { follower, followee } => social::follow_version(self.0, follower, followee),
-            RowKey::Deadline { kind, name } => deadline::version(self.0, kind, name),
-            RowKey::Errand(id) => errand::version(self.0, id),
-        }
-        .map_err(fault)
-    }
-
-    fn put(&mut self, row: &Row, version: u64) -> Result<(), StoreError> {
-        match row {
-            Row::Key(key) => key::put(self.0, key, version),
-            Row::Session(session) => session::put(self.0, session, version),
-            Row::Document(document) => document::put(self.0, document, version),
-            Row::Presence(presence) => presence::put(self.0, presence, version),
-            Row::Hold(hold) => hold::put(self.0, hold, version),
-            Row::User(user) => social::put_user(self.0, user, version),
-            Row::Follow(follow) => social::put_follow(self.0, follow, version),
-        }
-        .map_err(fault)
-    }
-
-    fn delete(&mut self, key: &RowKey) -> Result<(), StoreError> {
-        match key {
-            RowKey::Key(id) => key::delete(self.0, id),
-            RowKey::Session(client) => session::delete(self.0, *client),
-            RowKey::Document(key) => document::delete(self.0, key),
-            RowKey::Presence(key) => presence::delete(self.0, key),
-            RowKey::Hold(key) => hold::delete(self.0, key),
-            RowKey::User(user) => social::delete_user(self.0, user),
-            RowKey::Follow { follower, followee } => social::delete_follow(self.0, follower, followee),
-            RowKey::Deadline { kind, name } => deadline::delete(self.0, kind, name),
-            RowKey::Errand(id) => errand::delete(self.0, id),
-        }
-        .map_err(fault)
-    }
-
-    fn set_deadline(&mut self, deadline: &Deadline) -> Result<(), StoreError> {
-        deadline::set(self.0, deadline).map_err(fault)
-    }
-
-    fn add_errand(&mut self, errand: &Errand) -> Result<(), StoreError> {
-        errand::add(self.0, errand).map_err(fault)
-    }
-
-    fn node(&mut self, node: &Writer) -> Result<Option<Node>, StoreError> {
-        node::get(self.0, node).map_err(fault)
-    }
-
-    fn epochs(&mut self, name: &str) -> Result<Vec<Node>, StoreError> {
-        node::epochs(self.0, name).map_err(fault)
-    }
-
-    fn put_node(&mut self, node: &Node) -> Result<(), StoreError> {
-        node::put(self.0, node).map_err(fault)
-    }
-
-    fn forget_node(&mut self, node: &Writer) -> Result<(), StoreError> {
-        node::forget(self.0, node).map_err(fault)
-    }
-
-    fn channel(&mut self, name: &str) -> Result<(u64, u64), StoreError> {
-        presence::channel(self.0, name).map_err(fault)
-    }
-
-    fn set_channel(&mut self, name: &Arc<str>, version: u64, now: Time) -> Result<(), StoreError> {
-        presence::set_channel(self.0, name, version, now).map_err(fault)
-    }
-
-    fn forget_channel(&mut self, name: &str) -> Result<(), StoreError> {
-        presence::forget_channel(self.0, name).map_err(fault)
-    }
-
-    fn see(&mut self, seen: &Seen, version: u64) -> Result<(), StoreError> {
-        social::see(self.0, seen, version).map_err(fault)
-    }
-
-    fn held_by(&mut self, carrier: &PresenceKey) -> Result<Vec<Arc<str>>, StoreError> {
-        hold::held_by(self.0, carrier).map_err(fault)
-    }
 }

@@ -36,7 +36,7 @@ impl Shard {
         }
         let claim = self.presences.claim(caller.link.id);
         self.join(now, id, &name, state, Some(claim));
-        Err(Stop::Wait)
+        Err(Stop::Begun(claim))
     }
 
     pub(crate) fn op_update(
@@ -55,7 +55,7 @@ impl Shard {
         let name = self.permitted(now, caller, id, Verb::Join, &channel)?;
         let claim = self.presences.claim(caller.link.id);
         self.update(now, id, &name, state, claim);
-        Err(Stop::Wait)
+        Err(Stop::Begun(claim))
     }
 
     /// Leaving needs no right: whoever could come may go.
@@ -75,7 +75,7 @@ impl Shard {
         }
         let claim = self.presences.claim(caller.link.id);
         self.leave(now, id, channel, Departure::Left, Some(claim));
-        Err(Stop::Wait)
+        Err(Stop::Begun(claim))
     }
 
     pub(crate) fn op_who(
@@ -131,7 +131,8 @@ impl Shard {
     /// The answer that this transport's command waited for.
     pub(crate) fn answer_of(&mut self, caller: &Caller, body: &mut Vec<u8>) -> Option<Step<()>> {
         let outcome = self.presences.take_outcome(caller.link.id)?;
-        Some(outcome.map(|answer| body.extend(answer)).map_err(Stop::Refused))
+        // Rosters are large: taken over, not copied.
+        Some(outcome.map(|answer| *body = answer).map_err(Stop::Refused))
     }
 
     fn state_of(&self, text: &str) -> Step<State> {

@@ -18,6 +18,8 @@ pub(super) struct Watched {
     tick: Tick,
     /// The members as anybody may see them, for those who come at the same version.
     encoded: Option<(u64, Mode, Arc<[u8]>)>,
+    /// Its end is set.
+    ticking: bool,
 }
 
 impl Watched {
@@ -84,7 +86,7 @@ impl Watched {
 impl Shard {
     pub(super) fn watched(&self, channel: &str, room: Room) -> Watched {
         let mode = self.mode_of(channel, Mode::Full, room.snapshot().members.len());
-        Watched { tick: Tick::at(room.version()), room, mode, encoded: None }
+        Watched { tick: Tick::at(room.version()), room, mode, encoded: None, ticking: false }
     }
 
     /// What a channel of this size is told, coming from a mode.
@@ -103,7 +105,7 @@ impl Shard {
             for news in told {
                 self.tell_news(now, channel, &news);
             }
-        } else if !told.is_empty() {
+        } else if !told.is_empty() && !std::mem::replace(&mut watched.ticking, true) {
             self.presences.ticks.insert((now + tick_ms, channel.clone()));
         }
         self.change_mode(now, channel);
@@ -191,6 +193,9 @@ impl Shard {
             && due <= now
         {
             self.presences.ticks.remove(&(due, channel.clone()));
+            if let Some(watched) = self.presences.rooms.get_mut(&channel) {
+                watched.ticking = false;
+            }
             self.end_tick(now, &channel);
         }
     }

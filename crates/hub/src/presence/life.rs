@@ -9,9 +9,9 @@ use crate::people::is_own_channel;
 use crate::session::Session;
 use crate::shard::Shard;
 use std::sync::Arc;
-use tavern_domain::presence::{Departure, Home, Input, Loss, State};
+use tavern_domain::presence::{Attendance, Attendee, Departure, Home, Input, Loss, State};
 use tavern_domain::{Channel, ClientId, Identity, Time};
-use tavern_engine::{Deadline, Presence, PresenceKey};
+use tavern_engine::{Deadline, Presence, PresenceKey, Versioned};
 
 impl Shard {
     /// Present, or present with another state. Whoever claims the answer gets it when it is so.
@@ -34,7 +34,7 @@ impl Shard {
     pub(crate) fn join_again(&mut self, id: ListenerId, channel: &str, state: Option<State>) {
         let home = self.home();
         if let Some(step) = self.new_step(id, channel, |client| Input::Join { client, home, state }, None) {
-            self.read_step(step);
+            self.begin_step(self.now, Step { again: true, ..step });
         }
     }
 
@@ -50,9 +50,6 @@ impl Shard {
         reason: Departure,
         claim: Option<Claim>,
     ) {
-        if let Some(session) = self.listeners.get_mut(id).and_then(|listener| listener.session_mut()) {
-            session.present.leave(channel);
-        }
         self.step_of(now, id, channel, |client| Input::Leave { client, reason }, claim);
     }
 
@@ -150,6 +147,37 @@ impl Shard {
             self.lose(now, id, &channel, at);
         } else {
             self.watch_for_loss(id);
+        }
+    }
+
+    /// The presence that a session is about to leave or lose, when it is known without reading. Whoever explicitly leaves
+    /// is not there for the session from now on.
+    pub(super) fn known(&mut self, step: &Step) -> Option<Versioned<Presence>> {
+        let home = self.home();
+        let session = self.listeners.get_mut(step.listener?)?.session_mut()?;
+        let channel = &step.key.channel;
+        let state = match &step.act {
+            Act::Input(Input::Leave { .. }) => session.present.leave(channel),
+            Act::Input(Input::Lose { .. }) => session.present.state(channel).cloned(),
+            _ => return None,
+        };
+        let (version, since) = session.alone.remove(channel)?;
+        let client = Attendee { client: session.client, home, state: state?, since, lost: None };
+        let attendance = Attendance::restore(vec![client], since, None);
+        let Step { key, name, anonymous, visibility, .. } = step.clone();
+        let visibility = visibility.unwrap_or_default();
+        Some(Versioned { version, row: Presence { key, anonymous, name, visibility, attendance } })
+    }
+
+    /// What a session's step has made of its user's presence.
+    pub(super) fn note_alone(&mut self, step: &Step, alone: Option<(u64, Time)>) {
+        let Some(id) = step.listener else { return };
+        let Some(session) = self.listeners.get_mut(id).and_then(|listener| listener.session_mut()) else {
+            return;
+        };
+        match alone.filter(|_| session.present.has(&step.key.channel)) {
+            Some(alone) => drop(session.alone.insert(step.key.channel.clone(), alone)),
+            None => drop(session.alone.remove(&step.key.channel)),
         }
     }
 

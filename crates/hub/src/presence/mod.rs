@@ -2,10 +2,12 @@
 //! The rules are in `tavern-domain`; this carries them out: read, decide, commit with the version that was read, and
 //! on a conflict read and decide again. Must hold: one command, at most one commit; news go out only when committed.
 
+mod ahead;
 mod command;
 mod crowd;
 mod hold;
 mod life;
+mod line;
 mod step;
 mod watch;
 
@@ -38,6 +40,10 @@ pub struct Presences {
     claims: HashMap<LinkId, u64, RandomState>,
     /// Answers for transports whose command waits; found when the command runs again.
     outcomes: HashMap<LinkId, Outcome, RandomState>,
+    /// Answers for transports whose commands run ahead of their replies.
+    ahead: ahead::Ahead,
+    /// Steps that wait for a step of the same user in the same channel.
+    lines: line::Lines,
     /// The channels that somebody on this shard watches.
     rooms: HashMap<Arc<str>, Watched, RandomState>,
     /// Channels that are being read before they can be watched.
@@ -101,7 +107,7 @@ impl Presences {
 
     /// Whether something that a session does is not decided yet.
     pub(crate) fn is_busy(&self, id: ListenerId) -> bool {
-        self.steps.contains_key(&id)
+        self.steps.contains_key(&id) || self.lines.has(id)
     }
 
     fn add(&mut self, ticket: Ticket, task: Task) {
@@ -140,18 +146,28 @@ impl Presences {
         self.outcomes.remove(&link);
     }
 
+    /// The number of the transport may be used again.
+    pub(crate) fn release_link(&mut self, link: LinkId) {
+        self.forget_link(link);
+        self.ahead.forget(link);
+    }
+
     pub(crate) fn claim(&mut self, link: LinkId) -> Claim {
         self.tickets += 1;
         self.claims.insert(link, self.tickets);
         Claim::Link { link, number: self.tickets }
     }
 
-    /// Keeps an answer for whoever still waits for it. False: nobody does.
+    /// Keeps an answer for whoever still waits for it. False: nobody does, or an earlier answer must come first.
     fn keep(&mut self, link: LinkId, number: u64, outcome: Outcome) -> bool {
+        let mut outcome = Some(outcome);
+        if let Some(first) = self.ahead.keep(link, number, &mut outcome) {
+            return first;
+        }
         let waits = self.claims.get(&link) == Some(&number);
         if waits {
             self.claims.remove(&link);
-            self.outcomes.insert(link, outcome);
+            self.outcomes.extend(outcome.map(|outcome| (link, outcome)));
         }
         waits
     }

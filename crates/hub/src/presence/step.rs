@@ -49,6 +49,8 @@ pub(crate) struct Step {
     /// Whose it is, while that one is here.
     pub listener: Option<ListenerId>,
     pub claim: Option<Claim>,
+    /// It joins where it was: there is something to read.
+    pub again: bool,
     pub tries: u8,
 }
 
@@ -60,6 +62,8 @@ pub(crate) enum Task {
         changes: Vec<Change>,
         due: Option<Time>,
         stay: Option<Stay>,
+        /// Since when the client is all there is of its user.
+        alone: Option<Time>,
     },
     People(people::Task),
     Holding(Holding),
@@ -85,7 +89,7 @@ impl Step {
     /// A step that is nobody's here: he is who he was.
     pub fn of(key: PresenceKey, act: Act) -> Step {
         let (name, anonymous, visibility) = (None, false, None);
-        Step { key, name, anonymous, visibility, act, listener: None, claim: None, tries: 0 }
+        Step { key, name, anonymous, visibility, act, listener: None, claim: None, again: false, tries: 0 }
     }
 }
 
@@ -100,16 +104,37 @@ impl Task {
 }
 
 impl Shard {
-    /// Begins a step. Somebody who arrives is taken to be absent, which is usually so and spares the reading.
+    /// Begins a step when its turn has come.
     pub(crate) fn begin_step(&mut self, now: Time, step: Step) {
-        if matches!(step.act, Act::Input(Input::Join { .. })) {
-            self.decide(now, step, None);
-        } else {
-            self.read_step(step);
+        if let Some(step) = self.presences.lines.enter(step) {
+            self.start_step(now, step);
+            self.start_next(now);
         }
     }
 
-    pub(super) fn read_step(&mut self, step: Step) {
+    /// Somebody who arrives is taken to be absent, which is usually so and spares the reading.
+    fn start_step(&mut self, now: Time, step: Step) {
+        if matches!(step.act, Act::Input(Input::Join { .. })) && !step.again {
+            return self.decide(now, step, None);
+        }
+        match self.known(&step) {
+            Some(known) => self.decide(now, step, Some(known)),
+            None => self.read_step(step),
+        }
+    }
+
+    /// Starts the steps whose turn has come. One that ends at once brings on the next, here and not inside itself.
+    fn start_next(&mut self, now: Time) {
+        if std::mem::replace(&mut self.presences.lines.starting, true) {
+            return;
+        }
+        while let Some(step) = self.presences.lines.next() {
+            self.start_step(now, step);
+        }
+        self.presences.lines.starting = false;
+    }
+
+    fn read_step(&mut self, step: Step) {
         if matches!(step.act, Act::Ride { .. }) {
             return self.read_ride(step);
         }
@@ -128,12 +153,20 @@ impl Shard {
         let Some(task) = self.presences.take(ticket) else {
             return self.errand_answered(now, ticket, answer);
         };
+        self.carry_on(now, task, answer);
+        self.start_next(now);
+    }
+
+    fn carry_on(&mut self, now: Time, task: Task, answer: Answer) {
         match (task, answer) {
             (Task::Read(step), Answer::Read(Found::Presence(found))) => self.decide(now, step, found),
-            (Task::Commit { step, at, changes, due, stay }, Answer::Committed(receipt)) => {
+            (Task::Commit { step, at, changes, due, stay, alone }, Answer::Committed(receipt)) => {
                 if let Some(due) = due {
                     self.presences.deadlines.insert((due, step.key.clone()));
                 }
+                let version = receipt.put.first().copied();
+                self.note_step(now, &step);
+                self.note_alone(&step, version.zip(alone));
                 self.committed(now, step, at, changes, stay, &receipt);
             }
             (Task::People(task), answer) => self.people_answered(now, task, answer),
@@ -166,6 +199,7 @@ impl Shard {
 
     /// The store did not do it: whoever waits hears so, and what nobody waits for is tried again.
     fn give_up(&mut self, now: Time, step: Step, answer: &Answer) {
+        self.presences.lines.leave(&step.key);
         match step.claim {
             Some(claim) => self.finish(claim, Err(refusal(answer))),
             None => self.try_later(now, step),
@@ -246,7 +280,8 @@ impl Shard {
         let due = attendance.next_wake();
         let (since, leaving) = (attendance.since(), attendance.is_leaving());
         let stay = attendance.is_present().then_some(Stay { since, leaving });
-        self.submit(Task::Commit { step, at: now, changes, due, stay }, Work::Commit(commit));
+        let alone = step.listener.and(attendance.alone());
+        self.submit(Task::Commit { step, at: now, changes, due, stay, alone }, Work::Commit(commit));
     }
 
     /// A deadline that means nothing any more must not be looked at for ever.
@@ -312,7 +347,6 @@ impl Shard {
         stay: Option<Stay>,
         receipt: &Receipt,
     ) {
-        self.note_step(now, &step);
         self.end_step(&step, Ok(Vec::new()));
         self.move_riders(now, &step, &changes, receipt);
         if changes.is_empty() {
@@ -361,6 +395,7 @@ impl Shard {
     }
 
     pub(super) fn end_step(&mut self, step: &Step, outcome: Outcome) {
+        self.presences.lines.leave(&step.key);
         if let Some(claim) = step.claim {
             self.finish(claim, outcome);
         }

@@ -127,7 +127,7 @@ impl Welcome {
             }
         };
         let link = Link { id: LinkId(0), format: Format::WebSocket };
-        let caller = Caller::new(link, self.identity);
+        let caller = Caller::new(link, self.identity).running_ahead();
         let speaks = Speaks::WebSocket(Box::new(WebSocket::new(caller)));
         let conn = Conn::new(socket, tls, speaks, self.seat);
         let arrival = Arrival { conn, input, commands: Vec::new(), hello: self.hello };

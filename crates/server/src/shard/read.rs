@@ -1,4 +1,5 @@
-//! Reading: from a ready socket into commands. A connection whose command waits is not read until it has run.
+//! Reading: from a ready socket into commands. A connection whose command waits is not read until it has run; commands that
+//! run ahead of their replies do not stop it.
 
 use crate::resp;
 use crate::shard::conn::{Conn, Speaks};
@@ -198,23 +199,27 @@ impl Worker {
         }
     }
 
-    /// A waiting command may run: again the stalled ones, then what came after them.
+    /// Replies are there, or a waiting command may run: first the replies, then the stalled ones, then what came after.
     pub fn resume_stalled(&mut self, link: LinkId) {
         let Some(mut conn) = self.links.take_conn(link) else { return };
-        let Some(mut stalled) = conn.stalled.take() else {
-            self.put_back(conn, link, true);
-            return;
-        };
-        if let Some(hello) = stalled.hello.take()
-            && !self.greet(&mut conn, &hello)
-        {
-            stalled.hello = Some(hello);
-            conn.stalled = Some(stalled);
+        if conn.state.closing {
+            // Its last words are said.
             return self.put_back(conn, link, true);
         }
+        if let Some(stalled) = &mut conn.stalled
+            && let Some(hello) = stalled.hello.take()
+            && !self.greet(&mut conn, &hello)
+        {
+            conn.stalled.get_or_insert_default().hello = Some(hello);
+            return self.put_back(conn, link, true);
+        }
+        let was_stalled = conn.stalled.is_some();
         let mut next = Next::Go;
         let speaks = std::mem::replace(&mut conn.speaks, Speaks::Nothing);
         if let Speaks::WebSocket(mut socket) = speaks {
+            let mut room = self.room();
+            next = websocket::reply(&mut conn, &mut socket, &mut room);
+            let mut stalled = conn.stalled.take().unwrap_or_default();
             while next == Next::Go
                 && let Some(frame) = stalled.frames.pop_front()
             {
@@ -227,10 +232,12 @@ impl Worker {
             }
             conn.speaks = Speaks::WebSocket(socket);
         } else {
+            conn.stalled = None;
             conn.speaks = speaks;
         }
         let mut keep = self.follow(&mut conn, link, next);
-        if keep && conn.stalled.is_none() && !conn.state.closing && conn.state.moving.is_none() {
+        let free = conn.stalled.is_none() && !conn.state.closing && conn.state.moving.is_none();
+        if keep && was_stalled && free {
             keep = self.take_input(&mut conn, link, &mut []);
             if conn.state.unread && conn.stalled.is_none() {
                 conn.state.unread = false;

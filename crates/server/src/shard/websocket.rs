@@ -133,6 +133,22 @@ fn run_message(conn: &mut Conn, socket: &mut WebSocket, room: &mut Room<'_>, mes
 pub fn run(conn: &mut Conn, socket: &mut WebSocket, room: &mut Room<'_>, command: &[u8]) -> Next {
     room.reply.clear();
     let flow = room.hub.command(room.now, &mut socket.caller, command, room.reply);
+    follow(conn, socket, room, flow)
+}
+
+/// Writes the replies of commands that ran ahead, as far as they are there.
+pub fn reply(conn: &mut Conn, socket: &mut WebSocket, room: &mut Room<'_>) -> Next {
+    loop {
+        room.reply.clear();
+        let Some(flow) = room.hub.next_reply(&mut socket.caller, room.reply) else { return Next::Go };
+        let next = follow(conn, socket, room, flow);
+        if next != Next::Go {
+            return next;
+        }
+    }
+}
+
+fn follow(conn: &mut Conn, socket: &WebSocket, room: &mut Room<'_>, flow: Flow) -> Next {
     if !room.reply.is_empty() {
         if flow != Flow::Greeted {
             append_events(conn, room, socket.caller.listener);
@@ -141,7 +157,7 @@ pub fn run(conn: &mut Conn, socket: &mut WebSocket, room: &mut Room<'_>, command
         conn.out.extend_from_slice(room.reply);
     }
     match flow {
-        Flow::Done | Flow::Greeted => Next::Go,
+        Flow::Done | Flow::Greeted | Flow::Begun => Next::Go,
         Flow::Wait => Next::Stall,
         Flow::Close(goodbye) => Next::Close(goodbye),
         Flow::Move(shard) => Next::Move(shard),

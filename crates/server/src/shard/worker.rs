@@ -92,7 +92,7 @@ pub struct Worker {
     pub partial_bytes: usize,
     /// Another shard's inbox is full: publishers are not read.
     pub congested: bool,
-    /// Messages that came from other shards.
+    /// Messages and news that came from other shards, answers of the store: all of it may have filled mailboxes.
     received: u64,
     /// Messages published when everybody had last been written to.
     pub published_at_flush: u64,
@@ -249,6 +249,8 @@ impl Worker {
             Mail::Answers(answers) => {
                 for (ticket, answer) in answers {
                     self.hub.answered(self.now, ticket, answer);
+                    self.received += 1;
+                    self.flush_if_many();
                 }
             }
             Mail::TakeOver(taken) => {
@@ -261,8 +263,14 @@ impl Worker {
                 self.hub.look_at_people(false);
             }
             Mail::Announce => self.hub.announce(self.now),
-            Mail::News(told) => self.hub.hear_news(self.now, &told),
-            Mail::Rumour(told) => self.hub.hear_rumour(self.now, &told),
+            Mail::News(told) => {
+                self.hub.hear_news(self.now, &told);
+                self.received += 1;
+            }
+            Mail::Rumour(told) => {
+                self.hub.hear_rumour(self.now, &told);
+                self.received += 1;
+            }
             Mail::Order(order) => self.http_order(*order),
             Mail::Ready(links) => self.hub.ready(self.now, links),
             Mail::Letter(from, letter) => self.hub.letter(self.now, &from, *letter),

@@ -310,6 +310,7 @@ impl Worker {
         if let Some(listener) = conn.listener() {
             self.hub.detach(self.now, listener, link);
         }
+        self.hub.release_link(link);
         if let Speaks::Redis(peer) = &conn.speaks {
             self.services.clients.leave(peer.info.id);
         }

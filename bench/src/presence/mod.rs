@@ -1,0 +1,271 @@
+//! What presence costs: real servers, real WebSockets, one case after another, each with a fresh server.
+//! Must hold: a figure is written with what was counted; a lost event or a refused command is a fault, not a figure.
+
+mod churn;
+mod crowd;
+pub(crate) mod figure;
+mod radar;
+mod rest;
+mod room;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context;
+use serde::Serialize;
+
+use crate::harness::machine::{Date, Machine};
+use churn::Churn;
+use figure::{Figure, Figures};
+use rest::Rest;
+
+/// Measure what presence costs on this machine.
+#[derive(Debug, clap::Parser)]
+#[command(name = "tavern-presence", version)]
+pub struct Args {
+    /// The program under test; without it the `tavern` that was built beside this program
+    #[arg(long)]
+    tavern: Option<PathBuf>,
+    /// Shorter, one round of each; writes no page unless asked
+    #[arg(long)]
+    quick: bool,
+    /// Only cases whose name contains one of these parts; see --list
+    #[arg(long, value_name = "PART", value_delimiter = ',')]
+    only: Vec<String>,
+    /// A folder whose `node_modules` hold radar and radar_client; without it npm installs them into a temporary one
+    #[arg(long, value_name = "FOLDER")]
+    radar: Option<PathBuf>,
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+    /// Where the results go: out/*.json and the section of RESULTS.md
+    #[arg(long, default_value = "bench")]
+    folder: PathBuf,
+    /// Write the section of RESULTS.md after a quick or partial run too
+    #[arg(long)]
+    page: bool,
+    /// Name the cases and stop
+    #[arg(long)]
+    list: bool,
+}
+
+/// More connections from one address than any case opens, and rooms for those that are in many.
+const SETTINGS: &str = "[limits]\nconnections_per_address = 100000\nchannels_per_session = 100000\n";
+
+type Case = (&'static str, fn(&Extent) -> anyhow::Result<Vec<Figure>>);
+
+const CASES: &[Case] = &[
+    ("churn", churn_figures),
+    ("rest", rest_figures),
+    ("memory", memory_figures),
+    ("arrivals", arrival_figures),
+    ("who", who_figures),
+    ("radar", radar_figures),
+];
+
+/// How thorough a run is, and on what.
+struct Extent {
+    tavern: PathBuf,
+    radar: Option<PathBuf>,
+    quick: bool,
+    rounds: usize,
+}
+
+#[derive(Serialize)]
+struct Run {
+    date: String,
+    machine: Machine,
+    figures: Vec<Figure>,
+    faults: Vec<String>,
+}
+
+pub fn main(args: Args) -> anyhow::Result<()> {
+    let wanted =
+        |name: &str| args.only.is_empty() || args.only.iter().any(|part| name.contains(part.as_str()));
+    let cases: Vec<&Case> = CASES.iter().filter(|(name, _)| wanted(name)).collect();
+    if args.list {
+        cases.iter().for_each(|(name, _)| println!("{name}"));
+        return Ok(());
+    }
+    let beside = || anyhow::Ok(std::env::current_exe()?.with_file_name("tavern"));
+    let tavern = args.tavern.clone().map_or_else(beside, Ok)?;
+    let tavern = tavern.canonicalize().with_context(|| format!("no program at {}", tavern.display()))?;
+    let rounds = if args.quick { 1 } else { args.rounds.clamp(1, 100) };
+    let extent = Extent { tavern, radar: args.radar.clone(), quick: args.quick, rounds };
+    let (mut figures, mut faults) = (Vec::new(), Vec::new());
+    for (name, measure) in cases {
+        match measure(&extent) {
+            Ok(found) => {
+                eprintln!("{name}\n{}", Figures(&found).terminal());
+                figures.extend(found);
+            }
+            Err(error) => faults.push(format!("{name}: {error:#}")),
+        }
+    }
+    let date = Date::now();
+    let run = Run { date: date.day(), machine: Machine::here(), figures, faults };
+    run.faults.iter().for_each(|fault| println!("fault: {fault}"));
+    println!("samples: {}", run.write_json(&args.folder, date)?.display());
+    if args.page || (!args.quick && args.only.is_empty()) {
+        run.write_section(&args.folder)?;
+    }
+    Ok(())
+}
+
+/// The stores that a node can be alone on, with the rate that is aimed at.
+const STORES: [(&str, Option<&str>, f64); 2] =
+    [("SQLite, durable", None, 40_000.0), ("memory", Some("memory:"), 100_000.0)];
+
+fn churn(extent: &Extent) -> Churn {
+    Churn { connections: 50, depth: 16, channels: 16, seconds: if extent.quick { 2.0 } else { 4.0 } }
+}
+
+fn churn_figures(extent: &Extent) -> anyhow::Result<Vec<Figure>> {
+    let churn = churn(extent);
+    let mut outcomes = [const { Vec::new() }; STORES.len()];
+    // Interleaved: what disturbs the machine disturbs both.
+    for _ in 0..extent.rounds {
+        for ((name, store, _), outcomes) in STORES.iter().zip(&mut outcomes) {
+            let outcome = churn::run(&extent.tavern, *store, &churn)?;
+            eprintln!(
+                "churn {name:16} {:8.0} changes/s {:6.1} µs cpu {:5.1} µs load cpu {:6.0} B stored p50 {:.1} ms p99 {:.1} ms",
+                outcome.changes_per_s,
+                outcome.cpu_us,
+                outcome.load_cpu_us,
+                outcome.stored_bytes,
+                outcome.p50_us / 1e3,
+                outcome.p99_us / 1e3
+            );
+            outcomes.push(outcome);
+        }
+    }
+    let mut figures = Vec::new();
+    for ((name, _, aim), outcomes) in STORES.iter().zip(&outcomes) {
+        let case = format!("50 connections, 16 in flight, one watcher; {name}");
+        let all = |pick: fn(&churn::Outcome) -> f64| outcomes.iter().map(pick).collect::<Vec<f64>>();
+        figures.push(Figure::new(&case, "changes/s", all(|o| o.changes_per_s)).at_least(*aim));
+        figures.push(Figure::new(&case, "joins/s among them", all(|o| o.changes_per_s / 2.0)));
+        figures.push(Figure::new(&case, "server cpu per change, µs", all(|o| o.cpu_us)));
+        figures.push(Figure::new(&case, "p50, ms", all(|o| o.p50_us / 1e3)));
+        figures.push(Figure::new(&case, "p99, ms", all(|o| o.p99_us / 1e3)));
+    }
+    Ok(figures)
+}
+
+/// Presences that nobody changes: what they write.
+fn rest_figures(extent: &Extent) -> anyhow::Result<Vec<Figure>> {
+    let idle = Duration::from_secs(if extent.quick { 6 } else { 30 });
+    let rest = Rest { sessions: 100, channels: 1000, watched: false, idle: Some(idle) };
+    let outcome = rest::run(&extent.tavern, None, &rest)?;
+    let case = format!("100,000 presences at rest for {} s; SQLite", idle.as_secs());
+    let more = outcome.full_bytes_per_s / outcome.empty_bytes_per_s.max(1.0);
+    Ok(vec![
+        Figure::new(&case, "stored/s, KiB", vec![outcome.full_bytes_per_s / 1024.0]),
+        Figure::new(&case, "stored/s ÷ of the same server with nobody present", vec![more]).at_most(1.2),
+        Figure::new(&case, "server cpu, ms/s", vec![outcome.full_cpu_ms_per_s]),
+        Figure::new("100,000 presences, 1,000 channels; SQLite", "bytes each", vec![outcome.bytes_each])
+            .at_most(BYTES_EACH),
+    ])
+}
+
+/// What a present client may take of the server's memory.
+const BYTES_EACH: f64 = 400.0;
+
+fn memory_figures(extent: &Extent) -> anyhow::Result<Vec<Figure>> {
+    let many = Rest { sessions: 100, channels: 1000, watched: false, idle: None };
+    let outcome = rest::run(&extent.tavern, Some("memory:"), &many)?;
+    let case = "100,000 presences, 1,000 channels; memory";
+    let mut figures = vec![Figure::new(case, "bytes each", vec![outcome.bytes_each]).at_most(BYTES_EACH)];
+    let sessions = if extent.quick { 2000 } else { 10_000 };
+    let room = Rest { sessions, channels: 1, watched: true, idle: None };
+    let outcome = rest::run(&extent.tavern, None, &room)?;
+    let case = format!("{sessions} users in one room, from their first join; SQLite");
+    figures.push(Figure::new(&case, "bytes each", vec![outcome.bytes_each]).at_most(BYTES_EACH));
+    let watched = vec![outcome.watched_bytes_each];
+    figures.push(Figure::new(&case, "bytes each once it is watched", watched).at_most(BYTES_EACH));
+    Ok(figures)
+}
+
+fn arrival_figures(extent: &Extent) -> anyhow::Result<Vec<Figure>> {
+    let arrivals = room::arrivals(&extent.tavern, 1000, 1000, Duration::from_secs(10))?;
+    let case = "1,000 arrivals in 10 s, 1,000 watchers, coalesced";
+    Ok(vec![
+        Figure::new(case, "frames", vec![arrivals.frames as f64]).at_most(60_000.0),
+        Figure::new(case, "server cpu, s", vec![arrivals.cpu_seconds]),
+    ])
+}
+
+fn who_figures(extent: &Extent) -> anyhow::Result<Vec<Figure>> {
+    let times = if extent.quick { 100 } else { 400 };
+    let mut figures = Vec::new();
+    for (name, store, _) in STORES {
+        let question = room::who(&extent.tavern, store, 2000, times)?;
+        let case = format!("who of 2,000 users, two parts; {name}");
+        figures.push(Figure::new(&case, "server cpu, ms", vec![question.cpu_ms]).at_most(2.0));
+        figures.push(Figure::new(&case, "over loopback, ms", vec![question.ms]));
+    }
+    Ok(figures)
+}
+
+/// The same churn on the original, in turn with ours on SQLite.
+fn radar_figures(extent: &Extent) -> anyhow::Result<Vec<Figure>> {
+    let packages = radar::Packages::find(extent.radar.as_deref())?;
+    let churn = churn(extent);
+    let (mut rates, mut cpus, mut ratios, mut savings) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..extent.rounds {
+        let theirs = radar::run(&packages, &churn)?;
+        let ours = churn::run(&extent.tavern, None, &churn)?;
+        eprintln!(
+            "radar {:8.0} changes/s {:6.1} µs cpu {:.2} events each; ours {:8.0} changes/s {:6.1} µs cpu",
+            theirs.changes_per_s, theirs.cpu_us, theirs.events_each, ours.changes_per_s, ours.cpu_us
+        );
+        rates.push(theirs.changes_per_s);
+        cpus.push(theirs.cpu_us);
+        ratios.push(ours.changes_per_s / theirs.changes_per_s);
+        savings.push(theirs.cpu_us / ours.cpu_us);
+    }
+    let case = "the same churn on Radar 0.43.1 with Redis";
+    Ok(vec![
+        Figure::new(case, "changes/s", rates),
+        Figure::new(case, "cpu of Radar and Redis per change, µs", cpus),
+        Figure::new(case, "our rate on SQLite ÷ its rate", ratios).at_least(20.0),
+        Figure::new(case, "its cpu ÷ ours", savings),
+    ])
+}
+
+impl Run {
+    fn write_json(&self, folder: &Path, date: Date) -> anyhow::Result<PathBuf> {
+        let out = folder.join("out");
+        std::fs::create_dir_all(&out).with_context(|| format!("cannot make {}", out.display()))?;
+        let path = out.join(format!("presence-{}.json", date.stamp()));
+        std::fs::write(&path, serde_json::to_vec_pretty(self)?)
+            .with_context(|| format!("cannot write {}", path.display()))?;
+        Ok(path)
+    }
+
+    fn write_section(&self, folder: &Path) -> anyhow::Result<()> {
+        let path = folder.join("RESULTS.md");
+        let page = std::fs::read_to_string(&path).unwrap_or_else(|_| "# Results\n".into());
+        std::fs::write(&path, figure::with_section(&page, &self.section()))
+            .with_context(|| format!("cannot write {}", path.display()))
+    }
+
+    fn section(&self) -> String {
+        let machine = &self.machine;
+        let mut out = format!(
+            "{}\n\nMeasured on {} by `make bench-presence` on {}, {} cores, Linux {}; the load shares the cores \
+             with the server. A value is the median of the rounds, with the lowest and the highest in \
+             parentheses. A change is a join or a leave that was answered: one commit each, as many of the one \
+             as of the other. Processor time is of the server, all its threads.\n\n",
+            figure::HEADING,
+            self.date,
+            machine.processor,
+            machine.cores,
+            machine.kernel
+        );
+        out.push_str(&Figures(&self.figures).markdown());
+        for fault in &self.faults {
+            out.push_str(&format!("\n- Fault: {}\n", fault.lines().next().unwrap_or_default()));
+        }
+        out
+    }
+}

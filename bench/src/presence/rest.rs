@@ -1,0 +1,126 @@
+//! Presences at rest: what they write while nothing happens, and the memory they take.
+//! Must hold: what is there before anybody joins is measured on the same server and taken off.
+
+use std::ops::Range;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use super::crowd::Crowd;
+use crate::dial::Dialer;
+use crate::harness::peer::Running;
+use crate::process;
+use crate::target::Protocol;
+
+#[derive(Clone, Debug)]
+pub struct Rest {
+    pub sessions: usize,
+    /// Channels that each session is in.
+    pub channels: usize,
+    /// Whether somebody begins to watch them when everybody is there.
+    pub watched: bool,
+    /// How long nothing happens, before anybody joins and after. None: only memory is looked at.
+    pub idle: Option<Duration>,
+}
+
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Outcome {
+    pub presences: usize,
+    /// Growth of the server's private pages for each presence, before anybody watches and with a watcher.
+    pub bytes_each: f64,
+    pub watched_bytes_each: f64,
+    /// Bytes given to storage in a second of rest: with nobody there, and with everybody.
+    pub empty_bytes_per_s: f64,
+    pub full_bytes_per_s: f64,
+    pub full_cpu_ms_per_s: f64,
+}
+
+const BATCH: usize = 16;
+/// Memory that the server will give back is given back by then.
+const SETTLE: Duration = Duration::from_secs(3);
+
+pub fn run(program: &Path, store: Option<&str>, rest: &Rest) -> anyhow::Result<Outcome> {
+    let server = Running::tavern(program, store, super::SETTINGS)?;
+    measure(&server, rest).map_err(|error| anyhow::anyhow!("{error:#}\nserver log:\n{}", server.log()))
+}
+
+fn measure(server: &Running, rest: &Rest) -> anyhow::Result<Outcome> {
+    let target = server.target(Protocol::WebSocket);
+    let mut dialer = Dialer::new(&target, None)?;
+    let mut crowd = Crowd::new()?;
+    let watcher = crowd.connect(&mut dialer, "watcher")?;
+    let mut sessions = Vec::with_capacity(rest.sessions);
+    for index in 0..rest.sessions {
+        sessions.push(crowd.connect(&mut dialer, &format!("guest-{index}"))?);
+    }
+    // Everybody has once been somewhere, so that buffers which the server keeps are not counted as of presences.
+    for op in ["join", "leave"] {
+        all(&mut crowd, &sessions, op, "lobby#", 0..1)?;
+    }
+    thread::sleep(SETTLE);
+    let empty = rest.idle.map(|time| idle(server, &mut crowd, time)).transpose()?;
+    let before = process::memory(server.pid())?.private_kib;
+    let each = |kib: u64| (kib as f64 - before as f64) * 1024.0 / (rest.sessions * rest.channels) as f64;
+    all(&mut crowd, &sessions, "join", "hall#", 0..rest.channels)?;
+    thread::sleep(SETTLE);
+    let bytes_each = each(process::memory(server.pid())?.private_kib);
+    let full = rest.idle.map(|time| idle(server, &mut crowd, time)).transpose()?;
+    if rest.watched {
+        for channel in 0..rest.channels {
+            let watch = format!(r#"{{"id":1,"op":"subscribe","channel":"hall#{channel}","presence":true}}"#);
+            crowd.say(watcher, watch.as_bytes());
+        }
+        crowd.settle()?;
+        thread::sleep(SETTLE);
+    }
+    let watched_bytes_each = each(process::memory(server.pid())?.private_kib);
+    let presences = rest.sessions * rest.channels;
+    let (empty_bytes_per_s, _) = empty.unwrap_or_default();
+    let (full_bytes_per_s, full_cpu_ms_per_s) = full.unwrap_or_default();
+    Ok(Outcome {
+        presences,
+        bytes_each,
+        watched_bytes_each,
+        empty_bytes_per_s,
+        full_bytes_per_s,
+        full_cpu_ms_per_s,
+    })
+}
+
+/// All sessions do the same in every channel, some commands of each in flight.
+fn all(
+    crowd: &mut Crowd,
+    sessions: &[usize],
+    op: &str,
+    prefix: &str,
+    channels: Range<usize>,
+) -> anyhow::Result<()> {
+    let channels: Vec<usize> = channels.collect();
+    for some in channels.chunks(BATCH) {
+        for &session in sessions {
+            for channel in some {
+                let command = format!(r#"{{"id":1,"op":"{op}","channel":"{prefix}{channel}"}}"#);
+                crowd.say(session, command.as_bytes());
+            }
+        }
+        crowd.settle()?;
+    }
+    Ok(())
+}
+
+/// Bytes stored and milliseconds of processor time in a second in which no client says anything.
+fn idle(server: &Running, crowd: &mut Crowd, time: Duration) -> anyhow::Result<(f64, f64)> {
+    let stored = process::stored_bytes(server.pid())?;
+    let cpu = process::usage(server.pid())?.cpu_seconds;
+    let begun = Instant::now();
+    while begun.elapsed() < time {
+        // The server asks for signs of life now and then.
+        crowd.drain(Duration::from_millis(200))?;
+    }
+    let seconds = begun.elapsed().as_secs_f64();
+    let stored = process::stored_bytes(server.pid())? - stored;
+    let cpu = process::usage(server.pid())?.cpu_seconds - cpu;
+    Ok((stored as f64 / seconds, cpu * 1e3 / seconds))
+}

@@ -1,0 +1,55 @@
+//! The steps of one user in one channel stand in line: the next begins when the one before has ended, and finds what that
+//! one has made. Must hold: of one user in one channel one step at a time is under way on a shard; nobody is passed by.
+
+use super::step::Step;
+use crate::listener::ListenerId;
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
+use hashbrown::hash_map::Entry;
+use std::collections::VecDeque;
+use tavern_engine::PresenceKey;
+
+#[derive(Default)]
+pub(super) struct Lines {
+    /// Those who wait behind the step that is under way.
+    waiting: HashMap<PresenceKey, VecDeque<Step>, RandomState>,
+    /// Steps whose turn it is.
+    next: VecDeque<Step>,
+    /// Somebody starts them already.
+    pub starting: bool,
+}
+
+impl Lines {
+    /// Gives the step back when it is its turn at once.
+    pub fn enter(&mut self, step: Step) -> Option<Step> {
+        match self.waiting.entry(step.key.clone()) {
+            Entry::Occupied(mut line) => {
+                line.get_mut().push_back(step);
+                None
+            }
+            Entry::Vacant(line) => {
+                line.insert(VecDeque::new());
+                Some(step)
+            }
+        }
+    }
+
+    /// The step that was under way has ended.
+    pub fn leave(&mut self, key: &PresenceKey) {
+        let Some(line) = self.waiting.get_mut(key) else { return };
+        match line.pop_front() {
+            Some(step) => self.next.push_back(step),
+            None => drop(self.waiting.remove(key)),
+        }
+    }
+
+    /// Whether a step of a session stands in a line. Walks along all of them: for sessions that move.
+    pub fn has(&self, id: ListenerId) -> bool {
+        let waiting = self.waiting.values().flatten().chain(&self.next);
+        waiting.into_iter().any(|step| step.listener == Some(id))
+    }
+
+    pub fn next(&mut self) -> Option<Step> {
+        self.next.pop_front()
+    }
+}

@@ -1,0 +1,195 @@
+//! Several commands of one transport under way at once: what is answered, in which order, and what it makes of presence.
+
+#[allow(dead_code, reason = "each binary uses a part of it")]
+mod house;
+
+use house::code;
+use house::street::Street;
+use serde_json::Value;
+use tavern_engine::Work;
+use tavern_hub::{Caller, Flow, Goodbye};
+
+struct Socket {
+    street: Street,
+    caller: Caller,
+}
+
+impl Socket {
+    fn of(user: &str) -> Socket {
+        let mut street = Street::new(Some(0));
+        let caller = street.house(0).guest(user).0.running_ahead();
+        // He is in his own channel by then.
+        street.settle();
+        Socket { street, caller }
+    }
+
+    fn begin(&mut self, frame: &str) -> Flow {
+        self.street.house(0).flow(&mut self.caller, frame).0
+    }
+
+    fn change(&mut self, id: u64, op: &str, channel: &str) -> Flow {
+        self.begin(&format!(r#"{{"id":{id},"op":"{op}","channel":"{channel}"}}"#))
+    }
+
+    /// The replies that are there by now.
+    fn replies(&mut self) -> Vec<Value> {
+        let mut found = Vec::new();
+        loop {
+            let mut out = Vec::new();
+            let house = self.street.house(0);
+            if house.shards[0].next_reply(&mut self.caller, &mut out).is_none() {
+                return found;
+            }
+            found.push(serde_json::from_slice(&out).unwrap());
+        }
+    }
+
+    #[track_caller]
+    fn check(&mut self, expected: &str) {
+        let replies = self.replies();
+        let words: Vec<String> =
+            replies.iter().map(|reply| format!("{} {}", reply["id"], code(reply))).collect();
+        assert_eq!(words.join("; "), expected);
+    }
+
+    fn who(&mut self, channel: &str) -> u64 {
+        let mut other = self.street.house(0).guest("eve").0;
+        let frame = format!(r#"{{"op":"who","channel":"{channel}"}}"#);
+        self.street.say(0, &mut other, &frame)["ok"]["count"].as_u64().unwrap()
+    }
+}
+
+#[test]
+fn changes_begin_together_and_are_answered_in_order() {
+    let mut ann = Socket::of("ann");
+    for id in 1..=8 {
+        assert_eq!(ann.change(id, "join", &format!("game#{id}")), Flow::Begun);
+    }
+    assert_eq!(ann.street.house(0).shards[0].effects.work.len(), 8, "all of them are with the store");
+    ann.check("");
+    ann.street.settle();
+    assert_eq!(ann.street.house(0).shards[0].effects.ready, [ann.caller.link.id], "told once");
+    ann.check("1 ok; 2 ok; 3 ok; 4 ok; 5 ok; 6 ok; 7 ok; 8 ok");
+    assert_eq!(ann.who("game#8"), 1);
+}
+
+#[test]
+fn changes_of_one_channel_wait_for_each_other() {
+    let mut ann = Socket::of("ann");
+    for (id, op) in [(1, "join"), (2, "leave"), (3, "join"), (4, "leave"), (5, "leave"), (6, "join")] {
+        assert_eq!(ann.change(id, op, "game#A"), Flow::Begun);
+    }
+    ann.street.settle();
+    ann.check("1 ok; 2 ok; 3 ok; 4 ok; 5 ok; 6 ok");
+    assert_eq!(ann.who("game#A"), 1);
+    assert_eq!(ann.change(7, "leave", "game#A"), Flow::Begun);
+    ann.street.settle();
+    ann.check("7 ok");
+    assert_eq!(ann.who("game#A"), 0);
+    // The session, too, knows where it is: nothing is left to be lost.
+    let caller = ann.caller.clone();
+    ann.street.house(0).detach(&caller);
+    ann.street.live(30_000);
+    assert_eq!(ann.who("game#A"), 0);
+}
+
+#[test]
+fn a_refusal_does_not_overtake() {
+    let mut ann = Socket::of("ann");
+    assert_eq!(ann.change(1, "join", "game#A"), Flow::Begun);
+    assert_eq!(ann.change(2, "join", "No"), Flow::Begun);
+    assert_eq!(ann.begin(r#"{"id":3,"op":"update","channel":"game#A","state":1}"#), Flow::Begun);
+    assert_eq!(ann.begin(r#"{"id":4,"op":"update","channel":"game#B","state":1}"#), Flow::Begun);
+    ann.street.settle();
+    ann.check("1 ok; 2 bad_request; 3 ok; 4 not_found");
+    assert_eq!(ann.change(5, "join", "No"), Flow::Done, "with nothing before it, it is answered at once");
+}
+
+#[test]
+fn everything_else_waits_for_what_has_begun() {
+    let mut ann = Socket::of("ann");
+    assert_eq!(ann.change(1, "join", "game#A"), Flow::Begun);
+    let others =
+        [r#"{"id":2,"op":"publish","channel":"game#A","data":1}"#, r#"{"id":2,"op":"bye"}"#, "{broken"];
+    for frame in others {
+        assert_eq!(ann.begin(frame), Flow::Wait, "{frame}");
+    }
+    ann.street.settle();
+    assert_eq!(ann.begin(others[0]), Flow::Wait, "its reply would come before the first");
+    ann.check("1 ok");
+    assert_eq!(ann.begin(others[0]), Flow::Done);
+    assert_eq!(ann.begin(others[1]), Flow::Close(Goodbye::Bye));
+}
+
+#[test]
+fn what_one_transport_has_begun_is_bounded() {
+    let mut ann = Socket::of("ann");
+    let begun = (1..).take_while(|&id| ann.change(id, "join", &format!("game#{id}")) == Flow::Begun).count();
+    assert_eq!(begun, 64);
+    ann.street.settle();
+    assert_eq!(ann.replies().len(), 64);
+    assert_eq!(ann.change(65, "join", "game#65"), Flow::Begun);
+}
+
+#[test]
+fn the_bound_on_channels_is_exact() {
+    let mut ann = Socket::of("ann");
+    let (mut ok, mut refused) = (0, 0);
+    for id in 1..=300 {
+        while ann.change(id, "join", &format!("game#{id}")) == Flow::Wait {
+            ann.street.settle();
+            ok += ann.replies().iter().filter(|reply| code(reply) == "ok").count();
+        }
+        ann.street.settle();
+        let replies = ann.replies();
+        ok += replies.iter().filter(|reply| code(reply) == "ok").count();
+        refused += usize::from(replies.is_empty());
+    }
+    assert_eq!((ok, refused), (256, 44));
+}
+
+#[test]
+fn who_is_alone_leaves_and_is_lost_without_reading() {
+    let mut ann = Socket::of("ann");
+    assert_eq!(ann.change(1, "join", "game#A"), Flow::Begun);
+    assert_eq!(ann.change(2, "join", "game#B"), Flow::Begun);
+    ann.street.settle();
+    ann.check("1 ok; 2 ok");
+    assert_eq!(ann.change(3, "leave", "game#A"), Flow::Begun);
+    let caller = ann.caller.clone();
+    ann.street.house(0).detach(&caller);
+    ann.street.house(0).pass(2_000);
+    let work = &ann.street.house(0).shards[0].effects.work;
+    assert_eq!(work.len(), 3, "both, and his own");
+    assert!(work.iter().all(|(_, work)| matches!(work, Work::Commit(_))));
+    ann.street.settle();
+    assert_eq!((ann.who("game#A"), ann.who("game#B")), (0, 1));
+    ann.street.live(15_000);
+    assert_eq!(ann.who("game#B"), 0);
+}
+
+#[test]
+fn what_is_known_is_not_believed_when_another_tab_came() {
+    let mut ann = Socket::of("ann");
+    assert_eq!(ann.change(1, "join", "game#A"), Flow::Begun);
+    ann.street.settle();
+    let mut tab = ann.street.house(1).guest("ann").0;
+    ann.street.say(1, &mut tab, r#"{"op":"join","channel":"game#A"}"#);
+    assert_eq!(ann.change(2, "leave", "game#A"), Flow::Begun);
+    ann.street.settle();
+    ann.check("1 ok; 2 ok");
+    assert_eq!(ann.who("game#A"), 1, "the other tab is there");
+    ann.street.say(1, &mut tab, r#"{"op":"leave","channel":"game#A"}"#);
+    assert_eq!(ann.who("game#A"), 0);
+}
+
+#[test]
+fn answers_for_a_transport_that_is_gone_reach_nobody() {
+    let mut ann = Socket::of("ann");
+    assert_eq!(ann.change(1, "join", "game#A"), Flow::Begun);
+    let caller = ann.caller.clone();
+    ann.street.house(0).detach(&caller);
+    ann.street.settle();
+    ann.check("");
+    assert_eq!(ann.who("game#A"), 1);
+}
