@@ -10,7 +10,7 @@ use crate::listener::{Format, LinkId, ListenerId};
 use crate::shard::Shard;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tavern_domain::presence::{Departure, Home, Loss};
+use tavern_domain::presence::{Departure, Loss};
 use tavern_domain::{ClientId, Identity, SessionKey, Time};
 use tavern_engine::{Answer, Commit, Expect, Row, RowKey, StoreError, Work, Writer};
 use tavern_wire::letter::{Claim, Id, Name, Says};
@@ -78,7 +78,6 @@ pub(super) struct Parted {
     pub half: u64,
     pub client: ClientId,
     identity: Identity,
-    home: Home,
     channels: Vec<Arc<str>>,
     at: Time,
 }
@@ -336,7 +335,6 @@ impl Shard {
 
     /// It is somebody else's now.
     pub(super) fn part(&mut self, now: Time, half: u64) {
-        let home = self.home();
         let Some(leaving) = self.moves.leavings.remove(&half) else { return };
         self.effects.ready.extend(leaving.links);
         if let Some(link) = leaving.stops.and_then(|stops| stops.link) {
@@ -349,7 +347,6 @@ impl Shard {
             half,
             client: session.client,
             identity: session.identity.clone(),
-            home,
             channels: if session.lost { Vec::new() } else { present.into_keys().collect() },
             at: now,
         });
@@ -367,7 +364,7 @@ impl Shard {
         }
         for channel in parted.channels {
             let loss = Loss { at: parted.at, grace_ms: self.grace_ms(&channel), reason: Departure::Lost };
-            self.lose_at_home(now, &parted.identity, parted.client, parted.home.clone(), &channel, loss);
+            self.lose_parted(now, &parted.identity, parted.client, &channel, loss);
         }
     }
 

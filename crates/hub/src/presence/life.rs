@@ -61,7 +61,8 @@ impl Shard {
 
     fn lose(&mut self, now: Time, id: ListenerId, channel: &str, at: Time) {
         let loss = Loss { at, grace_ms: self.grace_ms(channel), reason: Departure::Lost };
-        self.step_of(now, id, channel, |client| Input::Lose { client, loss }, None);
+        let node = self.node.name.clone();
+        self.step_of(now, id, channel, |client| Input::LoseAt { client, node, loss }, None);
     }
 
     pub(crate) fn grace_ms(&self, channel: &str) -> u64 {
@@ -103,7 +104,7 @@ impl Shard {
         })
     }
 
-    pub(crate) fn home(&self) -> Home {
+    pub(super) fn home(&self) -> Home {
         Home { node: self.node.name.clone(), epoch: self.node.epoch() }
     }
 
@@ -129,7 +130,7 @@ impl Shard {
                 return;
             }
             let loss = Loss { at: now, grace_ms: 0, reason: Departure::Lost };
-            let input = Some(Input::Lose { client: *client, loss });
+            let input = Some(Input::LoseAt { client: *client, node: self.node.name.clone(), loss });
             return self
                 .begin_step(now, Step { input, listener: None, claim: None, tries: 0, ..step.clone() });
         };
@@ -223,12 +224,11 @@ impl Shard {
     }
 
     /// A client that went to another node is lost if nobody vouches for it but this one.
-    pub(crate) fn lose_at_home(
+    pub(crate) fn lose_parted(
         &mut self,
         now: Time,
         who: &Identity,
         client: ClientId,
-        home: Home,
         channel: &str,
         loss: Loss,
     ) {
@@ -237,7 +237,7 @@ impl Shard {
             key: PresenceKey { channel: channel.into(), user },
             name: who.name.clone(),
             anonymous: who.user.is_none(),
-            input: Some(Input::LoseAtHome { client, home, loss }),
+            input: Some(Input::LoseAt { client, node: self.node.name.clone(), loss }),
             listener: None,
             claim: None,
             tries: 0,
