@@ -175,3 +175,34 @@ fn a_node_that_stops_itself_takes_nobody() {
     assert!(stop(&mut scene, 5_000).is_empty());
     assert_eq!(scene.owners(), [2], "the other one has it");
 }
+
+#[test]
+fn nodes_that_stop_together_lose_nothing() {
+    for delay in 0..40 {
+        let mut scene = Scene::new();
+        scene.publish(2, "game#A", "1");
+        scene.street.settle();
+        scene.street.set_fate(move |_, _, parcel| vec![if word(parcel).is_empty() { 0 } else { delay % 7 }]);
+        scene.street.set_work_fate(move |_, _| tavern_engine::memory::WorkFate {
+            before_ms: delay % 3,
+            after_ms: delay % 5,
+            ..tavern_engine::memory::WorkFate::NONE
+        });
+        let names: [Arc<str>; 3] = ["one".into(), "two".into(), "three".into()];
+        for at in 0..3 {
+            let others: Vec<Arc<str>> = names.iter().filter(|name| **name != names[at]).cloned().collect();
+            let now = scene.street.house(at).now;
+            scene.street.house(at).shards[0].leave_node(now, &others, DRAIN);
+            scene.street.live(delay / 2);
+        }
+        scene.street.live(12_000);
+        let mut packed = Vec::new();
+        for at in 0..3 {
+            assert_eq!(scene.street.house(at).shards[0].leaving(), 0);
+            let now = scene.street.house(at).now;
+            packed.extend(scene.street.house(at).shards[0].pack(now));
+        }
+        assert_eq!(packed.len(), 1, "delay {delay}");
+        assert_eq!(packed[0].body.events.len(), 1);
+    }
+}

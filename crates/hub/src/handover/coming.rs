@@ -66,6 +66,11 @@ impl Coming {
         !matches!(self.stage, Stage::Asking)
     }
 
+    /// Whether it is here is decided in the store at this moment.
+    pub fn is_being_taken(&self) -> bool {
+        matches!(self.stage, Stage::Fetching { .. } | Stage::Taking(_))
+    }
+
     /// The next letter is written again after twice as long.
     pub fn be_patient(&mut self, now: Time) {
         self.due = now + self.patience_ms;

@@ -3,6 +3,7 @@
 //! Must hold: every session is offered until somebody has it or nobody wants it; the others go on being heard meanwhile.
 
 use super::leaving::{FROZEN_MS, Leaving, Stage};
+use super::moves::Sought;
 use crate::goodbye::Goodbye;
 use crate::listener::{LinkId, ListenerId};
 use crate::session::Session;
@@ -31,7 +32,10 @@ impl Shard {
         self.leaves = true;
         self.drain_ms = drain_ms;
         self.node.set_neighbours(to.to_vec());
-        self.moves.queue = self.listeners.ids().collect();
+        self.turn_away();
+        if !to.is_empty() {
+            self.moves.queue = self.listeners.ids().collect();
+        }
         self.offer_some(now);
     }
 
@@ -54,9 +58,16 @@ impl Shard {
         }
     }
 
-    /// Sessions that are still on their way to others.
+    /// Sessions that were about to come stay where they are, unless they are being taken out of the store.
+    fn turn_away(&mut self) {
+        let comings = self.moves.comings.iter().filter(|(_, coming)| !coming.is_being_taken());
+        let halves: Vec<u64> = comings.map(|(half, _)| *half).collect();
+        halves.into_iter().for_each(|half| self.fail(half, Sought::Nowhere));
+    }
+
+    /// Sessions that are still on their way, to others or out of the store to here.
     pub fn leaving(&self) -> usize {
-        self.moves.leavings.len() + self.moves.queue.len()
+        self.moves.leavings.len() + self.moves.queue.len() + self.moves.comings.len()
     }
 
     /// The transport stays open, and is written to no more.
