@@ -18,6 +18,8 @@ CONFIG = """
 [limits]
 connections_per_address = 100000
 mailbox_events = 16384
+[kinds.default]
+grace_ms = 6000
 """
 
 
@@ -36,7 +38,7 @@ async def live_through(servers, restarts):
         print(f"stopped in {stopped - began:.1f} s, ready again after {time.monotonic() - stopped:.1f} s")
         await asyncio.sleep(1)
     # The last ones are still on their way back.
-    await asyncio.sleep(6)
+    await asyncio.sleep(4)
     failures = await crowd.check()
     moves = sum(guest.moves for guest in crowd.guests)
     longest = max(guest.longest for guest in crowd.guests)

@@ -363,10 +363,9 @@ async fn stop(
 /// Offers the sessions to the nodes that live, and waits until they have them.
 async fn hand_over(services: &Services, drain_ms: u64) -> anyhow::Result<()> {
     let living = estate::meet(services).await?;
-    if living.is_empty() {
-        return Ok(());
+    if !living.is_empty() {
+        tracing::info!(nodes = living.len(), "sessions go to other nodes");
     }
-    tracing::info!(nodes = living.len(), "sessions go to other nodes");
     for inbox in &services.inboxes {
         inbox.force(Mail::Leave(living.clone().into(), drain_ms));
     }

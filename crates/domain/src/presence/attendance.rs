@@ -130,10 +130,10 @@ pub enum Input {
         client: ClientId,
         loss: Loss,
     },
-    /// A client has moved to another node; if it never arrived there, it is lost.
-    LoseAtHome {
+    /// The same, for a node that may not be the client's any more: whom another node vouches for is not lost.
+    LoseAt {
         client: ClientId,
-        home: Home,
+        node: Arc<str>,
         loss: Loss,
     },
     /// Everything of one life of a node is lost.
@@ -215,8 +215,8 @@ impl Attendance {
                     self.lose(now, at, loss, changes);
                 }
             }
-            Input::LoseAtHome { client, home, loss } => {
-                let stays = |at: &usize| self.clients[*at].home == home;
+            Input::LoseAt { client, node, loss } => {
+                let stays = |at: &usize| self.clients[*at].home.node == node;
                 if let Some(at) = self.find_living(client).filter(stays) {
                     self.lose(now, at, loss, changes);
                 }

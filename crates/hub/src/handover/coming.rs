@@ -1,9 +1,8 @@
-//! A session that comes from another node, seen from the node that its client has come to: the others are asked, what the
-//! session listens to is listened to here before it is given, then it is taken from the store.
-//! Must hold: until it is taken nothing of it can be used here; if it cannot be had nothing of it stays; whoever waits
-//! for it is told within a bounded time.
+//! A session that comes from another node, seen from the node that its client has come to: what it listens to is listened
+//! to here before it is given, then it is taken from the store.
+//! Must hold: until it is taken nothing of it can be used here; if it cannot be had nothing of it stays.
 
-use super::leaving::{claims, removal};
+use super::leaving::removal;
 use super::moves::{ASK_MS, Errand, RETRY_MS, Sought};
 use super::{Packed, unpacked};
 use crate::carrier::Carried;
@@ -18,30 +17,15 @@ use tavern_engine::{Answer, Found, Read, StoreError, Work};
 use tavern_wire::letter::{Claim, Name, Says};
 
 /// How long a session that was found may take to come.
-const MOVE_MS: u64 = 5_000;
-/// Sessions that may be under way to one shard. Beyond it nobody is asked: a crowd of strangers must not occupy the bus.
-const COMINGS_MAX: usize = 20_000;
-
-/// Who asks for a session, and how much it wants it.
-#[derive(Clone, Debug)]
-pub struct Seeker<'a> {
-    pub key: SessionKey,
-    /// The node that the secret names.
-    pub node: &'a str,
-    /// The token's identity; without one the secret alone is believed.
-    pub identity: Option<&'a Identity>,
-    /// A single command: it does not take a session away from its transport.
-    pub gentle: bool,
-}
-
+pub(super) const MOVE_MS: u64 = 5_000;
 pub(super) struct Coming {
-    key: SessionKey,
-    number: u64,
-    claim: Claim,
-    gentle: bool,
-    stage: Stage,
+    pub key: SessionKey,
+    pub number: u64,
+    pub claim: Claim,
+    pub gentle: bool,
+    pub stage: Stage,
     /// Who has it.
-    giver: Arc<str>,
+    pub giver: Arc<str>,
     names: Vec<Name>,
     /// By which the bus names it.
     wait: LinkId,
@@ -50,18 +34,18 @@ pub(super) struct Coming {
     /// From which version on this node tells about what it watches; none: that is being read.
     bases: BTreeMap<Arc<str>, Option<u64>>,
     /// All nodes were asked, and these do not have it.
-    asked_all: bool,
-    without: BTreeSet<Arc<str>>,
-    links: Vec<LinkId>,
-    began: Time,
-    due: Time,
+    pub asked_all: bool,
+    pub without: BTreeSet<Arc<str>>,
+    pub links: Vec<LinkId>,
+    pub began: Time,
+    pub due: Time,
     /// Until when the others may say that they have it.
-    until: Time,
+    pub until: Time,
     /// How long the next answer is waited for.
-    patience_ms: u64,
+    pub patience_ms: u64,
 }
 
-enum Stage {
+pub(super) enum Stage {
     Asking,
     /// The bus is asked to carry what it listens to.
     Listening,
@@ -82,8 +66,13 @@ impl Coming {
         !matches!(self.stage, Stage::Asking)
     }
 
+    /// Whether it is here is decided in the store at this moment.
+    pub fn is_being_taken(&self) -> bool {
+        matches!(self.stage, Stage::Fetching { .. } | Stage::Taking(_))
+    }
+
     /// The next letter is written again after twice as long.
-    fn be_patient(&mut self, now: Time) {
+    pub fn be_patient(&mut self, now: Time) {
         self.due = now + self.patience_ms;
         self.patience_ms *= 2;
     }
@@ -102,64 +91,7 @@ impl Coming {
 }
 
 impl Shard {
-    /// Looks for a session: here, then with the other nodes. To be asked again when the link is ready.
-    pub fn seek(&mut self, now: Time, seeker: &Seeker<'_>, link: LinkId) -> Sought {
-        let half = seeker.key.half();
-        if self.find_session(seeker.key).is_some() {
-            return Sought::Here;
-        }
-        if let Some(sought) = self.moves.outcome(link, half) {
-            return sought;
-        }
-        if let Some(id) = self.find_held(seeker.key) {
-            return self.call_back(now, seeker, id, link);
-        }
-        if let Some(coming) = self.moves.comings.get_mut(&half) {
-            if !coming.links.contains(&link) {
-                coming.links.push(link);
-            }
-            return Sought::Wait;
-        }
-        if !self.node.carrier.reaches_others() || self.moves.comings.len() >= COMINGS_MAX {
-            return Sought::Nowhere;
-        }
-        self.ask_around(now, seeker, link);
-        Sought::Wait
-    }
-
-    /// It is about to leave, and its client is here again.
-    fn call_back(&mut self, now: Time, seeker: &Seeker<'_>, id: ListenerId, link: LinkId) -> Sought {
-        let half = seeker.key.half();
-        let identity = self.listeners.get(id).and_then(|l| l.session()).map(|session| &session.identity);
-        if !identity.is_some_and(|identity| claims(&claim(seeker), identity)) {
-            return Sought::Nowhere;
-        }
-        match self.moves.leavings.get_mut(&half) {
-            Some(leaving) if leaving.is_laid_down() => {
-                leaving.wait(link);
-                Sought::Wait
-            }
-            _ => {
-                self.thaw(now, half);
-                Sought::Here
-            }
-        }
-    }
-
-    fn ask_around(&mut self, now: Time, seeker: &Seeker<'_>, link: LinkId) {
-        let half = seeker.key.half();
-        let named = self.node.neighbours().iter().find(|name| &***name == seeker.node).cloned();
-        let number = self.dice.roll() as u64;
-        let mut coming = self.new_coming(now, seeker.key, number, Stage::Asking);
-        coming.links.push(link);
-        (coming.claim, coming.gentle) = (claim(seeker), seeker.gentle);
-        coming.asked_all = named.is_none();
-        self.moves.comings.insert(half, coming);
-        let says = Says::Ask { claim: claim(seeker), gentle: seeker.gentle };
-        self.write_letter(named.as_deref(), seeker.key, number, says);
-    }
-
-    fn new_coming(&mut self, now: Time, key: SessionKey, number: u64, stage: Stage) -> Coming {
+    pub(super) fn new_coming(&mut self, now: Time, key: SessionKey, number: u64, stage: Stage) -> Coming {
         let due = now + RETRY_MS;
         self.moves.set_due(due, key.half());
         Coming {
@@ -180,52 +112,6 @@ impl Shard {
             due,
             until: now + ASK_MS,
             patience_ms: RETRY_MS,
-        }
-    }
-
-    fn ask_all(&mut self, now: Time, half: u64) {
-        let Some(coming) = self.moves.comings.get_mut(&half) else { return };
-        coming.asked_all = true;
-        coming.be_patient(now);
-        coming.due = coming.due.min(coming.until);
-        let (due, says) = (coming.due, Says::Ask { claim: coming.claim.clone(), gentle: coming.gentle });
-        let (key, number) = (coming.key, coming.number);
-        self.moves.set_due(due, half);
-        self.write_letter(None, key, number, says);
-    }
-
-    /// A node does not have it, or does not give it.
-    pub(super) fn not_found(
-        &mut self,
-        now: Time,
-        from: &Arc<str>,
-        key: SessionKey,
-        number: u64,
-        says: &Says,
-    ) {
-        let half = key.half();
-        let neighbours = self.node.neighbours();
-        let Some(coming) = self.moves.comings.get_mut(&half).filter(|c| c.number == number) else { return };
-        let asking = matches!(coming.stage, Stage::Asking);
-        match says {
-            Says::No if !asking && coming.giver == *from => self.fail(half, Sought::Nowhere),
-            _ if !asking => {}
-            Says::Refused => self.fail(half, Sought::Nowhere),
-            Says::Attached => self.fail(half, Sought::Elsewhere(from.clone())),
-            Says::No => {
-                coming.without.insert(from.clone());
-                if !coming.asked_all {
-                    self.ask_all(now, half);
-                } else if !neighbours.is_empty() && neighbours.iter().all(|n| coming.without.contains(n)) {
-                    self.fail(half, Sought::Nowhere);
-                }
-            }
-            // On its way: who had said no may have it when it is asked again.
-            _ => {
-                coming.without.clear();
-                coming.patience_ms = RETRY_MS;
-                coming.until = (now + ASK_MS).min(coming.began + MOVE_MS);
-            }
         }
     }
 
@@ -446,16 +332,6 @@ impl Shard {
             self.moves.keep_outcome(link, half, sought.clone());
             self.effects.ready.push(link);
         }
-    }
-}
-
-fn claim(seeker: &Seeker<'_>) -> Claim {
-    match seeker.identity {
-        None => Claim::Secret,
-        Some(identity) => match &identity.user {
-            Some(user) => Claim::User(user.to_string()),
-            None => Claim::Anonymous,
-        },
     }
 }
 

@@ -4,20 +4,20 @@
 //! not have any more it neither delivers nor reports lost, unless nobody else vouches for it.
 
 use super::moves::{Errand, RETRY_MS};
+use super::stopping::{OFFER_MS, Stops};
 use super::{Packed, stored};
 use crate::goodbye::Goodbye;
 use crate::listener::{Format, LinkId, ListenerId};
-use crate::people::is_own_channel;
 use crate::shard::Shard;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tavern_domain::presence::{Departure, Home, Loss};
+use tavern_domain::presence::{Departure, Loss};
 use tavern_domain::{ClientId, Identity, SessionKey, Time};
 use tavern_engine::{Answer, Commit, Expect, Row, RowKey, StoreError, Work, Writer};
 use tavern_wire::letter::{Claim, Id, Name, Says};
 
 /// How long a session stays frozen for somebody who asked for it and then says nothing.
-const FROZEN_MS: u64 = 5_000;
+pub(super) const FROZEN_MS: u64 = 5_000;
 /// After this long somebody else may ask for it: who asked first has probably died.
 const SILENT_MS: u64 = 500;
 /// How long what this node was told of a watched channel may lag behind the new node, and what the session does may be
@@ -28,36 +28,24 @@ const BUSY_MS: u64 = 2_000;
 const RECLAIM_MS: u64 = 5_000;
 /// When it is looked whether the new node vouches for the client.
 const PARTED_MS: u64 = 5_000;
-/// How many nodes a session is offered to when its own node stops.
-const OFFERS: usize = 2;
-/// How many sessions of one shard are on their way at once when their node stops: the others wait where they are heard.
-const OFFERED_MAX: usize = 256;
-/// An offer that was not answered is written again after this long.
-const OFFER_MS: u64 = 1_000;
 
 pub(super) struct Leaving {
     pub id: ListenerId,
-    key: SessionKey,
-    number: u64,
-    taker: Arc<str>,
-    stage: Stage,
+    pub key: SessionKey,
+    pub number: u64,
+    pub taker: Arc<str>,
+    pub stage: Stage,
     /// Its node stops: it is offered to others, and its transport is closed when it is gone.
-    stops: Option<Stops>,
+    pub stops: Option<Stops>,
     /// Transports on this node that want it back.
     links: Vec<LinkId>,
     began: Time,
     due: Time,
-    until: Time,
-}
-
-struct Stops {
-    link: Option<LinkId>,
-    offers: usize,
-    window_ms: u64,
+    pub until: Time,
 }
 
 #[derive(Debug)]
-enum Stage {
+pub(super) enum Stage {
     /// The other knows what to listen to.
     Named,
     /// The other listens; what this node was told must not be older than what the other begins with.
@@ -79,7 +67,6 @@ pub(super) struct Parted {
     pub half: u64,
     pub client: ClientId,
     identity: Identity,
-    home: Home,
     channels: Vec<Arc<str>>,
     at: Time,
 }
@@ -148,7 +135,14 @@ impl Shard {
         Says::Here { names: self.names(id) }
     }
 
-    fn freeze(&mut self, now: Time, id: ListenerId, taker: Arc<str>, number: u64, stops: Option<Stops>) {
+    pub(super) fn freeze(
+        &mut self,
+        now: Time,
+        id: ListenerId,
+        taker: Arc<str>,
+        number: u64,
+        stops: Option<Stops>,
+    ) {
         let Some(session) = self.listeners.get_mut(id).and_then(|listener| listener.session_mut()) else {
             return;
         };
@@ -163,7 +157,7 @@ impl Shard {
         self.moves.set_due(due, key.half());
     }
 
-    fn names(&self, id: ListenerId) -> Vec<Name> {
+    pub(super) fn names(&self, id: ListenerId) -> Vec<Name> {
         let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
         let subscriptions = self.pack_subscriptions(id).into_iter();
         subscriptions
@@ -211,7 +205,7 @@ impl Shard {
         self.lay_down(now, half, false);
     }
 
-    fn look_again(&mut self, now: Time, half: u64, ms: u64) {
+    pub(super) fn look_again(&mut self, now: Time, half: u64, ms: u64) {
         if let Some(leaving) = self.moves.leavings.get_mut(&half) {
             leaving.due = now + ms;
             self.moves.set_due(now + ms, half);
@@ -264,15 +258,6 @@ impl Shard {
         let half = key.half();
         if self.moves.leavings.get(&half).is_some_and(|leaving| leaving.is_to(from, number)) {
             self.part(now, half);
-        }
-    }
-
-    /// Whom it was offered to does not want it.
-    pub(super) fn declined(&mut self, now: Time, from: &Arc<str>, key: SessionKey, number: u64) {
-        let half = key.half();
-        let offered = |leaving: &Leaving| leaving.stops.is_some() && matches!(leaving.stage, Stage::Named);
-        if self.moves.leavings.get(&half).is_some_and(|l| l.is_to(from, number) && offered(l)) {
-            self.offer_next(now, half);
         }
     }
 
@@ -337,7 +322,6 @@ impl Shard {
 
     /// It is somebody else's now.
     pub(super) fn part(&mut self, now: Time, half: u64) {
-        let home = self.home();
         let Some(leaving) = self.moves.leavings.remove(&half) else { return };
         self.effects.ready.extend(leaving.links);
         if let Some(link) = leaving.stops.and_then(|stops| stops.link) {
@@ -350,7 +334,6 @@ impl Shard {
             half,
             client: session.client,
             identity: session.identity.clone(),
-            home,
             channels: if session.lost { Vec::new() } else { present.channels().cloned().collect() },
             at: now,
         });
@@ -368,94 +351,8 @@ impl Shard {
         }
         for channel in parted.channels {
             let loss = Loss { at: parted.at, grace_ms: self.grace_ms(&channel), reason: Departure::Lost };
-            self.lose_at_home(now, &parted.identity, parted.client, parted.home.clone(), &channel, loss);
+            self.lose_parted(now, &parted.identity, parted.client, &channel, loss);
         }
-    }
-
-    /// The node stops: its sessions are offered to the others in turn. Their clients are told when they are gone.
-    pub fn leave_node(&mut self, now: Time, to: &[Arc<str>], drain_ms: u64) {
-        self.leaves = true;
-        self.drain_ms = drain_ms;
-        self.node.set_neighbours(to.to_vec());
-        self.moves.queue = self.listeners.ids().collect();
-        self.offer_some(now);
-    }
-
-    /// Offers as many sessions as may be on their way at once.
-    fn offer_some(&mut self, now: Time) {
-        let to = self.node.neighbours();
-        while self.moves.leavings.len() < OFFERED_MAX
-            && !to.is_empty()
-            && let Some(id) = self.moves.queue.pop_front()
-        {
-            let free = |session: &crate::session::Session| !session.frozen;
-            if self.listeners.get(id).and_then(|l| l.session()).is_some_and(free) {
-                let window_ms = self.stop_window_ms(id, self.drain_ms);
-                let link = self.let_go_of_link(id);
-                let number = self.dice.roll() as u64;
-                let taker = to[self.moves.queue.len() % to.len()].clone();
-                self.freeze(now, id, taker, number, Some(Stops { link, offers: 0, window_ms }));
-                self.write_offer(id);
-            }
-        }
-    }
-
-    /// Sessions that are still on their way to others.
-    pub fn leaving(&self) -> usize {
-        self.moves.leavings.len() + self.moves.queue.len()
-    }
-
-    /// The transport stays open, and is written to no more.
-    fn let_go_of_link(&mut self, id: ListenerId) -> Option<LinkId> {
-        let listener = self.listeners.get_mut(id)?;
-        listener.dirty = false;
-        if let Some(session) = listener.session_mut() {
-            session.parked_until = None;
-        }
-        let link = listener.link.take();
-        self.effects.dirty.retain(|dirty| *dirty != id);
-        link.map(|link| link.id)
-    }
-
-    fn write_offer(&mut self, id: ListenerId) {
-        let half = self.listeners.get(id).and_then(|l| l.session()).map(|session| session.key.half());
-        let Some(leaving) = half.and_then(|half| self.moves.leavings.get(&half)) else { return };
-        let (key, number, taker) = (leaving.key, leaving.number, leaving.taker.clone());
-        let names = self.names(id);
-        self.write_letter(Some(&taker), key, number, Says::Offer { names });
-    }
-
-    /// Nobody answered: the next node is asked, and after a few nobody.
-    fn offer_next(&mut self, now: Time, half: u64) {
-        let neighbours = self.node.neighbours();
-        let number = self.dice.roll() as u64;
-        let Some(leaving) = self.moves.leavings.get_mut(&half) else { return };
-        let (id, last) = (leaving.id, leaving.taker.clone());
-        let Some(stops) = leaving.stops.as_mut() else { return };
-        stops.offers += 1;
-        let next = neighbours.iter().position(|name| *name == last).map_or(0, |at| at + 1);
-        if stops.offers >= OFFERS || neighbours.is_empty() {
-            let link = stops.link.take();
-            self.thaw(now, half);
-            self.effects.closes.extend(link.map(|link| (link, Goodbye::Closing)));
-            self.offer_some(now);
-            return;
-        }
-        leaving.taker = neighbours[next % neighbours.len()].clone();
-        (leaving.number, leaving.until) = (number, now + FROZEN_MS);
-        self.look_again(now, half, OFFER_MS);
-        self.write_offer(id);
-    }
-
-    /// How long a session of a node that stops may stay without a transport before its client is lost: the longest grace
-    /// of the channels it joined. Its user's own channel counts only when there is no other.
-    pub(super) fn stop_window_ms(&self, id: ListenerId, drain_ms: u64) -> u64 {
-        let session = self.listeners.get(id).and_then(|listener| listener.session());
-        let channels: Vec<&Arc<str>> = session.into_iter().flat_map(|s| s.present.channels()).collect();
-        let joined = channels.iter().filter(|channel| !is_own_channel(channel));
-        let longest = joined.map(|channel| self.grace_ms(channel)).max();
-        let own = || channels.iter().map(|channel| self.grace_ms(channel)).max();
-        longest.or_else(own).unwrap_or(0).max(drain_ms)
     }
 
     /// As it is packed for others: what was put off to the end of a tick is told first.
@@ -469,7 +366,7 @@ impl Shard {
 }
 
 impl Leaving {
-    fn is_to(&self, node: &Arc<str>, number: u64) -> bool {
+    pub fn is_to(&self, node: &Arc<str>, number: u64) -> bool {
         self.taker == *node && self.number == number
     }
 }

@@ -1,10 +1,13 @@
 //! A session packed up to live on elsewhere: in the store while no node runs, or on another node. `leaving` and `coming`
-//! are the two sides of a move between nodes, `moves` is the book of both; why it is safe is in `docs/adr/0008`.
+//! are the two sides of a move between nodes, `seeking` and `stopping` how it begins, `moves` the book of all; why it is
+//! safe is in `docs/adr/0008`.
 //! Must hold: what a session has heard it does not hear again, and what it may have missed it is told.
 
 mod coming;
 mod leaving;
 mod moves;
+mod seeking;
+mod stopping;
 
 use crate::event::{Event, Space};
 use crate::goodbye::Goodbye;
@@ -13,8 +16,8 @@ use crate::mailbox::{Bounds, Mailbox};
 use crate::session::{Present, Session};
 use crate::settings::SlowReader;
 use crate::shard::Shard;
-pub use coming::Seeker;
 pub use moves::{Marks, Moves, Sought};
+pub use seeking::Seeker;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tavern_domain::presence::State;

@@ -62,7 +62,8 @@ impl Shard {
 
     fn lose(&mut self, now: Time, id: ListenerId, channel: &str, at: Time) {
         let loss = Loss { at, grace_ms: self.grace_ms(channel), reason: Departure::Lost };
-        self.step_of(now, id, channel, |client| Input::Lose { client, loss }, None);
+        let node = self.node.name.clone();
+        self.step_of(now, id, channel, |client| Input::LoseAt { client, node, loss }, None);
     }
 
     pub(crate) fn grace_ms(&self, channel: &str) -> u64 {
@@ -99,7 +100,7 @@ impl Shard {
         Some(Step { name, anonymous, visibility, listener: Some(id), claim, ..Step::of(key, act) })
     }
 
-    pub(crate) fn home(&self) -> Home {
+    pub(super) fn home(&self) -> Home {
         Home { node: self.node.name.clone(), epoch: self.node.epoch() }
     }
 
@@ -129,7 +130,7 @@ impl Shard {
                 return;
             }
             let loss = Loss { at: now, grace_ms: 0, reason: Departure::Lost };
-            let act = Act::Input(Input::Lose { client: *client, loss });
+            let act = Act::Input(Input::LoseAt { client: *client, node: self.node.name.clone(), loss });
             return self.begin_step(now, Step::of(step.key.clone(), act));
         };
         session.present.enter(&channel, joined);
@@ -250,18 +251,18 @@ impl Shard {
     }
 
     /// A client that went to another node is lost if nobody vouches for it but this one.
-    pub(crate) fn lose_at_home(
+    pub(crate) fn lose_parted(
         &mut self,
         now: Time,
         who: &Identity,
         client: ClientId,
-        home: Home,
         channel: &str,
         loss: Loss,
     ) {
         let user = who.user.clone().unwrap_or_else(|| client.to_string().into());
         let key = PresenceKey { channel: channel.into(), user };
-        let step = Step::of(key, Act::Input(Input::LoseAtHome { client, home, loss }));
+        let node = self.node.name.clone();
+        let step = Step::of(key, Act::Input(Input::LoseAt { client, node, loss }));
         self.begin_step(now, step);
     }
 

@@ -213,8 +213,8 @@ impl Shard {
 
     fn decide(&mut self, now: Time, mut step: Step, found: Option<Versioned<Presence>>) {
         let joins = matches!(step.act, Act::Input(Input::Join { .. }));
-        if joins && step.listener.is_some_and(|id| self.listeners.get(id).is_none()) {
-            // It has ended or moved meanwhile: joining for it now would take it from whoever vouches for it.
+        if joins && step.listener.is_some_and(|id| !self.is_settled(id)) {
+            // It has ended or moves: joining for it now would take it from whoever vouches for it.
             let refusal = Refusal::new(Code::Gone, "the session has ended; say hello again");
             return self.end_step(&step, Err(refusal));
         }
@@ -282,6 +282,12 @@ impl Shard {
         let stay = attendance.is_present().then_some(Stay { since, leaving });
         let alone = step.listener.and(attendance.alone());
         self.submit(Task::Commit { step, at: now, changes, due, stay, alone }, Work::Commit(commit));
+    }
+
+    /// Whether a session is here and stays.
+    fn is_settled(&self, id: ListenerId) -> bool {
+        let session = self.listeners.get(id).and_then(|listener| listener.session());
+        session.is_some_and(|session| !session.frozen)
     }
 
     /// A deadline that means nothing any more must not be looked at for ever.

@@ -4,12 +4,15 @@ use super::House;
 use serde_json::Value;
 use std::sync::{Arc, Mutex};
 use tavern_domain::{Epoch, Time};
-use tavern_engine::memory::{Faults, Hall, MemoryStore, ParcelFate};
+use tavern_engine::memory::{Faults, Hall, MemoryStore, ParcelFate, WorkFate};
 use tavern_engine::{
     Answer, BusError, BusInbox, Clock, Commit, Follow, Inbox, Lost, ManualClock, NodeChange, Parcel, Row,
     Store, Ticket, Work,
 };
 use tavern_hub::*;
+
+/// What becomes of one work that a node gives to the store.
+pub type WorkFates = Box<dyn FnMut(&str, &Work) -> WorkFate + Send>;
 
 /// What becomes of one parcel on its way from one node to another: the delay of each copy.
 pub type Fate = Box<dyn FnMut(&str, &str, &Parcel) -> Vec<u64> + Send>;
@@ -21,6 +24,7 @@ pub struct Script {
     lose_every: Option<u64>,
     carried: u64,
     fate: Arc<Mutex<Option<Fate>>>,
+    work_fate: Arc<Mutex<Option<WorkFates>>>,
 }
 
 impl Faults for Script {
@@ -36,6 +40,10 @@ impl Faults for Script {
             b"\"lost\"" => ParcelFate { copies: Vec::new(), told: true },
             _ => ParcelFate::once(),
         }
+    }
+
+    fn work(&mut self, node: &str, work: &Work) -> WorkFate {
+        self.work_fate.lock().unwrap().as_mut().map_or(WorkFate::NONE, |fate| fate(node, work))
     }
 
     fn subscribe(&mut self, _node: &str) -> Option<u64> {
@@ -83,6 +91,7 @@ pub struct Street {
     stores: Vec<Arc<MemoryStore>>,
     dead: Vec<usize>,
     fate: Arc<Mutex<Option<Fate>>>,
+    work_fate: Arc<Mutex<Option<WorkFates>>>,
 }
 
 impl Street {
@@ -112,7 +121,14 @@ impl Street {
     ) -> Street {
         let clock = Arc::new(ManualClock::at(Time(1_000_000)));
         let fate: Arc<Mutex<Option<Fate>>> = Arc::default();
-        let script = Script { confirms_after, lose_every, carried: 0, fate: fate.clone() };
+        let work_fate: Arc<Mutex<Option<WorkFates>>> = Arc::default();
+        let script = Script {
+            confirms_after,
+            lose_every,
+            carried: 0,
+            fate: fate.clone(),
+            work_fate: work_fate.clone(),
+        };
         let hall = Hall::stepped(clock.clone(), Box::new(script));
         let mut street = Street {
             reads: 0,
@@ -124,6 +140,7 @@ impl Street {
             stores: Vec::new(),
             dead: Vec::new(),
             fate,
+            work_fate,
         };
         for name in &NAMES[..nodes] {
             street.build(name);
@@ -173,7 +190,13 @@ impl Street {
         *self.fate.lock().unwrap() = Some(Box::new(fate));
     }
 
+    /// Decides about each work that the store is given.
+    pub fn set_work_fate(&mut self, fate: impl FnMut(&str, &Work) -> WorkFate + Send + 'static) {
+        *self.work_fate.lock().unwrap() = Some(Box::new(fate));
+    }
+
     pub fn heal(&mut self) {
+        *self.work_fate.lock().unwrap() = None;
         *self.fate.lock().unwrap() = None;
     }
 

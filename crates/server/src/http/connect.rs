@@ -58,7 +58,7 @@ async fn prepare(
     let accept = accept_key(parts)?;
     let query = Query::of(parts);
     let identity = request::identity(services, parts, &query).await?;
-    let session = query.get("session").and_then(|text| Named::read(text));
+    let session = query.get("session").and_then(Named::read);
     let seq = query.number("seq")?;
     let shard = super::session::shard_of(services, session.as_ref());
     let hello = identity.is_some().then_some(ImplicitHello { session, seq });

@@ -45,6 +45,8 @@ const SERIES: &[(&str, &str, &str, &str)] = &[
         "counter",
         "Sessions ended because nobody came back",
     ),
+    ("sessions_came", "tavern_sessions_came_total", "counter", "Sessions that came from other nodes"),
+    ("sessions_left", "tavern_sessions_left_total", "counter", "Sessions that went to other nodes"),
     ("commands", "tavern_commands_total", "counter", "Commands of the JSON protocol"),
     ("refused", "tavern_commands_refused_total", "counter", "Commands refused"),
     ("sessions", "tavern_sessions", "gauge", "Sessions alive"),

@@ -1,7 +1,8 @@
 //! Stories of one user in one channel, in words. The grace is 15 unless a loss says otherwise.
 //!
 //! `5: tab 1 joins` · `5: tab 1 joins as X` · `5: tab 1 becomes X` · `5: tab 1 leaves` · `5: tab 1 says bye` ·
-//! `5: tab 1 is lost` · `5: tab 1 was lost at 3` · `5: tab 1 is lost, grace 2` · `5: node b dies` · `5` (time passes).
+//! `5: tab 1 is lost` · `5: tab 1 was lost at 3` · `5: tab 1 is lost, grace 2` · `5: node b dies` ·
+//! `5: node a misses 1` · `5` (time passes).
 //! Tabs 1 to 4 live on node a, 5 to 9 on node b.
 
 use super::*;
@@ -47,6 +48,9 @@ fn read(words: &str, now: u64) -> Input {
         }
         ["tab", t, "is", "lost", "grace", g] => {
             Input::Lose { client: client(t), loss: loss(now, g.parse().unwrap()) }
+        }
+        ["node", n, "misses", t] => {
+            Input::LoseAt { client: client(t), node: node(n).node, loss: loss(now, GRACE) }
         }
         ["node", n, "dies"] => {
             let loss = Loss { reason: Departure::NodeDown, ..loss(now, GRACE) };
@@ -173,6 +177,12 @@ fn an_explicit_departure_waits_for_who_was_lost() {
         "0: tab 1 joins; 1: tab 2 joins; 5: tab 1 is lost; 30: tab 2 leaves",
         "0: online, +1; 1: +2; 5: -1 lost; 30: -2 left, offline left seen 30",
     );
+}
+
+#[test]
+fn a_node_loses_only_whom_it_still_vouches_for() {
+    check("0: tab 1 joins; 5: node b misses 1; 99", "0: online, +1");
+    check("0: tab 1 joins; 5: node a misses 1; 20", "0: online, +1; 5: -1 lost; 20: offline lost seen 5");
 }
 
 #[test]

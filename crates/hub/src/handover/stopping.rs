@@ -1,0 +1,135 @@
+//! A node that stops offers its sessions to the nodes that live, a few at a time; each is then taken like one that was
+//! asked for (`leaving`). Its transport stays open, unwritten, until somebody has it.
+//! Must hold: every session is offered until somebody has it or nobody wants it; the others go on being heard meanwhile.
+
+use super::leaving::{FROZEN_MS, Leaving, Stage};
+use super::moves::Sought;
+use crate::goodbye::Goodbye;
+use crate::listener::{LinkId, ListenerId};
+use crate::people::is_own_channel;
+use crate::session::Session;
+use crate::shard::Shard;
+use std::sync::Arc;
+use tavern_domain::{SessionKey, Time};
+use tavern_wire::letter::Says;
+
+/// How many nodes a session is offered to when its own node stops.
+const OFFERS: usize = 2;
+/// How many sessions of one shard are on their way at once when their node stops: the others wait where they are heard.
+const OFFERED_MAX: usize = 256;
+/// An offer that was not answered is written again after this long.
+pub(super) const OFFER_MS: u64 = 1_000;
+
+/// What is different for a session whose node stops.
+pub(super) struct Stops {
+    pub link: Option<LinkId>,
+    offers: usize,
+    pub window_ms: u64,
+}
+
+impl Shard {
+    /// The node stops: its sessions are offered to the others in turn. Their clients are told when they are gone.
+    pub fn leave_node(&mut self, now: Time, to: &[Arc<str>], drain_ms: u64) {
+        self.leaves = true;
+        self.drain_ms = drain_ms;
+        self.node.set_neighbours(to.to_vec());
+        self.turn_away();
+        if !to.is_empty() {
+            self.moves.queue = self.listeners.ids().collect();
+        }
+        self.offer_some(now);
+    }
+
+    /// Offers as many sessions as may be on their way at once.
+    pub(super) fn offer_some(&mut self, now: Time) {
+        let to = self.node.neighbours();
+        while self.moves.leavings.len() < OFFERED_MAX
+            && !to.is_empty()
+            && let Some(id) = self.moves.queue.pop_front()
+        {
+            let free = |session: &Session| !session.frozen;
+            if self.listeners.get(id).and_then(|l| l.session()).is_some_and(free) {
+                let window_ms = self.stop_window_ms(id, self.drain_ms);
+                let link = self.let_go_of_link(id);
+                let number = self.dice.roll() as u64;
+                let taker = to[self.moves.queue.len() % to.len()].clone();
+                self.freeze(now, id, taker, number, Some(Stops { link, offers: 0, window_ms }));
+                self.write_offer(id);
+            }
+        }
+    }
+
+    /// Sessions that were about to come stay where they are, unless they are being taken out of the store.
+    fn turn_away(&mut self) {
+        let comings = self.moves.comings.iter().filter(|(_, coming)| !coming.is_being_taken());
+        let halves: Vec<u64> = comings.map(|(half, _)| *half).collect();
+        halves.into_iter().for_each(|half| self.fail(half, Sought::Nowhere));
+    }
+
+    /// Sessions that are still on their way, to others or out of the store to here.
+    pub fn leaving(&self) -> usize {
+        self.moves.leavings.len() + self.moves.queue.len() + self.moves.comings.len()
+    }
+
+    /// The transport stays open, and is written to no more.
+    fn let_go_of_link(&mut self, id: ListenerId) -> Option<LinkId> {
+        let listener = self.listeners.get_mut(id)?;
+        listener.dirty = false;
+        if let Some(session) = listener.session_mut() {
+            session.parked_until = None;
+        }
+        let link = listener.link.take();
+        self.effects.dirty.retain(|dirty| *dirty != id);
+        link.map(|link| link.id)
+    }
+
+    fn write_offer(&mut self, id: ListenerId) {
+        let half = self.listeners.get(id).and_then(|l| l.session()).map(|session| session.key.half());
+        let Some(leaving) = half.and_then(|half| self.moves.leavings.get(&half)) else { return };
+        let (key, number, taker) = (leaving.key, leaving.number, leaving.taker.clone());
+        let names = self.names(id);
+        self.write_letter(Some(&taker), key, number, Says::Offer { names });
+    }
+
+    /// Nobody answered: the next node is asked, and after a few nobody.
+    pub(super) fn offer_next(&mut self, now: Time, half: u64) {
+        let neighbours = self.node.neighbours();
+        let number = self.dice.roll() as u64;
+        let Some(leaving) = self.moves.leavings.get_mut(&half) else { return };
+        let (id, last) = (leaving.id, leaving.taker.clone());
+        let Some(stops) = leaving.stops.as_mut() else { return };
+        stops.offers += 1;
+        let next = neighbours.iter().position(|name| *name == last).map_or(0, |at| at + 1);
+        if stops.offers >= OFFERS || neighbours.is_empty() {
+            let link = stops.link.take();
+            self.thaw(now, half);
+            self.effects.closes.extend(link.map(|link| (link, Goodbye::Closing)));
+            self.offer_some(now);
+            return;
+        }
+        leaving.taker = neighbours[next % neighbours.len()].clone();
+        (leaving.number, leaving.until) = (number, now + FROZEN_MS);
+        self.look_again(now, half, OFFER_MS);
+        self.write_offer(id);
+    }
+
+    /// How long a session of a node that stops may stay without a transport before its client is lost: the longest grace
+    /// of the channels it joined. Its user's own channel counts only when there is no other.
+    pub(super) fn stop_window_ms(&self, id: ListenerId, drain_ms: u64) -> u64 {
+        let session = self.listeners.get(id).and_then(|listener| listener.session());
+        let channels: Vec<&Arc<str>> = session.into_iter().flat_map(|s| s.present.channels()).collect();
+        let joined = channels.iter().filter(|channel| !is_own_channel(channel));
+        let longest = joined.map(|channel| self.grace_ms(channel)).max();
+        let own = || channels.iter().map(|channel| self.grace_ms(channel)).max();
+        longest.or_else(own).unwrap_or(0).max(drain_ms)
+    }
+
+    /// Whom it was offered to does not want it.
+    pub(super) fn declined(&mut self, now: Time, from: &Arc<str>, key: SessionKey, number: u64) {
+        let half = key.half();
+        let offered = |leaving: &Leaving| leaving.stops.is_some() && matches!(leaving.stage, Stage::Named);
+        if self.moves.leavings.get(&half).is_some_and(|l| l.is_to(from, number) && offered(l)) {
+            self.offer_next(now, half);
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! Presence of sessions that move between nodes: watchers hear nothing of a move, and one who watches and moves misses and
+//! repeats nothing.
+
+#[allow(dead_code, reason = "each binary uses a part of it")]
+mod house;
+
+use house::scene::{Scene, watch, word};
+use serde_json::{Value, json};
+use tavern_hub::*;
+
+#[test]
+fn a_present_client_moves_without_a_word_to_its_watchers() {
+    let mut scene = Scene::new();
+    let watchers = [0, 1, 2].map(|at| watch(&mut scene.street, at));
+    let mut ann = scene.ann.clone();
+    scene.street.say(0, &mut ann, r#"{"op":"join","channel":"game#A","state":{"x":1}}"#);
+    for (at, watcher) in watchers.iter().enumerate() {
+        assert_eq!(scene.hear(at, watcher).len(), 2, "she has come");
+    }
+    for at in [1, 2, 0, 1] {
+        scene.resume(at, 0);
+        scene.street.live(20_000);
+    }
+    for (at, watcher) in watchers.iter().enumerate() {
+        assert_eq!(scene.hear(at, watcher), [Value::Null; 0], "nobody is told anything");
+    }
+    let (_, hello) = scene.come(1, 0);
+    assert_eq!(hello["resumed"], true);
+    let mut asker = watchers[2].clone();
+    let who = scene.street.say(2, &mut asker, r#"{"op":"who","channel":"game#A"}"#);
+    assert_eq!(who["ok"]["users"][0]["clients"][0]["state"], json!({"x": 1}));
+    // Its new node looks after it: when its transport is lost there, that is told.
+    let ann = scene.resume(2, 0);
+    scene.street.house(2).detach(&ann);
+    scene.street.live(2_010);
+    assert_eq!(scene.hear(0, &watchers[0])[0]["event"], "client_offline");
+}
+
+#[test]
+fn a_client_that_comes_back_at_once_is_not_lost_by_the_node_it_had_left() {
+    let mut scene = Scene::new();
+    let watcher = watch(&mut scene.street, 2);
+    let mut ann = scene.ann.clone();
+    scene.street.say(0, &mut ann, r#"{"op":"join","channel":"game#A"}"#);
+    scene.hear(2, &watcher);
+    for at in [1, 0, 1, 0, 2, 0] {
+        scene.resume(at, 0);
+        scene.street.live(900);
+    }
+    scene.street.live(20_000);
+    assert_eq!(scene.hear(2, &watcher), [Value::Null; 0]);
+}
+
+#[test]
+fn a_client_whose_new_node_died_on_the_way_is_lost_by_the_old_one() {
+    let mut scene = Scene::new();
+    let watcher = watch(&mut scene.street, 2);
+    let mut ann = scene.ann.clone();
+    scene.street.say(0, &mut ann, r#"{"op":"join","channel":"game#A"}"#);
+    scene.hear(2, &watcher);
+    let mut caller = scene.street.house(1).socket();
+    let hello = scene.hello("ann", 0);
+    assert_eq!(scene.street.house(1).flow(&mut caller, &hello).0, Flow::Wait);
+    // It takes the session and dies before it vouches for the client.
+    scene.street.stop_when_taken(1);
+    scene.street.live(60_000);
+    let told: Vec<Value> = scene.hear(2, &watcher).iter().map(|event| event["event"].clone()).collect();
+    assert_eq!(told, ["client_offline", "user_offline"]);
+    assert_eq!(scene.owners().into_iter().filter(|at| *at != 1).count(), 0);
+}
+
+#[test]
+fn a_watcher_moves_without_missing_or_repeating_a_change() {
+    for slow in 0..40u64 {
+        let mut scene = Scene::new();
+        let mut ann = scene.ann.clone();
+        scene.street.say(0, &mut ann, r#"{"op":"subscribe","channel":"game#A","presence":true}"#);
+        let other = if slow % 2 == 0 { Some(watch(&mut scene.street, 1)) } else { None };
+        let mut guests: Vec<(usize, Caller)> =
+            (0..30).map(|n| (n % 3, scene.street.house(n % 3).guest(&format!("u{n}")).0)).collect();
+        scene.street.set_fate(move |from, to, parcel| match (word(parcel), from, to) {
+            ("", _, "two") => vec![slow % 7],
+            ("", _, "one") => vec![slow % 3],
+            _ => vec![slow % 5],
+        });
+        let join = |scene: &mut Scene, (at, caller): &mut (usize, Caller)| {
+            assert_eq!(
+                scene.street.house(*at).flow(caller, r#"{"op":"join","channel":"game#A"}"#).0,
+                Flow::Wait
+            );
+            scene.street.pass(1);
+        };
+        for guest in &mut guests[..10] {
+            join(&mut scene, guest);
+        }
+        let mut caller = scene.street.house(1).socket();
+        let hello = scene.hello("ann", 0);
+        let mut flow = scene.street.house(1).flow(&mut caller, &hello).0;
+        for guest in &mut guests[10..] {
+            join(&mut scene, guest);
+            let ready = std::mem::take(&mut scene.street.house(1).shards[0].effects.ready);
+            if ready.contains(&caller.link.id) {
+                flow = scene.street.house(1).flow(&mut caller, &hello).0;
+            }
+        }
+        scene.street.live(100);
+        if flow == Flow::Wait {
+            scene.street.say(1, &mut caller, &hello);
+        }
+        scene.street.live(2_000);
+        let events = scene.hear(1, &caller);
+        let versions: Vec<u64> = events.iter().map(|event| event["version"].as_u64().unwrap_or(0)).collect();
+        let first = versions[0];
+        assert_eq!(versions, (first..first + 60).collect::<Vec<_>>(), "slow {slow}");
+        drop(other);
+    }
+}

@@ -1,0 +1,208 @@
+//! A node that stops: its sessions go to the nodes that live, where they stay and listen; what nobody takes is packed up.
+
+#[allow(dead_code, reason = "each binary uses a part of it")]
+mod house;
+
+use house::scene::{Scene, data, watch, word};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use tavern_hub::*;
+
+const DRAIN: u64 = 15_000;
+
+/// The first node stops; gives what nobody took.
+fn stop(scene: &mut Scene, ms: u64) -> Vec<handover::Packed> {
+    let living: Vec<Arc<str>> = ["two".into(), "three".into()].into();
+    let now = scene.street.house(0).now;
+    scene.street.house(0).shards[0].leave_node(now, &living, DRAIN);
+    scene.street.settle();
+    for _ in 0..ms {
+        if scene.street.house(0).shards[0].leaving() == 0 {
+            break;
+        }
+        scene.street.pass(1);
+    }
+    let now = scene.street.house(0).now;
+    let packed = scene.street.house(0).shards[0].pack(now);
+    scene.street.settle();
+    scene.street.crash(0);
+    packed
+}
+
+#[test]
+fn sessions_go_to_the_living_where_they_stay_and_listen() {
+    let mut scene = Scene::new();
+    scene.publish(2, "game#A", "1");
+    scene.street.settle();
+    let packed = stop(&mut scene, 5_000);
+    assert!(packed.is_empty());
+    assert_eq!(scene.street.house(0).closes(), [(scene.ann.link.id, Goodbye::Closing)]);
+    for n in 2..5 {
+        scene.publish(1, "game#A", &n.to_string());
+        scene.publish(2, "chat#x", &n.to_string());
+        scene.street.live(1_000);
+    }
+    // Whichever node she comes to.
+    for at in [1, 2] {
+        let ann = scene.resume(at, 0);
+        assert_eq!(data(&scene.hear(at, &ann)), ["1", "2", "2", "3", "3", "4", "4"]);
+    }
+}
+
+#[test]
+fn many_sessions_are_spread_over_the_living() {
+    let mut scene = Scene::new();
+    let mut guests = Vec::new();
+    for n in 0..600 {
+        let (mut caller, hello) = scene.street.house(0).guest(&format!("u{n}"));
+        scene.street.say(0, &mut caller, &format!(r#"{{"op":"subscribe","channel":"own#{n}"}}"#));
+        guests.push(hello["session"].as_str().unwrap().to_owned());
+    }
+    assert!(stop(&mut scene, 5_000).is_empty());
+    let counts = [1, 2].map(|at| scene.street.house(at).shards[0].listener_count());
+    assert_eq!(counts.iter().sum::<usize>(), 601);
+    assert!(counts.iter().all(|count| (250..=350).contains(count)), "{counts:?}");
+    for n in (0..600).step_by(7) {
+        scene.publish(1, &format!("own#{n}"), "\"hi\"");
+        scene.street.settle();
+        let mut caller = scene.street.house(2).socket();
+        let hello = format!(r#"{{"op":"hello","token":"u{n}","session":"{}","seq":0}}"#, guests[n]);
+        assert_eq!(scene.street.say(2, &mut caller, &hello)["ok"]["resumed"], true);
+        assert_eq!(data(&scene.hear(2, &caller)), ["\"hi\""]);
+    }
+}
+
+#[test]
+fn watchers_notice_nothing_until_the_window_is_over() {
+    let mut scene = Scene::new();
+    let watcher = watch(&mut scene.street, 2);
+    let mut ann = scene.ann.clone();
+    scene.street.say(0, &mut ann, r#"{"op":"join","channel":"game#A","state":1}"#);
+    scene.hear(2, &watcher);
+    stop(&mut scene, 5_000);
+    let stopped = scene.street.house(2).now;
+    while scene.street.house(2).now.since(stopped) < DRAIN - 100 {
+        scene.street.live(10);
+        assert_eq!(scene.hear(2, &watcher), [Value::Null; 0]);
+    }
+    let ann = scene.resume(1, 0);
+    scene.street.live(30_000);
+    assert_eq!(scene.hear(2, &watcher), [Value::Null; 0], "she came back in time");
+    scene.street.house(1).detach(&ann);
+    scene.street.live(30_000);
+    let told: Vec<Value> = scene.hear(2, &watcher).iter().map(|event| event["event"].clone()).collect();
+    assert_eq!(told, ["client_offline", "user_offline"], "afterwards her window is the usual one");
+}
+
+#[test]
+fn who_was_lost_before_stays_lost_and_arrives_when_it_comes_back() {
+    let mut scene = Scene::new();
+    let watcher = watch(&mut scene.street, 2);
+    let mut ann = scene.ann.clone();
+    scene.street.say(0, &mut ann, r#"{"op":"join","channel":"game#A"}"#);
+    scene.street.house(0).detach(&ann);
+    scene.street.live(3_000);
+    stop(&mut scene, 5_000);
+    scene.street.live(2_000);
+    let told = |scene: &mut Scene| -> Vec<Value> {
+        scene.hear(2, &watcher).iter().map(|event| event["event"].clone()).collect()
+    };
+    assert_eq!(told(&mut scene), ["user_online", "client_online", "client_offline"]);
+    scene.resume(1, 0);
+    scene.street.live(20_000);
+    assert_eq!(told(&mut scene), ["client_online"]);
+}
+
+#[test]
+fn a_client_that_comes_back_before_its_session_does_waits_for_it() {
+    let mut scene = Scene::new();
+    scene.street.set_fate(|_, _, parcel| vec![if word(parcel).is_empty() { 0 } else { 200 }]);
+    let living: Vec<Arc<str>> = ["two".into()].into();
+    let now = scene.street.house(0).now;
+    scene.street.house(0).shards[0].leave_node(now, &living, DRAIN);
+    scene.street.live(100);
+    scene.resume(1, 0);
+}
+
+#[test]
+fn what_nobody_takes_is_packed_up_and_any_node_takes_it_up() {
+    let mut scene = Scene::new();
+    let watcher = watch(&mut scene.street, 2);
+    let mut ann = scene.ann.clone();
+    scene.street.say(0, &mut ann, r#"{"op":"subscribe","channel":"game#A","presence":true}"#);
+    scene.street.say(0, &mut ann, r#"{"op":"join","channel":"game#A"}"#);
+    scene.publish(2, "game#A", "1");
+    scene.street.settle();
+    scene.hear(2, &watcher);
+    scene.street.set_fate(|_, _, parcel| if word(parcel) == "offer" { vec![] } else { vec![0] });
+    let packed = stop(&mut scene, 20_000);
+    assert_eq!(packed.len(), 1);
+    scene.street.heal();
+    let now = scene.street.house(1).now;
+    assert!(scene.street.house(1).shards[0].adopt(now, &packed[0]));
+    scene.street.live(10);
+    let ann = scene.resume(2, 0);
+    let heard = scene.hear(2, &ann);
+    let events: Vec<&Value> = heard.iter().map(|event| &event["event"]).collect();
+    assert_eq!(events, ["user_online", "client_online", "message"]);
+    scene.street.live(20_000);
+    assert_eq!(scene.hear(2, &watcher), [Value::Null; 0]);
+}
+
+#[test]
+fn a_watcher_that_lay_in_the_store_hears_of_what_it_missed() {
+    let mut scene = Scene::new();
+    let mut ann = scene.ann.clone();
+    scene.street.say(0, &mut ann, r#"{"op":"subscribe","channel":"game#A","presence":true}"#);
+    scene.street.set_fate(|_, _, parcel| if word(parcel) == "offer" { vec![] } else { vec![0] });
+    let packed = stop(&mut scene, 20_000);
+    scene.street.heal();
+    let (mut bob, _) = scene.street.house(2).guest("bob");
+    scene.street.say(2, &mut bob, r#"{"op":"join","channel":"game#A"}"#);
+    let now = scene.street.house(1).now;
+    assert!(scene.street.house(1).shards[0].adopt(now, &packed[0]));
+    scene.street.live(10);
+    let ann = scene.resume(1, 0);
+    assert_eq!(scene.hear(1, &ann), [json!({"seq": 1, "event": "gap", "channel": "game#A"})]);
+}
+
+#[test]
+fn a_node_that_stops_itself_takes_nobody() {
+    let mut scene = Scene::new();
+    let living: Vec<Arc<str>> = ["three".into()].into();
+    let now = scene.street.house(1).now;
+    scene.street.house(1).shards[0].leave_node(now, &living, DRAIN);
+    assert!(stop(&mut scene, 5_000).is_empty());
+    assert_eq!(scene.owners(), [2], "the other one has it");
+}
+
+#[test]
+fn nodes_that_stop_together_lose_nothing() {
+    for delay in 0..40 {
+        let mut scene = Scene::new();
+        scene.publish(2, "game#A", "1");
+        scene.street.settle();
+        scene.street.set_fate(move |_, _, parcel| vec![if word(parcel).is_empty() { 0 } else { delay % 7 }]);
+        scene.street.set_work_fate(move |_, _| tavern_engine::memory::WorkFate {
+            before_ms: delay % 3,
+            after_ms: delay % 5,
+            ..tavern_engine::memory::WorkFate::NONE
+        });
+        let names: [Arc<str>; 3] = ["one".into(), "two".into(), "three".into()];
+        for at in 0..3 {
+            let others: Vec<Arc<str>> = names.iter().filter(|name| **name != names[at]).cloned().collect();
+            let now = scene.street.house(at).now;
+            scene.street.house(at).shards[0].leave_node(now, &others, DRAIN);
+            scene.street.live(delay / 2);
+        }
+        scene.street.live(12_000);
+        let mut packed = Vec::new();
+        for at in 0..3 {
+            assert_eq!(scene.street.house(at).shards[0].leaving(), 0);
+            let now = scene.street.house(at).now;
+            packed.extend(scene.street.house(at).shards[0].pack(now));
+        }
+        assert_eq!(packed.len(), 1, "delay {delay}");
+        assert_eq!(packed[0].body.events.len(), 1);
+    }
+}

@@ -1,0 +1,123 @@
+"""Servers of one folder that stop: their sessions are with whoever lives, or in the store for whoever comes next."""
+import os
+import signal
+import time
+
+from cluster.conftest import cluster, folder
+from support.json_client import Poller, Socket
+from support.process import until
+from support.resp import RespConnection
+from support.tavern import Tavern
+
+CONFIG = """
+[sessions]
+drain_ms = 3000
+[nodes]
+heartbeat_ms = 300
+"""
+
+
+def publish(server, channel, *words):
+    connection = RespConnection(server.resp_port)
+    for word in words:
+        connection.call("PUBLISH", channel, word)
+    connection.close()
+
+
+def test_a_stopped_server_is_not_missed(channel):
+    with cluster(3, CONFIG) as (a, b, c):
+        with Socket(c, user="watcher") as watcher:
+            watcher.ok("subscribe", channel=channel, presence=True)
+            ann, bob = Socket(a, user="ann"), Poller(a, user="bob")
+            bob.ok("hello")
+            for client in (ann, bob):
+                client.ok("subscribe", channel=channel)
+            ann.ok("join", channel=channel, state=1)
+            publish(a, channel, 1)
+            assert [watcher.event()["event"] for _ in range(3)] == ["user_online", "client_online", "message"]
+            a.process.send_signal(signal.SIGTERM)
+            frames, code = ann.closing()
+            assert code == 4502 and frames[-1]["event"] == "closing"
+            assert a.process.wait(5) == 0
+            # Nobody has come back yet, and the sessions listen.
+            publish(b, channel, 2)
+            publish(c, channel, 3)
+            with Socket(b, user="ann") as back:
+                hello = back.ok("hello", session=ann.hello["session"], seq=0)
+                assert (hello["resumed"], hello["client"]) == (True, ann.hello["client"])
+                assert [back.event()["data"] for _ in range(3)] == [1, 2, 3]
+                with Poller(c, user="bob", session=bob.session) as again:
+                    assert [event["data"] for event in again.take()] == [1, 2, 3]
+                time.sleep(3.5)
+                assert [event["event"] for event in watcher.events_so_far()] == ["message"] * 2, "nothing but the words"
+                assert watcher.ok("who", channel=channel)["users"][0]["clients"][0]["state"] == 1
+            bob.http.close()
+
+
+def test_whoever_comes_next_takes_up_what_the_last_one_left(channel):
+    with folder() as data:
+        with Tavern.dev(CONFIG, data=data) as first:
+            ann = Socket(first, user="ann")
+            ann.ok("subscribe", channel=channel, presence=True)
+            ann.ok("join", channel=channel)
+            publish(first, channel, 1)
+            assert [ann.event()["event"] for _ in range(3)] == ["user_online", "client_online", "message"]
+            ann.drop()
+            publish(first, channel, 2)
+            assert first.terminate() == 0
+        with Tavern.dev(CONFIG, data=data) as other:
+            assert other.port != first.port, "another server, with another name"
+            publish(other, channel, 3)
+            with Socket(other, user="ann") as back:
+                hello = back.ok("hello", session=ann.hello["session"], seq=3)
+                assert (hello["resumed"], hello["client"]) == (True, ann.hello["client"])
+                assert hello["node"] != ann.hello["node"]
+                assert [back.event()["data"] for _ in range(2)] == [2, 3]
+                assert back.ok("who", channel=channel)["users"][0]["clients"][0]["client"] == hello["client"]
+                assert back.events_so_far() == []
+
+
+def test_a_server_that_lives_takes_up_what_could_not_be_handed_over(channel):
+    """The only neighbour sleeps while a server stops; when it wakes it finds the sessions in the store."""
+    with cluster(2, CONFIG) as (a, b):
+        ann = Socket(a, user="ann")
+        ann.ok("subscribe", channel=channel)
+        publish(b, channel, 1)
+        assert ann.event()["data"] == 1
+        os.kill(b.process.pid, signal.SIGSTOP)
+        try:
+            assert a.terminate(timeout=6) == 0, "it does not wait for ever"
+        finally:
+            os.kill(b.process.pid, signal.SIGCONT)
+        until(lambda: b.metric("tavern_sessions") == 1, "the session to be taken up")
+        publish(b, channel, 2)
+        with Socket(b, user="ann") as back:
+            assert back.ok("hello", session=ann.hello["session"], seq=1)["resumed"] is True
+            assert back.event()["data"] == 2
+
+
+def test_all_servers_stop_at_once_and_one_comes_back(channel):
+    with folder() as data:
+        servers = [Tavern.dev(CONFIG, data=data).start() for _ in range(3)]
+        try:
+            clients = [Socket(server, user=f"u{n}") for n, server in enumerate(servers * 4)]
+            for client in clients:
+                client.ok("subscribe", channel=channel)
+            publish(servers[0], channel, 1)
+            for client in clients:
+                assert client.event()["data"] == 1
+            for server in servers:
+                server.process.send_signal(signal.SIGTERM)
+            assert [server.process.wait(8) for server in servers] == [0, 0, 0]
+            one = servers[1]
+            one.kill()
+            one.start()
+            publish(one, channel, 2)
+            for n, client in enumerate(clients):
+                with Socket(one, user=f"u{n}") as back:
+                    hello = back.ok("hello", session=client.hello["session"], seq=1)
+                    assert (hello["resumed"], hello["client"]) == (True, client.hello["client"])
+                    assert back.event()["data"] == 2
+        finally:
+            for server in servers:
+                server.kill()
