@@ -161,7 +161,7 @@ fn who_is_alone_leaves_and_is_lost_without_reading() {
     ann.street.house(0).pass(2_000);
     let work = &ann.street.house(0).shards[0].effects.work;
     assert_eq!(work.len(), 3, "both, and his own");
-    assert!(work.iter().all(|(_, work)| matches!(work, Work::Commit(_))));
+    assert!(work.iter().all(|(_, work)| matches!(work, Work::Commit(_))), "{work:?}");
     ann.street.settle();
     assert_eq!((ann.who("game#A"), ann.who("game#B")), (0, 1));
     ann.street.live(15_000);

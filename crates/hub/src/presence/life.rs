@@ -159,7 +159,7 @@ impl Shard {
         let channel = &step.key.channel;
         let state = match &step.act {
             Act::Input(Input::Leave { .. }) => session.present.leave(channel),
-            Act::Input(Input::Lose { .. }) => session.present.state(channel).cloned(),
+            Act::Input(Input::Lose { .. } | Input::LoseAt { .. }) => session.present.state(channel).cloned(),
             _ => return None,
         };
         let (version, since) = session.alone.remove(channel)?;
