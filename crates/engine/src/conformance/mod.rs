@@ -106,6 +106,7 @@ macro_rules! store_cases {
             presence::a_users_channels_come_in_pages,
             presence::what_a_node_vouches_for_is_found,
             presence::a_fenced_node_tells_nothing,
+            presence::commits_that_come_together_count_one_by_one,
             social::users_are_read_together_in_the_order_asked,
             social::last_seen_never_goes_back,
             social::follows_are_found_from_both_ends,
