@@ -11,8 +11,8 @@ use tavern_domain::{Scopes, Time};
 use tavern_engine::blocking::Client;
 use tavern_engine::sqlite::SqliteStore;
 use tavern_engine::{
-    Answer, ApiKey, Commit, Deadline, Document, DocumentKey, Found, Inbox, NodeChange, Read, Row, Store,
-    StoreError, SystemClock, Ticket, Work,
+    Answer, ApiKey, Commit, Deadline, Document, DocumentKey, Found, Inbox, NodeChange, Proof, Read, Row,
+    Store, StoreError, SystemClock, Ticket, Work, Writer,
 };
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -34,6 +34,22 @@ fn version(client: &Client, name: &str) -> u64 {
         Found::Document(found) => found.map_or(0, |found| found.version),
         other => panic!("{other:?}"),
     }
+}
+
+#[test]
+fn an_epoch_that_ends_inside_a_batch_writes_nothing_after_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let client = open(folder.path()).unwrap();
+    let change = |node: NodeChange| Commit { node: Some(node), ..Commit::default() };
+    let opened = client.commit(change(NodeChange::Open { name: "n1".into(), lease_ms: 60_000 })).unwrap();
+    let writer = Writer::new("n1", opened.epoch.unwrap());
+    let by_it = |name: &str| Commit { writer: Some(writer.clone()), ..put(name, 1) };
+    let close = change(NodeChange::Close { node: writer.clone(), proof: Proof::ProcessGone });
+    let batch = [by_it("before"), close, by_it("after"), put("by somebody else", 1)];
+    let answers = client.run(batch.into_iter().map(Work::Commit).collect());
+    let fenced = |answer: &Answer| matches!(answer, Answer::Failed(StoreError::Fenced { .. }));
+    assert_eq!(answers.iter().map(fenced).collect::<Vec<_>>(), [false, false, true, false]);
+    assert!(version(&client, "before") > 0 && version(&client, "after") == 0);
 }
 
 /// Starts this binary again, to run one of the ignored tests below on that folder.

@@ -108,6 +108,7 @@ macro_rules! store_cases {
             presence::a_fenced_node_tells_nothing,
             presence::a_hold_is_read_as_it_was_kept,
             presence::whoever_moves_a_carrier_hears_who_is_held,
+            presence::commits_that_come_together_count_one_by_one,
             social::users_are_read_together_in_the_order_asked,
             social::people_are_read_with_where_they_are,
             social::people_are_read_with_whether_they_follow_each_other,

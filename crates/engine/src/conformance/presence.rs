@@ -3,6 +3,7 @@
 use super::*;
 use crate::presence::{Held, Hold, Presence, PresenceKey, Raise, Roster};
 use crate::row::Page;
+use crate::store::{Answer, Work};
 use tavern_domain::presence::{Attendance, Attendee, Departed, Departure, Home, Lost, State, Visibility};
 use tavern_domain::{ClientId, Epoch};
 
@@ -253,4 +254,35 @@ pub(super) fn whoever_moves_a_carrier_hears_who_is_held(world: &dyn World) {
     let moved = hold("active#2", "ann", Some("game#9"), None);
     client.commit(Commit { puts: vec![Row::Hold(moved)], ..Commit::default() }).unwrap();
     assert_eq!(client.commit(go("game#1", "ann")).unwrap().held, [held("active#1")], "leaving too");
+}
+
+pub(super) fn commits_that_come_together_count_one_by_one(world: &dyn World) {
+    let client = client(world);
+    let users: Vec<String> = (0..9).map(|n| format!("user {n}")).collect();
+    let key = |user: &str| RowKey::Presence(PresenceKey::new("game#A", user));
+    let together = |commit: fn(&str, &str) -> Commit| {
+        let stale = Expect { key: key("nobody"), version: 7 };
+        let refused = Commit { expects: vec![stale], ..commit("game#A", "user 4") };
+        let mut works: Vec<Work> = users.iter().map(|user| Work::Commit(commit("game#A", user))).collect();
+        works.insert(4, Work::Commit(refused));
+        works.push(Work::Commit(commit("game#B", "ann")));
+        let mut answers = client.run(works);
+        assert!(matches!(answers.remove(4), Answer::Failed(StoreError::Conflict { .. })));
+        let receipt = |answer| match answer {
+            Answer::Committed(receipt) => receipt,
+            other => panic!("no receipt but {other:?}"),
+        };
+        let mut receipts: Vec<_> = answers.into_iter().take(users.len()).map(receipt).collect();
+        receipts.sort_by_key(|receipt| receipt.raised[0]);
+        let raised: Vec<u64> = receipts.iter().map(|receipt| receipt.raised[0]).collect();
+        assert!(raised.windows(2).all(|pair| pair[1] == pair[0] + 2), "{raised:?}");
+        (raised, receipts.iter().filter(|receipt| receipt.begun[0]).count())
+    };
+    let (raised, begun) = together(arrive);
+    let full = roster(&client, "game#A", None, 20);
+    assert_eq!((full.version, full.users, full.page.rows.len(), begun), (raised[8], 9, 9, 1));
+    let (left, begun) = together(go);
+    assert_eq!((left[0], begun), (raised[8] + 2, 0));
+    assert_eq!(roster(&client, "game#A", None, 20).users, 0);
+    assert_eq!(roster(&client, "game#B", None, 20).version, 0);
 }

@@ -19,6 +19,10 @@ const MIGRATIONS: &[&str] = &[
 /// Older ones can corrupt a WAL with several writers.
 const OLDEST_SQLITE: i32 = 3_051_003;
 
+/// Pages in the WAL after which they are copied into the database: 16 MiB. A page that many batches change is copied once,
+/// and the WAL stays small enough to be read at the next start in a moment.
+const CHECKPOINT_PAGES: u32 = 4096;
+
 /// A fallback only: the folder's lock already keeps writers apart.
 const BUSY: Duration = Duration::from_secs(5);
 
@@ -47,6 +51,7 @@ pub(super) fn connect(database: &Path) -> Result<Connection, StoreError> {
         return Err(StoreError::Corrupt { what, source: None });
     }
     connection.execute_batch("PRAGMA synchronous = FULL; PRAGMA mmap_size = 0;").map_err(fault)?;
+    connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES).map_err(fault)?;
     connection.set_prepared_statement_cache_capacity(64);
     Ok(connection)
 }
