@@ -128,9 +128,14 @@ impl Shard {
                 session.parked_until = None;
             }
         }
+        self.forget_link(link);
+        self.watch_for_loss(id);
+    }
+
+    /// The number of a transport is used for another one, or anew: what the old one waited for is nobody's.
+    pub fn forget_link(&mut self, link: LinkId) {
         self.presences.forget_link(link);
         self.moves.forget_link(link);
-        self.watch_for_loss(id);
     }
 
     /// A command that came without a transport of its own is a sign of life.

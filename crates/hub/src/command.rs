@@ -93,8 +93,7 @@ impl Shard {
         let again = std::mem::take(&mut caller.waited);
         if !again {
             // An answer that another transport of this number waited for is nobody's.
-            self.presences.forget_link(caller.link.id);
-            self.moves.forget_link(caller.link.id);
+            self.forget_link(caller.link.id);
         }
         if !again && let Err(retry_after_ms) = self.take_command(now, caller) {
             let refusal = Refusal::new(Code::RateLimited, "too many commands").retry_after(retry_after_ms);
