@@ -4,13 +4,15 @@ and spoken to without a pause. Nobody may notice.
 By hand, with as many clients as are wanted: `TAVERN_CROWD=2000 … pytest tests/cluster/test_rolling.py -s`.
 """
 import asyncio
+import contextlib
 import os
 import time
 
 import pytest
 
-from cluster.conftest import cluster
+from cluster.conftest import cluster, folder
 from support.crowd import Crowd
+from support.tavern import Tavern
 
 CROWD = int(os.environ.get("TAVERN_CROWD", "36"))
 
@@ -49,7 +51,9 @@ async def live_through(servers, restarts):
 
 
 def test_three_servers_are_restarted_in_turn_and_nobody_notices():
-    with cluster(3, CONFIG) as servers:
+    # With unlike numbers of threads: a session's shard is another one on each.
+    with folder() as data, contextlib.ExitStack() as stack:
+        servers = [stack.enter_context(Tavern.dev(f"threads = {n}\n{CONFIG}", data=data)) for n in (1, 2, 3)]
         crowd = asyncio.run(live_through(servers, servers))
         assert sum(guest.moves for guest in crowd.guests) >= CROWD, "everybody's server was stopped once"
 

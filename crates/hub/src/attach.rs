@@ -130,14 +130,14 @@ impl Shard {
                 session.parked_until = None;
             }
         }
-        self.presences.release_link(link);
-        self.moves.forget_link(link);
+        self.release_link(link);
         self.watch_for_loss(id);
     }
 
-    /// A transport is gone whose session went another way: nobody waits for its answers.
+    /// The number of a transport is used for another one, or anew: what the old one waited for is nobody's.
     pub fn release_link(&mut self, link: LinkId) {
         self.presences.release_link(link);
+        self.moves.forget_link(link);
     }
 
     /// A command that came without a transport of its own is a sign of life.

@@ -44,6 +44,12 @@ impl Worker {
         self.hub.seek(self.now, &seeker, link)
     }
 
+    pub fn new_link(&mut self) -> LinkId {
+        let link = self.links.reserve();
+        self.hub.release_link(link);
+        link
+    }
+
     /// The session of a waiting request was found, or was not.
     pub fn resume_seeking(&mut self, link: LinkId) {
         let Some(Target::Seeking(seeking)) = self.links.take(link) else { return };
@@ -55,7 +61,7 @@ impl Worker {
     }
 
     pub fn http_command(&mut self, command: HttpCommand) {
-        let link = self.links.reserve();
+        let link = self.new_link();
         self.begin_command(link, command);
     }
 
@@ -141,7 +147,7 @@ impl Worker {
     }
 
     pub fn http_poll(&mut self, poll: HttpPoll) {
-        let link = self.links.reserve();
+        let link = self.new_link();
         self.begin_poll(link, poll);
     }
 
@@ -218,7 +224,7 @@ impl Worker {
     }
 
     pub fn http_stream(&mut self, request: HttpStream) {
-        let id = self.links.reserve();
+        let id = self.new_link();
         self.begin_stream(id, request);
     }
 

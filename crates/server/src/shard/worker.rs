@@ -313,7 +313,7 @@ impl Worker {
     /// A connection comes to this shard, fresh from its handshake or from another shard.
     fn arrive(&mut self, arrival: Arrival) {
         let Arrival { mut conn, input, commands, hello } = arrival;
-        let link = self.links.reserve();
+        let link = self.new_link();
         let interest = Interest::READABLE | Interest::WRITABLE;
         if let Err(error) = self.poll.registry().register(&mut conn.socket, Token(link.0 as usize), interest)
         {
