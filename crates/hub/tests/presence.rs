@@ -313,7 +313,7 @@ fn flap(settings: &tavern_hub::Settings, users: usize, turns: usize) {
             dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             let n = (dice >> 33) as usize % users;
             let (at, caller) = &mut guests[n];
-            let op = if (dice >> 60) % 3 == 0 { "leave" } else { "join" };
+            let op = if (dice >> 60).is_multiple_of(3) { "leave" } else { "join" };
             scene.say(*at, caller, &format!(r#"{{"op":"{op}","channel":"game#A"}}"#));
         }
         scene.street.live(300);
