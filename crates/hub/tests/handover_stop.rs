@@ -177,6 +177,22 @@ fn a_node_that_stops_itself_takes_nobody() {
 }
 
 #[test]
+fn whoever_waits_on_a_node_that_stops_is_not_told_that_its_session_is_gone() {
+    let mut scene = Scene::new();
+    scene.street.set_fate(|_, _, parcel| vec![if word(parcel).is_empty() { 0 } else { 50 }]);
+    let mut caller = scene.street.house(1).socket();
+    let hello = scene.hello("ann", 0);
+    assert_eq!(scene.street.house(1).flow(&mut caller, &hello).0, Flow::Wait);
+    scene.street.live(10);
+    let now = scene.street.house(1).now;
+    scene.street.house(1).shards[0].leave_node(now, &["three".into()], DRAIN);
+    scene.street.live(8_000);
+    assert!(scene.street.house(1).shards[0].effects.ready.is_empty(), "it hears `closing` instead");
+    scene.street.heal();
+    scene.resume(2, 0);
+}
+
+#[test]
 fn nodes_that_stop_together_lose_nothing() {
     for delay in 0..40 {
         let mut scene = Scene::new();

@@ -115,12 +115,12 @@ async fn look_after(services: &Services, now: Time, node: Node) -> Result<(), De
     Ok(())
 }
 
-/// Who said goodbye left its sessions in the store: their clients have the whole grace to come back before anybody is
-/// told. Who died is told at once.
+/// Who said goodbye left its sessions in the store: their clients have the whole grace, at least `drain_ms`, to come
+/// back before anybody is told. Who died is told at once.
 fn take_over(services: &Services, now: Time, node: &Node, closed_at: Time, presence: Presence) {
     let kind = Channel::parse(&presence.key.channel).map_or("", |channel| channel.kind);
     let grace_ms = services.node.settings.kind(kind).grace_ms;
-    if node.clean && now < closed_at + grace_ms {
+    if node.clean && now < closed_at + grace_ms.max(services.config.sessions.drain_ms) {
         return;
     }
     let reason = if node.clean { Departure::Lost } else { Departure::NodeDown };

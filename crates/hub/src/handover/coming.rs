@@ -328,6 +328,10 @@ impl Shard {
         if let Some(id) = coming.listener {
             self.end_quietly(id);
         }
+        if self.leaves {
+            // The node stops: whoever waits is told that, and finds it elsewhere.
+            return;
+        }
         for link in coming.links {
             self.moves.keep_outcome(link, half, sought.clone());
             self.effects.ready.push(link);

@@ -23,7 +23,7 @@ const SILENT_MS: u64 = 500;
 /// How long what this node was told of a watched channel may lag behind the new node, and what the session does may be
 /// undecided.
 const LAG_MS: u64 = 300;
-const BUSY_MS: u64 = 2_000;
+const BUSY_MS: u64 = 4_000;
 /// How long the new node may take to remove the session from the store.
 const RECLAIM_MS: u64 = 5_000;
 /// When it is looked whether the new node vouches for the client.
@@ -198,7 +198,11 @@ impl Shard {
         let behind = |(channel, version): (&String, &u64)| {
             self.presences.known(channel).is_some_and(|known| known < *version)
         };
-        let undecided = self.presences.is_busy(leaving.id) && now < leaving.until + BUSY_MS;
+        let undecided = self.presences.is_busy(leaving.id);
+        if undecided && now >= leaving.until + BUSY_MS {
+            // What is decided here after it has left would take it from whoever vouches for it then.
+            return self.thaw(now, half);
+        }
         if undecided || (now < leaving.until && versions.iter().any(behind)) {
             return self.look_again(now, half, RETRY_MS / 10);
         }
