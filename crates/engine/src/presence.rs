@@ -5,6 +5,7 @@
 use crate::row::{Page, Versioned, Writer};
 use std::fmt;
 use std::sync::Arc;
+use tavern_domain::Time;
 use tavern_domain::presence::{Attendance, Home};
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -40,6 +41,14 @@ pub struct Roster {
     pub page: Page<Versioned<Presence>>,
 }
 
+/// A presence that nobody will end: lives of nodes that the store does not know vouch for it, or, when none is named,
+/// its last deadline is long over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stray {
+    pub key: PresenceKey,
+    pub homes: Vec<Home>,
+}
+
 impl PresenceKey {
     pub fn new(channel: &str, user: &str) -> PresenceKey {
         PresenceKey { channel: channel.into(), user: user.into() }
@@ -63,6 +72,18 @@ impl Presence {
             + self.key.user.len()
             + self.name.as_ref().map_or(0, |name| name.len())
             + clients
+    }
+
+    /// The homes of clients that came by `before` and that are not known; None: this presence is not astray.
+    pub(crate) fn astray(&self, before: Time, is_known: impl Fn(&Home) -> bool) -> Option<Vec<Home>> {
+        let mut homes: Vec<Home> = Vec::new();
+        for client in self.attendance.living().filter(|client| client.since <= before) {
+            if !is_known(&client.home) && !homes.contains(&client.home) {
+                homes.push(client.home.clone());
+            }
+        }
+        let forgotten = self.attendance.next_wake().is_some_and(|until| until <= before);
+        (forgotten || !homes.is_empty()).then_some(homes)
     }
 
     /// Whether this life of a node vouches for one of the clients.

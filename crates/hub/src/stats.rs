@@ -34,6 +34,8 @@ counters! {
     sessions_superseded,
     sessions_ended,
     sessions_expired,
+    /// Presences that no living node vouched for, removed by the sweep.
+    presences_swept,
     commands,
     refused,
     /// Gauges, set at each sweep.

@@ -12,7 +12,13 @@ use tavern_hub::vigil::Rules;
 use tavern_hub::{Gate, Node, Notice, Order, Settings, Vigil};
 use tavern_wire::error::{Code, Refusal};
 
-const RULES: Rules = Rules { heartbeat_ms: 2_000, lease_ms: 10_000, drain_ms: 15_000 };
+const RULES: Rules = Rules {
+    heartbeat_ms: 2_000,
+    lease_ms: 10_000,
+    drain_ms: 15_000,
+    sweep_ms: 60_000,
+    sweep_age_ms: 120_000,
+};
 
 /// Nobody comes in while the vigil is tested.
 struct Closed;
@@ -65,8 +71,9 @@ struct Watch {
     letters: Arc<Letters>,
     orders: Vec<Order>,
     notices: Vec<Notice>,
-    /// Works that went to the store.
+    /// Works that went to the store, and those that write.
     asked: usize,
+    commits: usize,
 }
 
 impl Watch {
@@ -81,7 +88,7 @@ impl Watch {
         let node = Node::new(settings, Box::new(Closed));
         let vigil = Vigil::new(node.clone(), RULES, Time(1_000_000));
         let (orders, notices) = (Vec::new(), Vec::new());
-        Watch { clock, hall, mood, node, vigil, store, letters, orders, notices, asked: 0 }
+        Watch { clock, hall, mood, node, vigil, store, letters, orders, notices, asked: 0, commits: 0 }
     }
 
     fn now(&self) -> Time {
@@ -93,6 +100,7 @@ impl Watch {
         loop {
             let duties = std::mem::take(&mut self.vigil.duties);
             self.asked += duties.work.len();
+            self.commits += duties.work.iter().filter(|(_, work)| matches!(work, Work::Commit(_))).count();
             self.store.submit(duties.work);
             self.orders.extend(duties.orders);
             self.notices.extend(duties.notices);
@@ -300,4 +308,34 @@ fn a_store_that_is_silent_is_asked_little_and_survived() {
     watch.pass(70_000);
     assert!(watch.nodes().iter().any(|node| node.closed_at.is_none() && node.lease_until > watch.now()));
     assert!(matches!(watch.notices[..], [.., Notice::Renewed]));
+}
+
+#[test]
+fn what_no_living_node_vouches_for_is_swept_and_nothing_else() {
+    let mut watch = Watch::new();
+    let gone = Writer::new("gone", Epoch(9));
+    let own = Writer::new("own", watch.node.epoch());
+    put(&watch.hall, "ann", &gone);
+    put(&watch.hall, "bob", &own);
+    watch.pass(59_900);
+    assert_eq!(watch.count(|order| matches!(order, Order::Sweep(_))), 0);
+    watch.pass(2_200);
+    let swept: Vec<_> = watch.orders.iter().filter(|order| matches!(order, Order::Sweep(_))).collect();
+    let [Order::Sweep(stray)] = swept[..] else { panic!("{swept:?}") };
+    assert_eq!((&*stray.key.user, &stray.homes[..]), ("ann", &[Home::from(&gone)][..]));
+    let told = |notice: &&Notice| matches!(notice, Notice::Astray(key) if &*key.user == "ann");
+    assert_eq!(watch.notices.iter().filter(told).count(), 1);
+    watch.pass(40_000);
+    assert_eq!(watch.count(|order| matches!(order, Order::Sweep(_))), 1, "once a minute");
+}
+
+#[test]
+fn a_sweep_with_nothing_astray_writes_nothing() {
+    let mut watch = Watch::new();
+    put(&watch.hall, "ann", &Writer::new("own", watch.node.epoch()));
+    watch.pass(1_000);
+    let renewals = |watch: &Watch| watch.notices.iter().filter(|n| matches!(n, Notice::Renewed)).count();
+    let (commits, renewed) = (watch.commits, renewals(&watch));
+    watch.pass(300_000);
+    assert_eq!(watch.commits - commits, renewals(&watch) - renewed, "nothing but the lease");
 }

@@ -40,6 +40,8 @@ fn rules(services: &Services) -> Rules {
         heartbeat_ms: config.nodes.heartbeat_ms,
         lease_ms: config.nodes.lease_ms,
         drain_ms: config.sessions.drain_ms,
+        sweep_ms: config.presence.sweep_ms,
+        sweep_age_ms: config.presence.sweep_age_ms,
     }
 }
 
@@ -61,6 +63,7 @@ fn give(services: &Services, order: Order) {
     match order {
         Order::TakeOver(taken) => services.inboxes[0].force(Mail::TakeOver(taken)),
         Order::Overdue(deadline) => services.inboxes[0].force(Mail::Overdue(deadline)),
+        Order::Sweep(stray) => services.inboxes[0].force(Mail::Sweep(stray)),
         Order::Look => everybody(|| Mail::Look),
         Order::Announce => everybody(|| Mail::Announce),
     }
@@ -92,6 +95,9 @@ fn tell(services: &Services, notice: &Notice) {
         }
         Notice::Ended(node) => {
             tracing::warn!(%node, "the lease of a node has ended: its clients are lost");
+        }
+        Notice::Astray(key) => {
+            tracing::info!(channel = %key.channel, user = %key.user, "no living node vouches for this presence: it is removed");
         }
         Notice::PutOff(error) => tracing::debug!(%error, "the look at other nodes is put off"),
     }

@@ -105,6 +105,8 @@ macro_rules! store_cases {
             presence::a_roster_comes_in_pages_with_its_version,
             presence::a_users_channels_come_in_pages,
             presence::what_a_node_vouches_for_is_found,
+            presence::what_no_known_node_vouches_for_is_astray,
+            presence::a_grace_that_nobody_ended_is_astray,
             presence::a_fenced_node_tells_nothing,
             social::users_are_read_together_in_the_order_asked,
             social::last_seen_never_goes_back,

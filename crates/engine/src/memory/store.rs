@@ -135,6 +135,9 @@ impl MemoryTables {
             Read::PresencesAt { home, after, limit } => {
                 Found::Presences(self.presences.at_home(home, after.as_ref(), *limit))
             }
+            Read::Strays { before, limit } => {
+                Found::Strays(self.presences.strays(&self.nodes, *before, *limit))
+            }
         }
     }
 }

@@ -1,8 +1,9 @@
 //! Presences: the tables `channel_presences`, `presences` and `user_channel_presences`.
 //! Must hold: each reading is of one moment.
 
+use super::node;
 use super::value::{number, read_number, read_time, read_time_or_none, strange, time};
-use crate::presence::{Presence, PresenceKey, Roster};
+use crate::presence::{Presence, PresenceKey, Roster, Stray};
 use crate::row::{Page, Versioned, Writer};
 use rusqlite::{Connection, Error, OptionalExtension, Row, params};
 use std::sync::Arc;
@@ -157,6 +158,38 @@ pub(super) fn at_home(
     let rows = statement
         .query_map(params![home.node, number(home.epoch.0), channel, user], |row| read(&moment, row))?;
     Page::fill(limit, |row| row.row.bytes(), rows)
+}
+
+/// Looks at every client once: done seldom.
+pub(super) fn strays(connection: &Connection, before: Time, limit: u32) -> Result<Page<Stray>, Error> {
+    let moment = connection.unchecked_transaction()?;
+    let sql =
+        "SELECT channel_name, user_id, version, anonymous, name, since, left_reason, left_at FROM presences
+        WHERE (channel_name, user_id) IN (SELECT DISTINCT channel_name, user_id FROM user_channel_presences
+            WHERE (lost_at IS NULL AND since <= ?1 AND (node, epoch) NOT IN (SELECT name, epoch FROM nodes))
+                OR lost_until <= ?1)
+        ORDER BY channel_name, user_id";
+    let mut statement = moment.prepare_cached(sql)?;
+    let mut rows = statement.query([time(before)])?;
+    let strays = std::iter::from_fn(|| match rows.next() {
+        Ok(Some(row)) => Some(stray(&moment, row, before)),
+        Ok(None) => None,
+        Err(error) => Some(Err(error)),
+    });
+    Page::fill(limit, |_| 64, strays.filter_map(Result::transpose))
+}
+
+fn stray(connection: &Connection, row: &Row<'_>, before: Time) -> Result<Option<Stray>, Error> {
+    let presence = read(connection, row)?.row;
+    let mut known = Vec::new();
+    for client in presence.attendance.living() {
+        let home = Writer { node: client.home.node.clone(), epoch: client.home.epoch };
+        if node::get(connection, &home)?.is_some() {
+            known.push(client.home.clone());
+        }
+    }
+    let homes = presence.astray(before, |home| known.contains(home));
+    Ok(homes.map(|homes| Stray { key: presence.key, homes }))
 }
 
 fn read(connection: &Connection, row: &Row<'_>) -> Result<Versioned<Presence>, Error> {

@@ -8,7 +8,7 @@ use crate::shard::Shard;
 use std::sync::Arc;
 use tavern_domain::presence::{Departure, Home, Input, Loss, State};
 use tavern_domain::{Channel, Time};
-use tavern_engine::{Deadline, Presence, PresenceKey};
+use tavern_engine::{Deadline, Presence, PresenceKey, Stray};
 
 impl Shard {
     /// Present, or present with another state. Whoever claims the answer gets it when it is so.
@@ -196,6 +196,16 @@ impl Shard {
             tries: 0,
         };
         self.begin_step(now, step);
+    }
+
+    /// A presence that nobody will end. Looked at again when it is read: whoever is vouched for by then stays.
+    pub fn sweep_stray(&mut self, now: Time, stray: Stray) {
+        let Stray { key, homes } = stray;
+        let input = Some(Input::Sweep { homes });
+        self.begin_step(
+            now,
+            Step { key, name: None, anonymous: false, input, listener: None, claim: None, tries: 0 },
+        );
     }
 
     /// The session ends without a word: whoever it was may come back as another session.

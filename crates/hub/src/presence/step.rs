@@ -210,6 +210,7 @@ impl Shard {
         if changes.is_empty() {
             return;
         }
+        self.stats.presences_swept.add(u64::from(matches!(step.input, Some(Input::Sweep { .. }))));
         let Step { key, name, anonymous, .. } = step;
         let news = Arc::new(News { user: key.user, name, anonymous, at, changes, to, begins });
         let told = ChannelNews { channel: key.channel, news };

@@ -12,7 +12,8 @@ use std::sync::Arc;
 use tavern_domain::Time;
 use tavern_domain::presence::{Home, Loss};
 use tavern_engine::{
-    Answer, Commit, Deadline, NodeChange, Presence, Receipt, StoreError, Ticket, Work, Writer,
+    Answer, Commit, Deadline, NodeChange, Presence, PresenceKey, Receipt, StoreError, Stray, Ticket, Work,
+    Writer,
 };
 
 /// How often, and how long.
@@ -22,6 +23,9 @@ pub struct Rules {
     pub lease_ms: u64,
     /// How long a node that said goodbye may take to come back for what it left in the store.
     pub drain_ms: u64,
+    /// How often presences are swept that no living node vouches for, and how old they must be.
+    pub sweep_ms: u64,
+    pub sweep_age_ms: u64,
 }
 
 /// What the shards must do.
@@ -31,6 +35,8 @@ pub enum Order {
     TakeOver(Box<(Presence, Home, Loss)>),
     /// Any one shard: a deadline that nobody has settled.
     Overdue(Deadline),
+    /// Any one shard: a presence that nobody will end.
+    Sweep(Stray),
     /// Every shard: compare the watched channels with the store.
     Look,
     /// Every shard: the node has a new epoch, its living clients are announced under it.
@@ -50,6 +56,8 @@ pub enum Notice {
     Ended(Writer),
     /// The look at other nodes is put off to the next heartbeat.
     PutOff(StoreError),
+    /// No living node vouches for it: it is removed.
+    Astray(PresenceKey),
 }
 
 /// What the driver must carry out. Buffers are reused: drain them, keep them.
@@ -66,6 +74,8 @@ pub struct Vigil {
     tickets: u64,
     /// The next heartbeat.
     due: Time,
+    /// The next sweep.
+    sweep_due: Time,
     lease: Option<Asked<Lease>>,
     round: Option<Asked<Round>>,
     pub duties: Duties,
@@ -87,7 +97,9 @@ enum Lease {
 impl Vigil {
     /// The first heartbeat is due at once.
     pub fn new(node: Arc<Node>, rules: Rules, now: Time) -> Vigil {
-        Vigil { node, rules, tickets: 0, due: now, lease: None, round: None, duties: Duties::default() }
+        let sweep_due = now + rules.sweep_ms;
+        let duties = Duties::default();
+        Vigil { node, rules, tickets: 0, due: now, sweep_due, lease: None, round: None, duties }
     }
 
     pub fn next_wake(&self) -> Time {

@@ -1,5 +1,5 @@
-//! One look at the other nodes: the store's time, who is there, what of the dead is left, what is overdue. One question
-//! at a time, so a look never asks more of the store than the store gives.
+//! One look at the other nodes: the store's time, who is there, what of the dead is left, what is overdue, and now and
+//! then what went astray. One question at a time, so a look never asks more of the store than the store gives.
 
 use super::{Asked, Notice, Order, Vigil};
 use std::collections::VecDeque;
@@ -7,8 +7,8 @@ use tavern_domain::presence::{Departure, Home, Loss};
 use tavern_domain::{Channel, Time};
 use tavern_engine::limits::PAGE_ROWS;
 use tavern_engine::{
-    Answer, Deadline, Found, Node, NodeChange, Page, Presence, Proof, Read, StoreError, Versioned, Work,
-    Writer,
+    Answer, Deadline, Found, Node, NodeChange, Page, Presence, Proof, Read, StoreError, Stray, Versioned,
+    Work, Writer,
 };
 
 /// Whoever wrote a deadline down settles it; others wait this long for that.
@@ -34,6 +34,7 @@ enum Question {
         left: usize,
     },
     Deadlines,
+    Strays,
 }
 
 impl Vigil {
@@ -57,7 +58,10 @@ impl Vigil {
             (Question::Presences { .. }, Answer::Read(Found::Presences(page))) => {
                 self.presences_found(now, round, page);
             }
-            (Question::Deadlines, Answer::Read(Found::Deadlines(page))) => self.end_round(page),
+            (Question::Deadlines, Answer::Read(Found::Deadlines(page))) => {
+                self.deadlines_found(now, round, page);
+            }
+            (Question::Strays, Answer::Read(Found::Strays(page))) => self.strays_found(now, page),
             (Question::Change, Answer::Committed(_)) => self.look_after_next(now, round),
             // Somebody else was quicker, or it lives after all.
             (
@@ -147,8 +151,22 @@ impl Vigil {
         self.duties.orders.push(Order::TakeOver(Box::new(taken)));
     }
 
-    fn end_round(&mut self, overdue: Page<Deadline>) {
+    fn deadlines_found(&mut self, now: Time, round: Round, overdue: Page<Deadline>) {
         self.duties.orders.extend(overdue.rows.into_iter().map(Order::Overdue));
+        if now < self.sweep_due {
+            return self.duties.orders.push(Order::Look);
+        }
+        let read = Read::Strays { before: round.at - self.rules.sweep_age_ms, limit: PAGE_ROWS };
+        self.ask_round(now, Round { asks: Question::Strays, ..round }, Work::Read(read));
+    }
+
+    /// One page at a time: the rest is looked for with the next heartbeat, when these are gone.
+    fn strays_found(&mut self, now: Time, page: Page<Stray>) {
+        self.sweep_due = if page.more { now } else { now + self.rules.sweep_ms };
+        for stray in page.rows {
+            self.duties.notices.push(Notice::Astray(stray.key.clone()));
+            self.duties.orders.push(Order::Sweep(stray));
+        }
         self.duties.orders.push(Order::Look);
     }
 }

@@ -45,6 +45,12 @@ const SERIES: &[(&str, &str, &str, &str)] = &[
         "counter",
         "Sessions ended because nobody came back",
     ),
+    (
+        "presences_swept",
+        "tavern_presences_swept_total",
+        "counter",
+        "Presences removed that no living node vouched for",
+    ),
     ("commands", "tavern_commands_total", "counter", "Commands of the JSON protocol"),
     ("refused", "tavern_commands_refused_total", "counter", "Commands refused"),
     ("sessions", "tavern_sessions", "gauge", "Sessions alive"),

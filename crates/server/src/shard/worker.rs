@@ -248,6 +248,7 @@ impl Worker {
                 self.hub.take_over(self.now, &presence, home, loss);
             }
             Mail::Overdue(deadline) => self.hub.overdue(self.now, &deadline),
+            Mail::Sweep(stray) => self.hub.sweep_stray(self.now, stray),
             Mail::Look => self.hub.look_at_rooms(),
             Mail::Announce => self.hub.announce(self.now),
             Mail::News(told) => self.hub.hear_news(self.now, &told),
