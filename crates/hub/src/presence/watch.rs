@@ -194,7 +194,9 @@ impl Shard {
         if !self.node.carrier.reaches_others() {
             return;
         }
-        let channels: Vec<Arc<str>> = self.presences.rooms.keys().cloned().collect();
+        let mut channels: Vec<Arc<str>> = self.presences.rooms.keys().cloned().collect();
+        // The same world asks the same questions in the same order.
+        channels.sort();
         for channel in channels {
             let read = Read::Roster { channel: channel.clone(), after: None, limit: 1 };
             self.submit(Task::Look { channel }, Work::Read(read));
