@@ -34,7 +34,7 @@ pub struct Raise {
 /// A part of those who are present in a channel, and the state it belongs to.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Roster {
-    /// Zero: nobody is there.
+    /// Of an empty channel: no earlier version of it is above, and every later one is.
     pub version: u64,
     /// All of them, not only this page.
     pub users: u64,

@@ -131,6 +131,9 @@ impl Shard {
         // The same client under a new home: nobody is told anything.
         for (channel, state) in &body.presences {
             let state = state.as_ref().map(|text| State { text: text.clone(), meaning: meaning(text) });
+            if let Some(session) = self.listeners.get_mut(id).and_then(|listener| listener.session_mut()) {
+                session.present.insert(channel.clone(), state.clone());
+            }
             self.join(now, id, channel, state, None);
         }
         true

@@ -5,7 +5,8 @@ use tavern_sim::street::{self, Plant};
 use tavern_sim::world::Sabotage;
 use tavern_sim::{run, street::Report};
 
-const USAGE: &str = "usage: tavern-sim [--world messages|street|both] [--runs N] [--seed N] [--steps N]";
+const USAGE: &str =
+    "usage: tavern-sim [--world messages|street|both] [--runs N] [--seed N] [--steps N] [--tell]";
 
 struct Campaign {
     messages: bool,
@@ -13,6 +14,8 @@ struct Campaign {
     first: u64,
     runs: u64,
     steps: Option<usize>,
+    /// Tell everything that happens on the street.
+    tell: bool,
 }
 
 fn main() -> ExitCode {
@@ -31,9 +34,14 @@ fn main() -> ExitCode {
 }
 
 fn read_arguments() -> Option<Campaign> {
-    let mut campaign = Campaign { messages: true, street: true, first: 1, runs: 200, steps: None };
+    let mut campaign =
+        Campaign { messages: true, street: true, first: 1, runs: 200, steps: None, tell: false };
     let mut args = std::env::args().skip(1);
     while let Some(flag) = args.next() {
+        if flag == "--tell" {
+            campaign.tell = true;
+            continue;
+        }
         let value = args.next()?;
         match flag.as_str() {
             "--world" => {
@@ -60,7 +68,8 @@ impl Campaign {
         let mut failed = 0;
         for seed in self.seeds() {
             let report = run::run(seed, steps, Sabotage::None);
-            sum = (sum.0 + report.heard, sum.1 + report.gaps, sum.2 + report.resumed, sum.3 + report.restarts);
+            sum =
+                (sum.0 + report.heard, sum.1 + report.gaps, sum.2 + report.resumed, sum.3 + report.restarts);
             failed += tell("messages", seed, steps, report.violation.as_deref());
         }
         let (heard, gaps, resumed, restarts) = sum;
@@ -76,7 +85,8 @@ impl Campaign {
         let mut reports: Vec<Report> = Vec::new();
         let mut failed = 0;
         for seed in self.seeds() {
-            let report = street::run(seed, steps, Plant::None);
+            let report =
+                if self.tell { street::show(seed, steps) } else { street::run(seed, steps, Plant::None) };
             failed += tell("street", seed, steps, report.violation.as_deref());
             reports.push(report);
         }
@@ -107,8 +117,6 @@ impl Campaign {
 fn tell(world: &str, seed: u64, steps: usize, violation: Option<&str>) -> u64 {
     let Some(violation) = violation else { return 0 };
     println!("{world}, seed {seed}: {violation}");
-    println!(
-        "  replay: cargo run --release -p tavern-sim -- --world {world} --seed {seed} --steps {steps}"
-    );
+    println!("  replay: cargo run --release -p tavern-sim -- --world {world} --seed {seed} --steps {steps}");
     1
 }

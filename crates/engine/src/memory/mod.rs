@@ -66,7 +66,10 @@ impl Hall {
 
     fn driven(clock: Arc<dyn Clock>, faults: Option<Box<dyn Faults>>) -> Arc<Hall> {
         let (tables, seats, agenda) = (MemoryTables::default(), Seats::default(), BTreeMap::new());
-        Arc::new(Hall { clock, state: Mutex::new(State { tables, seats, faults, agenda, tasks: 0, commits: 0 }) })
+        Arc::new(Hall {
+            clock,
+            state: Mutex::new(State { tables, seats, faults, agenda, tasks: 0, commits: 0 }),
+        })
     }
 
     /// A place at the store. `node` names it to the faults.

@@ -90,6 +90,11 @@ pub(super) fn channel(connection: &Connection, name: &str) -> Result<(u64, u64),
     Ok(connection.prepare_cached(sql)?.query_row([name], read).optional()?.unwrap_or_default())
 }
 
+/// The highest number that anything deleted has had.
+fn floor(connection: &Connection) -> Result<u64, Error> {
+    connection.prepare_cached("SELECT floor FROM store_clock")?.query_row([], |row| read_number(row, 0))
+}
+
 pub(super) fn set_channel(connection: &Connection, name: &str, version: u64, now: Time) -> Result<(), Error> {
     let sql = "UPDATE channel_presences SET version = ?2, last_updated = ?3 WHERE channel_name = ?1";
     connection.prepare_cached(sql)?.execute((name, number(version), time(now))).map(drop)
@@ -116,7 +121,10 @@ pub(super) fn roster(
     limit: u32,
 ) -> Result<Roster, Error> {
     let moment = connection.unchecked_transaction()?;
-    let (version, users) = channel(&moment, name)?;
+    let (version, users) = match channel(&moment, name)? {
+        (_, 0) => (floor(&moment)?, 0),
+        counted => counted,
+    };
     let sql =
         "SELECT channel_name, user_id, version, anonymous, name, since, left_reason, left_at FROM presences
         WHERE channel_name = ?1 AND user_id > ?2 ORDER BY user_id";

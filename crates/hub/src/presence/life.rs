@@ -45,9 +45,17 @@ impl Shard {
 
     /// An explicit departure from everywhere.
     pub(crate) fn leave_all(&mut self, now: Time, id: ListenerId, reason: Departure) {
-        for channel in self.present(id) {
+        let mut channels = self.present(id);
+        // Where it has only begun to be, too.
+        channels.extend(self.lanes_of(id).into_iter().filter(|channel| !self.is_present(id, channel)));
+        for channel in channels {
             self.leave(now, id, &channel, reason, None);
         }
+    }
+
+    fn is_present(&self, id: ListenerId, channel: &str) -> bool {
+        let session = self.listeners.get(id).and_then(|listener| listener.session());
+        session.is_some_and(|session| session.present.contains_key(channel))
     }
 
     fn lose(&mut self, now: Time, id: ListenerId, channel: &str, at: Time) {
@@ -79,6 +87,7 @@ impl Shard {
             listener: Some(id),
             claim,
             tries: 0,
+            doubted: false,
         };
         self.begin_step(now, step);
     }
@@ -98,17 +107,30 @@ impl Shard {
         let joined = match &step.input {
             Some(Input::Join { state, .. }) => state.clone(),
             Some(Input::Update { state, .. }) => Some(state.clone()),
+            Some(Input::Leave { .. }) => {
+                // It may have come back by itself while this waited.
+                if let Some(session) = self.listeners.get_mut(id).and_then(|listener| listener.session_mut())
+                {
+                    session.present.remove(&step.key.channel);
+                }
+                return;
+            }
             _ => return,
         };
         let channel = step.key.channel.clone();
         let poll_idle_ms = self.node.settings.poll_idle_ms;
         let Some(session) = self.listeners.get_mut(id).and_then(|listener| listener.session_mut()) else {
             // It ended while it was joining: nobody else would take it out again.
-            let Some(Input::Join { client, .. }) = &step.input else { return };
-            let loss = Loss { at: now, grace_ms: 0, reason: Departure::Lost };
+            let Some(Input::Join { client, .. }) = step.input.as_ref().filter(|_| !self.has_followers(step))
+            else {
+                return;
+            };
+            let loss = Loss { at: now, grace_ms: self.grace_ms(&channel), reason: Departure::Lost };
             let input = Some(Input::Lose { client: *client, loss });
-            return self
-                .begin_step(now, Step { input, listener: None, claim: None, tries: 0, ..step.clone() });
+            return self.begin_step(
+                now,
+                Step { input, listener: None, claim: None, tries: 0, doubted: false, ..step.clone() },
+            );
         };
         let state = session.present.entry(channel.clone()).or_default();
         if joined.is_some() {
@@ -194,6 +216,7 @@ impl Shard {
             listener: None,
             claim: None,
             tries: 0,
+            doubted: false,
         };
         self.begin_step(now, step);
     }
@@ -204,18 +227,27 @@ impl Shard {
         let input = Some(Input::Sweep { homes });
         self.begin_step(
             now,
-            Step { key, name: None, anonymous: false, input, listener: None, claim: None, tries: 0 },
+            Step {
+                key,
+                name: None,
+                anonymous: false,
+                input,
+                listener: None,
+                claim: None,
+                tries: 0,
+                doubted: false,
+            },
         );
     }
 
     /// The session ends without a word: whoever it was may come back as another session.
     pub(crate) fn lose_all(&mut self, now: Time, id: ListenerId) {
-        let session = self.listeners.get(id).and_then(|listener| listener.session());
-        if session.is_none_or(|session| session.lost) {
-            return;
-        }
+        let Some(listener) = self.listeners.get(id) else { return };
+        let Some(session) = listener.session().filter(|session| !session.lost) else { return };
+        let detached = listener.link.is_none().then(|| session.lost_at(self.node.settings.poll_idle_ms));
+        let at = detached.unwrap_or(now);
         for channel in self.present(id) {
-            self.lose(now, id, &channel, now);
+            self.lose(now, id, &channel, at);
         }
     }
 
@@ -231,7 +263,7 @@ impl Shard {
         self.settle_ticks(now);
         while self.presences.later.front().is_some_and(|(due, _)| *due <= now) {
             if let Some((_, step)) = self.presences.later.pop_front() {
-                self.begin_step(now, step);
+                self.run_step(now, step);
             }
         }
     }
@@ -244,8 +276,16 @@ impl Shard {
     }
 
     fn end_grace(&mut self, now: Time, key: PresenceKey) {
-        let step =
-            Step { key, name: None, anonymous: false, input: None, listener: None, claim: None, tries: 0 };
+        let step = Step {
+            key,
+            name: None,
+            anonymous: false,
+            input: None,
+            listener: None,
+            claim: None,
+            tries: 0,
+            doubted: false,
+        };
         self.begin_step(now, step);
     }
 }

@@ -4,11 +4,12 @@
 
 mod command;
 mod crowd;
+mod lane;
 mod life;
 mod step;
 mod watch;
 
-use crate::listener::LinkId;
+use crate::listener::{LinkId, ListenerId};
 use crate::registry::Entry;
 use crowd::Watched;
 use foldhash::fast::RandomState;
@@ -30,6 +31,8 @@ pub type Outcome = Result<Vec<u8>, Refusal>;
 pub struct Presences {
     tickets: u64,
     under_way: HashMap<Ticket, Task, RandomState>,
+    /// Steps that wait for an earlier one of the same session in the same channel. There while one is under way.
+    lanes: HashMap<(ListenerId, Arc<str>), VecDeque<Step>, RandomState>,
     /// What transports wait for.
     claims: HashMap<LinkId, u64, RandomState>,
     /// Answers for transports whose command waits; found when the command runs again.

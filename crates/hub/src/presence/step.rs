@@ -6,7 +6,7 @@ use crate::registry::shards_of;
 use crate::shard::Shard;
 use std::sync::Arc;
 use tavern_domain::Time;
-use tavern_domain::presence::{Attendance, Change, Input, News};
+use tavern_domain::presence::{Attendance, Change, Home, Input, News};
 use tavern_engine::limits::RETRY_AFTER_MS;
 use tavern_engine::{
     Answer, Commit, Deadline, Expect, Found, Presence, PresenceKey, Raise, Read, Row, RowKey, StoreError,
@@ -31,6 +31,8 @@ pub(crate) struct Step {
     pub listener: Option<ListenerId>,
     pub claim: Option<Claim>,
     pub tries: u8,
+    /// Whether it has happened is not known: this only finds out.
+    pub doubted: bool,
 }
 
 pub(super) enum Task {
@@ -57,9 +59,9 @@ pub(super) enum Task {
 }
 
 impl Shard {
-    /// Begins a step. Somebody who arrives is taken to be absent, which is usually so and spares the reading.
-    pub(crate) fn begin_step(&mut self, now: Time, step: Step) {
-        if matches!(step.input, Some(Input::Join { .. })) {
+    /// Runs a step. Somebody who arrives is taken to be absent, which is usually so and spares the reading.
+    pub(super) fn run_step(&mut self, now: Time, step: Step) {
+        if matches!(step.input, Some(Input::Join { .. })) && !step.doubted {
             self.decide(now, step, None);
         } else {
             self.read_step(step);
@@ -98,7 +100,7 @@ impl Shard {
             }
             (Task::Tidy, _) => {}
             (Task::Look { channel }, Answer::Read(Found::Roster(roster))) => {
-                self.compare(&channel, roster.version);
+                self.compare(&channel, &roster);
             }
             // Looked at again with the next heartbeat.
             (Task::Look { .. }, _) => {}
@@ -107,22 +109,19 @@ impl Shard {
                 let outcome = self.who_read(counts_only, answer);
                 self.finish(claim, outcome);
             }
-            (Task::Read(step) | Task::Commit { step, .. }, answer) => {
-                if let Some(claim) = step.claim {
-                    self.finish(claim, Err(refusal(&answer)));
-                } else {
-                    self.try_later(now, step);
-                }
-            }
+            (Task::Read(step), answer) => self.step_failed(now, step, false, &answer),
+            (Task::Commit { step, .. }, answer) => self.step_failed(now, step, true, &answer),
         }
     }
 
-    /// Nobody waits for it, so nobody would ask again: a loss or a deadline must not be forgotten.
-    fn try_later(&mut self, now: Time, step: Step) {
-        self.presences.later.push_back((now + RETRY_AFTER_MS, Step { tries: 0, ..step }));
-    }
-
     fn decide(&mut self, now: Time, mut step: Step, found: Option<Versioned<Presence>>) {
+        if !self.freshen(&mut step) {
+            return self.step_is_over(now, &step);
+        }
+        if step.doubted {
+            return self.find_out(now, step, found.as_ref());
+        }
+        self.insist(&mut step, found.as_ref());
         let version = found.as_ref().map_or(0, |found| found.version);
         if let Some(found) = found.as_ref().filter(|_| step.listener.is_none()) {
             // Nobody is here to say who it is: it is who it was.
@@ -131,42 +130,49 @@ impl Shard {
         let before = found.map(|found| found.row.attendance).unwrap_or_default();
         let mut attendance = before.clone();
         let mut changes = Vec::new();
+        // Asked once: the vigil may begin a new life at any moment, and who vouches must be who writes.
+        let home = self.home();
         match step.input.clone() {
             // Whoever joins here is vouched for by the present life of this node, however long ago it began to join.
             Some(Input::Join { client, state, .. }) => {
-                attendance.handle(now, Input::Join { client, home: self.home(), state }, &mut changes);
+                let home = home.clone();
+                attendance.handle(now, Input::Join { client, home, state }, &mut changes);
             }
             Some(input) => attendance.handle(now, input, &mut changes),
             None => attendance.wake(now, &mut changes),
         }
-        if changes.last() == Some(&Change::NotFound) {
+        if changes.contains(&Change::NotFound) {
+            // A grace that is over by now ends by its own deadline.
             let refusal =
                 Refusal::new(Code::NotFound, "this client is not present in the channel; join it first");
-            return self.end_step(&step, Err(refusal));
+            return self.end_step(now, &step, Err(refusal));
         }
         if step.input.is_none() && before.next_wake().is_none() {
-            self.forget_deadline(&step.key);
+            self.forget_deadline(&step.key, version);
         }
         if attendance == before {
             self.note_step(now, &step);
-            return self.end_step(&step, Ok(Vec::new()));
+            return self.end_step(now, &step, Ok(Vec::new()));
         }
         let due = attendance.next_wake();
-        let commit = self.commit_of(&step, version, &before, attendance, &changes);
+        let commit = self.commit_of(&step, home, version, &before, attendance, &changes);
         self.submit(Task::Commit { step, at: now, changes, due }, Work::Commit(commit));
     }
 
     /// A deadline that means nothing any more must not be looked at for ever.
-    fn forget_deadline(&mut self, key: &PresenceKey) {
+    fn forget_deadline(&mut self, key: &PresenceKey, version: u64) {
         let deadline = RowKey::Deadline { kind: GRACE.into(), name: key.to_string().into() };
         let writer = Some(Writer { node: self.node.name.clone(), epoch: self.node.epoch() });
-        let commit = Commit { writer, deletes: vec![deadline], ..Commit::default() };
+        // Unless somebody was lost meanwhile: then it means something again.
+        let expects = vec![Expect { key: RowKey::Presence(key.clone()), version }];
+        let commit = Commit { writer, expects, deletes: vec![deadline], ..Commit::default() };
         self.submit(Task::Tidy, Work::Commit(commit));
     }
 
     fn commit_of(
         &self,
         step: &Step,
+        home: Home,
         version: u64,
         before: &Attendance,
         attendance: Attendance,
@@ -175,7 +181,7 @@ impl Shard {
         let key = RowKey::Presence(step.key.clone());
         let deadline = step.key.to_string();
         let mut commit = Commit {
-            writer: Some(Writer { node: self.node.name.clone(), epoch: self.node.epoch() }),
+            writer: Some(Writer { node: home.node, epoch: home.epoch }),
             expects: vec![Expect { key: key.clone(), version }],
             raises: vec![Raise { channel: step.key.channel.clone(), by: changes.len() as u32 }],
             ..Commit::default()
@@ -206,7 +212,7 @@ impl Shard {
         (to, begins): (u64, bool),
     ) {
         self.note_step(now, &step);
-        self.end_step(&step, Ok(Vec::new()));
+        self.end_step(now, &step, Ok(Vec::new()));
         if changes.is_empty() {
             return;
         }
@@ -226,10 +232,11 @@ impl Shard {
         self.effects.news.extend(shards_of(mask).map(|shard| (shard, told.clone())));
     }
 
-    fn end_step(&mut self, step: &Step, outcome: Outcome) {
+    fn end_step(&mut self, now: Time, step: &Step, outcome: Outcome) {
         if let Some(claim) = step.claim {
             self.finish(claim, outcome);
         }
+        self.step_is_over(now, step);
     }
 
     /// A command has its answer: it runs again and finds it.

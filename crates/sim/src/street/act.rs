@@ -1,7 +1,7 @@
 //! What happens next on the street: the seed chooses who does what, which house falls asleep, dies or is cut off, and
 //! how the weather is.
 
-use super::tab::Wish;
+use super::tab::{Watch, Wish};
 use super::weather::Cut;
 use super::world::{Alarm, Street};
 use super::{CHANNELS, HOUSES, Outcome, TABS, house};
@@ -57,14 +57,14 @@ impl Street {
                 Wish::Leave(channel)
             }
             52..72 => {
-                if tab.watches.get(&channel).is_some_and(Option::is_some) {
+                if tab.watches.contains_key(&channel) {
                     return Ok(());
                 }
-                tab.watches.insert(channel, None);
+                tab.watches.insert(channel, Watch::Asked);
                 Wish::Watch(channel)
             }
             72..75 => {
-                if tab.watches.get(&channel).is_none_or(Option::is_none) {
+                if !matches!(tab.watches.get(&channel), Some(Watch::Seen(_))) {
                     return Ok(());
                 }
                 Wish::Unwatch(channel)
@@ -103,6 +103,7 @@ impl Street {
         let short = self.rng.chance(50);
         let ms = if short { self.rng.below(3_000) } else { self.rng.below(22_000) } as u64;
         let until = self.now + ms + 1;
+        self.say(|| format!("trouble at house {at} for {ms}"));
         match self.rng.below(10) {
             0..3 => {
                 self.crashes += 1;

@@ -4,7 +4,7 @@
 
 use super::house::{Asker, Desk, House, Life, Running};
 use super::plant::Plant;
-use super::world::Street;
+use super::world::{Alarm, Street};
 use super::{DRAIN_MS, LEASE_MS, Outcome};
 use std::sync::Arc;
 use tavern_domain::{ClientId, Epoch};
@@ -41,6 +41,7 @@ impl Street {
 
     /// The process ends without a word.
     pub fn crash(&mut self, at: usize) {
+        self.say(|| format!("house {at} crashes"));
         let now = self.now;
         match std::mem::replace(&mut self.houses[at].life, Life::Down) {
             Life::Up(running) => {
@@ -57,26 +58,24 @@ impl Street {
     pub fn go_on_booting(&mut self, at: usize) -> Outcome {
         let name = self.houses[at].name.clone();
         let Life::Booting(booting) = &mut self.houses[at].life else { return Ok(()) };
-        for (_, _, answer) in booting.desk.take_answers() {
-            match answer {
-                Answer::Committed(receipt) => {
-                    booting.epoch = receipt.epoch;
-                    booting.ask_sessions(&name, None);
-                    return Ok(());
-                }
-                Answer::Read(Found::Sessions(page)) => {
-                    let more = page.more;
-                    let last = booting.keep(page);
-                    if more {
-                        booting.ask_sessions(&name, last);
-                        return Ok(());
-                    }
+        // It asks one thing at a time.
+        let Some((_, _, answer)) = booting.desk.take_answers().pop() else { return Ok(()) };
+        match answer {
+            Answer::Committed(receipt) => {
+                booting.epoch = receipt.epoch;
+                booting.ask_sessions(&name, None);
+            }
+            Answer::Read(Found::Sessions(page)) => {
+                let more = page.more;
+                let last = booting.keep(page);
+                if !more {
                     return self.open_doors(at);
                 }
-                _ => {
-                    self.crash(at);
-                    return Ok(());
-                }
+                booting.ask_sessions(&name, last);
+            }
+            _ => {
+                self.crash(at);
+                self.alarms.insert((self.now + 500, Alarm::Boot(at)));
             }
         }
         Ok(())
@@ -105,12 +104,14 @@ impl Street {
             };
             running.shards[stored.secret.shard(house.shards)].adopt(local, &packed);
         }
+        running.ready = left.is_empty();
         if !left.is_empty() {
             let deletes = left.iter().map(|stored| RowKey::Session(stored.client)).collect();
             let commit = Commit { writer, deletes, ..Commit::default() };
             running.desk.submit(Asker::Process, DESK, Work::Commit(commit));
         }
         self.adopted += left.len();
+        self.say(|| format!("house {at} is open with epoch {} and {} sessions", epoch.0, left.len()));
         self.houses[at].life = Life::Up(Box::new(running));
         self.house_is_open(at, &left);
         self.carry_out(at)
@@ -118,6 +119,7 @@ impl Street {
 
     /// A clean stop begins: no more commands, the sessions go to the store.
     pub fn stop(&mut self, at: usize) -> Outcome {
+        self.say(|| format!("house {at} stops"));
         self.carry_out(at)?;
         let local = self.houses[at].local(self.now);
         let Life::Up(mut running) = std::mem::replace(&mut self.houses[at].life, Life::Down) else {

@@ -56,6 +56,8 @@ pub struct Running {
     pub vigil: Vigil,
     pub desk: Desk,
     pub bus: Arc<dyn Bus>,
+    /// Its doors are open.
+    pub ready: bool,
     /// It sleeps: nothing of it happens, and what comes waits.
     pub asleep: bool,
     /// Transports that went while it slept.
@@ -165,7 +167,7 @@ impl House {
 
     /// Running and awake: it answers.
     pub fn is_open(&self) -> bool {
-        matches!(&self.life, Life::Up(running) if !running.asleep)
+        matches!(&self.life, Life::Up(running) if running.ready && !running.asleep)
     }
 
     pub fn next_wake(&self) -> Option<Time> {
@@ -179,7 +181,14 @@ impl House {
 }
 
 impl Running {
-    pub fn new(house: &House, desk: Desk, hall: &Arc<Hall>, epoch: Epoch, world: (Time, &mut Rng), plant: Plant) -> Running {
+    pub fn new(
+        house: &House,
+        desk: Desk,
+        hall: &Arc<Hall>,
+        epoch: Epoch,
+        world: (Time, &mut Rng),
+        plant: Plant,
+    ) -> Running {
         let (now, rng) = world;
         let node = Node::new(settings(house, epoch, plant, rng), Box::new(Names));
         let bus: Arc<dyn Bus> = hall.bus(&house.name, desk.ear.clone());
@@ -195,7 +204,7 @@ impl Running {
             sweep_age_ms: 120_000,
         };
         let vigil = Vigil::new(node.clone(), rules, now);
-        Running { node, shards, vigil, desk, bus, asleep: false, gone: Vec::new() }
+        Running { node, shards, vigil, desk, bus, ready: false, asleep: false, gone: Vec::new() }
     }
 }
 

@@ -24,15 +24,15 @@ mod house;
 pub mod plant;
 mod run;
 mod tab;
-mod tamper;
 mod talk;
+mod tamper;
 mod truth;
 mod view;
 mod weather;
 mod world;
 
 pub use plant::Plant;
-pub use run::{Report, run};
+pub use run::{Report, run, show};
 
 /// Why a run is wrong.
 pub type Outcome = Result<(), String>;

@@ -29,7 +29,17 @@ pub struct Report {
 
 /// Runs one seed for so many steps, then lets everything heal.
 pub fn run(seed: u64, steps: usize, plant: Plant) -> Report {
-    let mut street = Street::new(seed, plant);
+    play_out(Street::new(seed, plant), seed, steps)
+}
+
+/// Runs one seed and tells everything that happens.
+pub fn show(seed: u64, steps: usize) -> Report {
+    let mut street = Street::new(seed, Plant::None);
+    street.loud = true;
+    play_out(street, seed, steps)
+}
+
+fn play_out(mut street: Street, seed: u64, steps: usize) -> Report {
     let outcome = play(&mut street, steps);
     Report {
         seed,

@@ -22,14 +22,23 @@ pub struct Tab {
     pub wants: BTreeMap<usize, u64>,
     /// Where it is as far as it was told.
     pub stands: BTreeMap<usize, Stand>,
-    /// The channels its person wants to watch; without a view until that is confirmed.
-    pub watches: BTreeMap<usize, Option<View>>,
+    /// The channels its person wants to watch.
+    pub watches: BTreeMap<usize, Watch>,
 }
 
 pub struct Seat {
     pub house: usize,
     pub shard: usize,
     pub caller: Caller,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Watch {
+    /// Not confirmed yet.
+    Asked,
+    /// Its node was started again, and what happened meanwhile was not told: it asks anew and believes nothing before.
+    Doubted,
+    Seen(View),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,13 +87,20 @@ impl Tab {
     pub fn begin_anew(&mut self) {
         self.seq = 0;
         self.stands.clear();
-        self.watches.values_mut().for_each(|view| *view = None);
+        self.watches.values_mut().for_each(|watch| *watch = Watch::Asked);
+    }
+
+    /// It came back to its session in another process.
+    pub fn doubt(&mut self) {
+        for watch in self.watches.values_mut().filter(|watch| matches!(watch, Watch::Seen(_))) {
+            *watch = Watch::Doubted;
+        }
     }
 
     /// What must be asked so that it is as its person wants it.
     pub fn catch_up(&mut self) {
         self.todo.clear();
-        let unseen = self.watches.iter().filter(|(_, view)| view.is_none());
+        let unseen = self.watches.iter().filter(|(_, watch)| !matches!(watch, Watch::Seen(_)));
         self.todo.extend(unseen.map(|(channel, _)| Wish::Watch(*channel)));
         for (channel, state) in &self.wants {
             if self.stands.get(channel) != Some(&Stand::In(*state)) {
@@ -97,7 +113,8 @@ impl Tab {
 
     /// The transport is gone, and with it every answer that was under way.
     pub fn cut_off(&mut self) -> Option<Seat> {
-        if let Some(Wish::Join(channel) | Wish::Update(channel) | Wish::Leave(channel)) = self.pending.take() {
+        if let Some(Wish::Join(channel) | Wish::Update(channel) | Wish::Leave(channel)) = self.pending.take()
+        {
             self.stands.insert(channel, Stand::Maybe);
         }
         self.greeted = false;

@@ -2,7 +2,7 @@
 //! is held against the store at that moment.
 
 use super::plant::Plant;
-use super::tab::{Seat, Stand, Wish};
+use super::tab::{Seat, Stand, Watch, Wish};
 use super::truth::{Fact, find};
 use super::view::View;
 use super::world::{Alarm, Street};
@@ -38,6 +38,7 @@ impl Street {
         self.links_of.remove(&link.0);
         let (house, local) = (seat.house, self.houses[seat.house].local(self.now));
         let forgotten = self.strikes(Plant::ForgetLoss, 30);
+        self.say(|| format!("tab {who} is lost at house {house}"));
         self.away(who, local);
         let Some(id) = seat.caller.listener.filter(|_| !forgotten) else { return Ok(()) };
         let Some(running) = self.houses[house].running() else { return Ok(()) };
@@ -138,7 +139,10 @@ impl Street {
         let mut reply = Vec::new();
         let flow = running.shards[seat.shard].command(local, &mut seat.caller, frame.as_bytes(), &mut reply);
         match flow {
-            Flow::Wait => return self.carry_out(house),
+            Flow::Wait => {
+                self.say(|| format!("tab {who} waits: {frame}"));
+                return self.carry_out(house);
+            }
             Flow::Move(shard) => {
                 seat.shard = shard;
                 self.links_of.remove(&seat.caller.link.id.0);
@@ -153,6 +157,7 @@ impl Street {
             Flow::Greeted | Flow::Close(_) => {}
         }
         self.tabs[who].pending = None;
+        self.say(|| format!("tab {who}: {frame} is answered {}", String::from_utf8_lossy(&reply)));
         let reply: Value = serde_json::from_slice(&reply).map_err(|error| error.to_string())?;
         self.answered(who, wish, &reply).map_err(|error| format!("tab {who}, {wish:?}: {error}"))?;
         self.deliver(who)?;
@@ -173,7 +178,7 @@ impl Street {
             Wish::Watch(channel) => {
                 let view = View::begin(&ok["members"])?;
                 self.check_view(channel, &view)?;
-                self.tabs[who].watches.insert(channel, Some(view));
+                self.tabs[who].watches.insert(channel, Watch::Seen(view));
                 Ok(())
             }
             Wish::Unwatch(channel) => {
@@ -203,7 +208,10 @@ impl Street {
         let code = error["code"].as_str().unwrap_or_default();
         let tab = &mut self.tabs[who];
         match (wish, code) {
-            (Wish::Join(channel) | Wish::Update(channel) | Wish::Leave(channel), "unavailable" | "conflict") => {
+            (
+                Wish::Join(channel) | Wish::Update(channel) | Wish::Leave(channel),
+                "unavailable" | "conflict",
+            ) => {
                 tab.stands.insert(channel, Stand::Maybe);
             }
             (Wish::Update(channel), "not_found") => {
@@ -240,6 +248,9 @@ impl Street {
             self.resumed += 1;
             if self.tabs[who].client.as_deref() != Some(&client) {
                 return Err("it resumed as somebody else".into());
+            }
+            if self.tabs[who].home != home {
+                self.tabs[who].doubt();
             }
         } else {
             self.check_forgotten(who, home)?;
@@ -302,7 +313,9 @@ impl Street {
 
     /// Brings a tab what it has not heard.
     pub fn deliver(&mut self, who: usize) -> Outcome {
-        let Some(seat) = self.tabs[who].seat.as_ref().filter(|_| self.tabs[who].greeted) else { return Ok(()) };
+        let Some(seat) = self.tabs[who].seat.as_ref().filter(|_| self.tabs[who].greeted) else {
+            return Ok(());
+        };
         let (house, shard) = (seat.house, seat.shard);
         let Some(id) = seat.caller.listener else { return Ok(()) };
         let mut scratch = std::mem::take(&mut self.scratch);
@@ -329,6 +342,7 @@ impl Street {
             return Err(format!("{} came after {}", event["seq"], tab.seq));
         }
         tab.seq += 1;
+        self.say(|| format!("tab {who} hears {event}"));
         self.heard += 1;
         self.note(event["version"].as_u64().unwrap_or(3) ^ (who as u64) << 40);
         if self.strikes(Plant::LoseEvent, 3) {
@@ -344,8 +358,10 @@ impl Street {
     fn see(&mut self, who: usize, event: &Value) -> Outcome {
         let channel = CHANNELS.iter().position(|(name, _)| event["channel"] == *name);
         let channel = channel.ok_or_else(|| format!("a strange event: {event}"))?;
-        let Some(Some(view)) = self.tabs[who].watches.get_mut(&channel) else {
-            return Err(format!("it does not watch, and was told {event}"));
+        let view = match self.tabs[who].watches.get_mut(&channel) {
+            Some(Watch::Seen(view)) => view,
+            Some(Watch::Doubted) => return Ok(()),
+            _ => return Err(format!("it does not watch, and was told {event}")),
         };
         if event["event"] == "presence_mode" {
             return Ok(());

@@ -5,9 +5,7 @@ use super::plant::Plant;
 use super::world::Street;
 use std::sync::Arc;
 use tavern_domain::presence::{Attendance, Departure, Home, Loss, Lost, News};
-use tavern_engine::{
-    Answer, Commit, Parcel, Presence, PresenceKey, Receipt, Row, RowKey, StoreError, Work,
-};
+use tavern_engine::{Answer, Commit, Parcel, Presence, PresenceKey, Receipt, Row, RowKey, StoreError, Work};
 use tavern_hub::Order;
 use tavern_wire::news;
 
@@ -21,19 +19,26 @@ impl Street {
             && self.rng.below(100) < rough
         {
             let (key, expected) = (expect.key.clone(), expect.version);
-            return Err(Box::new(Answer::Failed(StoreError::Conflict { key, expected, found: expected + 1 })));
+            return Err(Box::new(Answer::Failed(StoreError::Conflict {
+                key,
+                expected,
+                found: expected + 1,
+            })));
         }
         let plant = self.plant;
         match plant {
             Plant::NoFence => {
-                self.planted = true;
-                commit.writer = None;
+                let writer = commit.writer.take();
+                let open = writer.is_none_or(|writer| self.truth.is_home_open(&Home::from(&writer)));
+                self.planted |= !open;
             }
             Plant::NoExpectation => {
                 self.planted = true;
                 commit.expects.clear();
             }
-            Plant::ForgetDeadline if !commit.deadlines.is_empty() && self.strikes(Plant::ForgetDeadline, 20) => {
+            Plant::ForgetDeadline
+                if !commit.deadlines.is_empty() && self.strikes(Plant::ForgetDeadline, 20) =>
+            {
                 commit.deadlines.clear();
             }
             Plant::FreshDeadline => self.prolong(&mut commit),
@@ -46,7 +51,8 @@ impl Street {
                 }
             }
             Plant::EarlyAnswer if is_arrival(&commit) && self.strikes(Plant::EarlyAnswer, 10) => {
-                let receipt = Receipt { time: self.now, raised: vec![1], begun: vec![false], ..Receipt::default() };
+                let receipt =
+                    Receipt { time: self.now, raised: vec![1], begun: vec![false], ..Receipt::default() };
                 return Err(Box::new(Answer::Committed(receipt)));
             }
             _ => {}
@@ -129,7 +135,9 @@ impl Street {
     fn false_alarm(&mut self, at: usize) -> Option<Order> {
         let own = self.houses[at].name.as_str();
         let living = self.truth.rows().find_map(|(channel, user, row)| {
-            let client = row.living().find(|client| *client.home.node != *own && self.truth.is_home_open(&client.home))?;
+            let client = row
+                .living()
+                .find(|client| *client.home.node != *own && self.truth.is_home_open(&client.home))?;
             Some((channel, user.clone(), row.clone(), client.home.clone()))
         });
         let (channel, user, attendance, home): (usize, String, Attendance, Home) = living?;
@@ -143,7 +151,8 @@ impl Street {
 }
 
 fn is_arrival(commit: &Commit) -> bool {
-    let absent = |expect: &tavern_engine::Expect| matches!(expect.key, RowKey::Presence(_)) && expect.version == 0;
+    let absent =
+        |expect: &tavern_engine::Expect| matches!(expect.key, RowKey::Presence(_)) && expect.version == 0;
     commit.expects.iter().any(absent)
 }
 

@@ -12,6 +12,9 @@ use tavern_domain::{ClientId, Time};
 use tavern_engine::memory::Hall;
 use tavern_engine::{Found, Node, PresenceKey, Read, Writer};
 
+/// How long the store may take for what a client asked.
+const PATIENCE_MS: u64 = 10_000;
+
 /// Users, their clients, the states of these.
 pub type Snapshot = BTreeMap<String, BTreeMap<String, String>>;
 
@@ -22,6 +25,8 @@ pub struct Truth {
     pub facts: BTreeMap<ClientId, Fact>,
     commits: u64,
     nodes: BTreeMap<Writer, Node>,
+    /// What changed, in words.
+    pub news: Vec<String>,
     /// Presences that were ended by a dead node's take-over, and graces that ran out: a campaign needs some.
     pub taken_over: usize,
     pub expired: usize,
@@ -86,6 +91,7 @@ impl Truth {
             let after = rows.get(&key.1).unwrap_or(&absent);
             if before != *after {
                 let told = |error| format!("{} in {} at {}: {error}", key.1, CHANNELS[channel].0, now.ms());
+                self.news.push(format!("{} {} at {version}: {after:?}", CHANNELS[channel].0, key.1));
                 self.audit(now, channel, &before, after).map_err(told)?;
             }
             match after.is_present() {
@@ -103,11 +109,10 @@ impl Truth {
         }
         let name = CHANNELS[channel].0;
         match history.last_key_value() {
-            Some((last, before)) if *last == version => {
-                if *before != snapshot {
-                    return Err(format!("two states of {name} have the version {version}"));
-                }
+            Some((last, before)) if *last == version && *before != snapshot => {
+                return Err(format!("two states of {name} have the version {version}"));
             }
+            Some((last, _)) if *last == version => {}
             Some((last, before)) if *last < version => {
                 let told = version - last;
                 if visible(before, &snapshot) > told {
@@ -187,8 +192,12 @@ impl Truth {
 
     /// A join that changes nothing else means that the user is back, too.
     fn joined_since(&self, channel: usize, row: &Attendance, lost: Lost) -> bool {
-        let asked = |client: &Attendee| self.facts.get(&client.client)?.joins.get(&channel).copied();
-        row.living().filter_map(asked).any(|asked| asked + SKEW_MS >= lost.at)
+        let moved = |client: &Attendee| {
+            let fact = self.facts.get(&client.client)?;
+            let returned = fact.away.last().and_then(|away| away.until);
+            fact.joins.get(&channel).copied().max(returned)
+        };
+        row.living().filter_map(moved).any(|moved| moved + PATIENCE_MS >= lost.at)
     }
 
     /// Only an open epoch writes.
@@ -289,7 +298,8 @@ pub fn roster(hall: &Hall, channel: usize) -> (u64, BTreeMap<String, Attendance>
 }
 
 pub fn snapshot_of(rows: &BTreeMap<String, Attendance>) -> Snapshot {
-    let state = |client: &Attendee| client.state.as_ref().map_or("null".into(), |state| state.text.to_string());
+    let state =
+        |client: &Attendee| client.state.as_ref().map_or("null".into(), |state| state.text.to_string());
     let clients = |row: &Attendance| row.living().map(|c| (c.client.to_string(), state(c))).collect();
     rows.iter().map(|(user, row)| (user.clone(), clients(row))).collect()
 }

@@ -37,6 +37,8 @@ pub struct Street {
     /// What a planted fault holds back or brings again.
     pub kept: BTreeMap<(usize, String), Parcel>,
     pub trace: u64,
+    /// Tells what happens, for somebody who reads it.
+    pub loud: bool,
     pub heard: usize,
     pub resumed: usize,
     pub crashes: usize,
@@ -47,6 +49,9 @@ pub struct Street {
     pub refused: usize,
     pub epochs: usize,
 }
+
+/// When the clock of every street begins.
+const BEGINS: Time = Time(1_700_000_000_000);
 
 /// What was put off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -62,7 +67,7 @@ pub enum Alarm {
 impl Street {
     pub fn new(seed: u64, plant: Plant) -> Street {
         let mut rng = Rng::new(seed ^ 0x5eed_0057_4ee7);
-        let now = Time(1_700_000_000_000);
+        let now = BEGINS;
         let clock = Arc::new(ManualClock::at(now));
         let weather = Weather::new(rng.fork());
         if plant == Plant::NeverLook {
@@ -89,6 +94,7 @@ impl Street {
             scratch: Scratch::default(),
             kept: BTreeMap::new(),
             trace: seed,
+            loud: false,
             heard: 0,
             resumed: 0,
             crashes: 0,
@@ -110,7 +116,14 @@ impl Street {
             self.planted = true;
             self.houses[at].skew = 9_000;
         }
+        self.planted |= self.plant == Plant::Hasty;
         self.boot(at);
+    }
+
+    pub fn say(&self, words: impl FnOnce() -> String) {
+        if self.loud {
+            println!("{:>7} {}", self.now.ms() - BEGINS.ms(), words());
+        }
     }
 
     pub fn note(&mut self, what: u64) {
@@ -217,6 +230,9 @@ impl Street {
     pub fn settle(&mut self) -> Outcome {
         while self.hall.step() {
             self.truth.observe(&self.hall, self.now)?;
+            for change in std::mem::take(&mut self.truth.news) {
+                self.say(|| format!("store: {change}"));
+            }
             for at in 0..self.houses.len() {
                 self.take_in(at)?;
             }
@@ -245,6 +261,7 @@ impl Street {
             return Ok(());
         }
         for (asker, ticket, answer) in answers {
+            self.say(|| format!("house {at}: {asker:?} {} is answered {answer:?}", ticket.0));
             if let Asker::Shard(_) = asker
                 && self.strikes(Plant::DropAnswer, 2)
             {
@@ -261,7 +278,7 @@ impl Street {
                     self.alarms.insert((now + 500, Alarm::Boot(at)));
                     return Ok(());
                 }
-                Asker::Process => {}
+                Asker::Process => running.ready = true,
             }
         }
         self.hear_words(at, words);
@@ -278,6 +295,9 @@ impl Street {
         let local = self.houses[at].local(self.now);
         for parcel in words {
             for parcel in self.tamper_news(at, parcel) {
+                if let Some(news) = tavern_wire::news::decode(&parcel.payload) {
+                    self.say(|| format!("house {at} hears {} {news:?}", parcel.subject.channel().is_some()));
+                }
                 let Some(running) = self.houses[at].running() else { return };
                 if let Some((told, mask)) = running.node.unpack_news(&parcel) {
                     shards_of(mask).for_each(|shard| running.shards[shard].hear_news(local, &told));
@@ -362,6 +382,9 @@ impl Street {
         }
         for order in duties.orders {
             let Some(order) = self.tamper_order(at, order) else { continue };
+            if !matches!(order, Order::Look) {
+                self.say(|| format!("house {at}: {order:?}"));
+            }
             self.epochs += usize::from(matches!(order, Order::Announce));
             let Some(running) = self.houses[at].running() else { return true };
             let shards = &mut running.shards;

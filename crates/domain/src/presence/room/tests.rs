@@ -130,6 +130,7 @@ fn a_hole_is_healed_by_reading_again() {
             if room.hear(news) == Heard::Hole {
                 let difference = room.replace(truth.snapshot());
                 follow(&mut watcher, &difference);
+                room.catch_up();
             }
             for news in room.take_told() {
                 news.changes.iter().for_each(|change| watcher.apply(&news, change));
