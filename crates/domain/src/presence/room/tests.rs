@@ -187,3 +187,20 @@ fn an_old_reading_says_nothing() {
     assert!(old.version > 0 && room.replace(old).is_empty());
     assert_eq!(*room.snapshot(), before);
 }
+
+#[test]
+fn versions_that_have_passed_show_in_a_reading_that_changes_nobody() {
+    let mut truth = Truth::default();
+    let mut dice = Dice(7);
+    while truth.snapshot().members.is_empty() {
+        truth.step(1, &mut dice);
+    }
+    let mut room = Room::new(truth.snapshot());
+    let later = Snapshot { version: truth.version + 2, ..truth.snapshot() };
+    let difference = room.replace(later);
+    assert!(difference.is_empty() && difference.to == difference.from + 2);
+    let nobody = Snapshot { version: truth.version + 9, ..Snapshot::default() };
+    assert_eq!(room.replace(nobody.clone()).to, nobody.version);
+    let still = room.replace(Snapshot { version: truth.version + 20, ..Snapshot::default() });
+    assert_eq!((still.from, still.to), (nobody.version, nobody.version), "nobody counts in an empty room");
+}
