@@ -37,7 +37,7 @@ fmt: ## format the Rust code
 fuzz: ## fuzz each target for FUZZ_SECONDS (60)
 	@scripts/fuzz
 
-sim: ## the deterministic simulator, a long run; ARGS go to it
+sim: ## the deterministic simulator, a long run of both worlds; ARGS go to it
 	cargo run --release -p tavern-sim -- --runs 20000 $(ARGS)
 
 torture: ## kill publishers and subscribers of a folder at random moments, 1,000 times

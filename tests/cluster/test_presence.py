@@ -1,6 +1,7 @@
 """Presence over several servers on one folder: watchers, node death, sleep, stop."""
 import os
 import signal
+import sqlite3
 import time
 
 import pytest
@@ -150,3 +151,21 @@ def test_a_stopped_server_keeps_its_clients_for_the_grace(room):
             assert a.terminate() == 0
             assert told(watcher, 2) == ["client_offline ann lost", "user_offline ann lost"]
             assert time.monotonic() - stopped > 1.2, "not before the grace is over"
+
+
+def test_what_no_living_server_vouches_for_is_swept(room):
+    config = CONFIG + "[presence]\nsweep_ms = 300\nsweep_age_ms = 500\n"
+    with cluster(2, config) as (a, b):
+        with Socket(a, user="watcher") as watcher, Socket(a, user="ann") as ann, Socket(b, user="bob") as bob:
+            watcher.ok("subscribe", channel=room, presence=True)
+            ann.ok("join", channel=room)
+            bob.ok("join", channel=room)
+            told(watcher, 4)
+            # As if the folder had been put back from an old copy: a node of which nothing else is left.
+            with sqlite3.connect(a.data / "tavern.db", timeout=10) as tables:
+                tables.execute("UPDATE user_channel_presences SET node = 'gone', epoch = 1 WHERE user_id = 'bob'")
+            tables.close()
+            assert told(watcher, 2) == ["client_offline bob node_down", "user_offline bob node_down"]
+            assert [user["user"] for user in watcher.ok("who", channel=room)["users"]] == ["ann"]
+            swept = "\ntavern_presences_swept_total 1\n"
+            until(lambda: swept in a.metrics() or swept in b.metrics(), "the sweep to be counted", 5)

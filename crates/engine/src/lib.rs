@@ -52,7 +52,7 @@ pub use clock::{Clock, ManualClock, SystemClock};
 pub use interest::Interest;
 pub use local::LogBounds;
 pub use open::{Place, open, open_bus};
-pub use presence::{Held, Hold, Presence, PresenceKey, Raise, Roster};
+pub use presence::{Held, Hold, Presence, PresenceKey, Raise, Roster, Stray};
 pub use row::{
     ApiKey, Deadline, Document, DocumentKey, Errand, ErrandId, NewErrand, Node, Page, Row, RowKey,
     StoredSession, Versioned, Writer,

@@ -52,11 +52,19 @@ pub struct Raise {
 /// A part of those who are present in a channel, and the state it belongs to.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Roster {
-    /// Zero: nobody is there.
+    /// Of an empty channel: no earlier version of it is above, and every later one is.
     pub version: u64,
     /// All of them, not only this page.
     pub users: u64,
     pub page: Page<Versioned<Presence>>,
+}
+
+/// A presence that nobody will end: lives of nodes that the store does not know vouch for it, or, when none is named,
+/// its last deadline is long over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stray {
+    pub key: PresenceKey,
+    pub homes: Vec<Home>,
 }
 
 impl PresenceKey {
@@ -82,6 +90,20 @@ impl Presence {
             + self.key.user.len()
             + self.name.as_ref().map_or(0, |name| name.len())
             + clients
+    }
+
+    /// The homes of clients that came by `before` and that are not known; None: this presence is not astray.
+    pub(crate) fn astray(&self, before: Time, is_known: impl Fn(&Home) -> bool) -> Option<Vec<Home>> {
+        let mut homes: Vec<Home> = Vec::new();
+        for client in self.attendance.living().filter(|client| client.since <= before) {
+            // Whom an app put somewhere by himself is vouched for by the app.
+            let vouched = client.home.node.is_empty() || is_known(&client.home);
+            if !vouched && !homes.contains(&client.home) {
+                homes.push(client.home.clone());
+            }
+        }
+        let forgotten = self.attendance.next_wake().is_some_and(|until| until <= before);
+        (forgotten || !homes.is_empty()).then_some(homes)
     }
 
     /// Whether this life of a node vouches for one of the clients.

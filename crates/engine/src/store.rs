@@ -2,7 +2,7 @@
 //! Must hold: each submitted work gets exactly one answer, also after a failure; a commit is all or nothing.
 
 use crate::limits;
-use crate::presence::{Held, Hold, Presence, PresenceKey, Raise, Roster};
+use crate::presence::{Held, Hold, Presence, PresenceKey, Raise, Roster, Stray};
 use crate::row::{
     ApiKey, Deadline, Document, DocumentKey, Errand, ErrandId, NewErrand, Node, Page, Row, RowKey,
     StoredSession, Versioned, Writer,
@@ -192,6 +192,12 @@ pub enum Read {
         after: Option<PresenceKey>,
         limit: u32,
     },
+    /// Presences with a client that came by `before` and for which no node vouches that the store knows, open or
+    /// closed; and those whose last deadline was over by `before`. By channel and user.
+    Strays {
+        before: Time,
+        limit: u32,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -211,6 +217,7 @@ pub enum Found {
     Hold(Option<Versioned<Hold>>),
     Edges(Edges),
     Presences(Page<Versioned<Presence>>),
+    Strays(Page<Stray>),
 }
 
 pub type Cause = Arc<dyn Error + Send + Sync>;

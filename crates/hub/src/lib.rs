@@ -25,6 +25,7 @@ pub mod settings;
 pub mod shard;
 pub mod stats;
 pub mod sweep;
+pub mod vigil;
 pub mod wheel;
 
 pub use attach::{Attached, Poll};
@@ -41,3 +42,4 @@ pub use presence::ChannelNews;
 pub use render::{PollFlags, Scratch, read_session};
 pub use settings::{AuthorizeRules, KindRules, Settings, SlowReader};
 pub use shard::{Effects, Parcel, Shard};
+pub use vigil::{Chore, Notice, Vigil};

@@ -41,6 +41,8 @@ counters! {
     /// Sessions that came from other nodes, and that went to them.
     sessions_came,
     sessions_left,
+    /// Presences that no living node vouched for, removed by the sweep.
+    presences_swept,
     commands,
     refused,
     /// Gauges, set at each sweep.

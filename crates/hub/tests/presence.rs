@@ -247,6 +247,26 @@ fn follow(known: &mut BTreeMap<String, Vec<String>>, event: &Value) {
 }
 
 #[test]
+fn whoever_is_swept_goes_with_every_word_and_once() {
+    let mut scene = Scene::new();
+    scene.join(1, "ann");
+    scene.join(0, "bob");
+    scene.check("user_online ann; client_online ann null; user_online bob; client_online bob null");
+    let epoch = scene.street.house(1).shards[0].node().epoch();
+    let home = tavern_domain::presence::Home { node: "two".into(), epoch };
+    for user in ["ann", "bob", "ann"] {
+        let key = tavern_engine::PresenceKey::new("game#A", user);
+        let house = scene.street.house(0);
+        let now = house.now;
+        house.shards[0].sweep_stray(now, tavern_engine::Stray { key, homes: vec![home.clone()] });
+        scene.street.settle();
+    }
+    scene.check("client_offline ann node_down; user_offline ann node_down");
+    let swept = scene.street.house(0).shards[0].node().stats[0].presences_swept.get();
+    assert_eq!(swept, 1);
+}
+
+#[test]
 fn commands_have_their_refusals() {
     let mut scene = Scene::new();
     let mut ann = scene.guest(0, "ann");

@@ -73,13 +73,18 @@ impl Desk {
     }
 
     async fn ask(&self, work: Work) -> Result<Answer, DeskError> {
+        match self.answer_to(work).await {
+            Some(Answer::Failed(error)) => Err(error.into()),
+            Some(answer) => Ok(answer),
+            None => Err(DeskError::Late),
+        }
+    }
+
+    /// Whatever the store answers. None: nothing in time.
+    pub async fn answer_to(&self, work: Work) -> Option<Answer> {
         let (sender, answer) = oneshot::channel();
         self.submit(work, Waiter::Any(sender));
-        match tokio::time::timeout(PATIENCE, answer).await {
-            Ok(Ok(Answer::Failed(error))) => Err(error.into()),
-            Ok(Ok(answer)) => Ok(answer),
-            _ => Err(DeskError::Late),
-        }
+        tokio::time::timeout(PATIENCE, answer).await.ok()?.ok()
     }
 
     pub async fn commit(&self, commit: Commit) -> Result<Receipt, DeskError> {

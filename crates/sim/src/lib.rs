@@ -7,4 +7,5 @@ mod hear;
 pub mod promise;
 pub mod rng;
 pub mod run;
+pub mod street;
 pub mod world;

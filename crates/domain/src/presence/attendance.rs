@@ -141,6 +141,10 @@ pub enum Input {
         home: Home,
         loss: Loss,
     },
+    /// Nobody knows these lives of nodes any more: what they vouched for goes without a grace.
+    Sweep {
+        homes: Vec<Home>,
+    },
 }
 
 /// What watchers are told.
@@ -227,6 +231,7 @@ impl Attendance {
                     self.lose(now, at, loss, changes);
                 }
             }
+            Input::Sweep { homes } => self.sweep(now, &homes, changes),
         }
         self.settle(now, changes);
     }
@@ -300,6 +305,15 @@ impl Attendance {
         attendee.lost = Some(Lost { at: seen, until: seen + loss.grace_ms });
         let client = attendee.client;
         self.depart(client, Departed { reason: loss.reason, seen }, changes);
+    }
+
+    fn sweep(&mut self, now: Time, homes: &[Home], changes: &mut Vec<Change>) {
+        let astray = |attendee: &Attendee| attendee.lost.is_none() && homes.contains(&attendee.home);
+        while let Some(at) = self.clients.iter().position(astray) {
+            // When it came is the last that is known of it.
+            let loss = Loss { at: self.clients[at].since, grace_ms: 0, reason: Departure::NodeDown };
+            self.lose(now, at, loss, changes);
+        }
     }
 
     fn depart(&mut self, client: ClientId, departed: Departed, changes: &mut Vec<Change>) {

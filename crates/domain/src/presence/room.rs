@@ -110,16 +110,30 @@ impl Room {
         Heard::Told
     }
 
-    /// The channel was read again: gives what is different from before, and goes on from there.
+    /// The channel was read again: gives what is different from before. News that had waited are told by `catch_up`.
+    /// Versions that have passed show in the difference, also when nobody is different.
     pub fn replace(&mut self, snapshot: Snapshot) -> Difference {
-        if snapshot.version != 0 && snapshot.version < self.now.version {
+        if snapshot.version < self.now.version {
             // Read before what was told meanwhile: it says nothing new.
+            return Difference::between(&self.now, &self.now);
+        }
+        if snapshot.members.is_empty() && self.now.members.is_empty() {
+            // Whoever comes next begins anew; until then the number that was told stands.
             return Difference::between(&self.now, &self.now);
         }
         let difference = Difference::between(&self.now, &snapshot);
         self.now = snapshot;
-        self.tell_waiting();
         difference
+    }
+
+    /// Users of whom news wait.
+    pub fn awaited(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.waiting.values().map(|news| &news.user)
+    }
+
+    /// Tells what had waited for a reading.
+    pub fn catch_up(&mut self) {
+        self.tell_waiting();
     }
 
     /// Whether news wait behind a hole.

@@ -105,6 +105,8 @@ macro_rules! store_cases {
             presence::a_roster_comes_in_pages_with_its_version,
             presence::a_users_channels_come_in_pages,
             presence::what_a_node_vouches_for_is_found,
+            presence::what_no_known_node_vouches_for_is_astray,
+            presence::a_grace_that_nobody_ended_is_astray,
             presence::a_fenced_node_tells_nothing,
             presence::a_hold_is_read_as_it_was_kept,
             presence::whoever_moves_a_carrier_hears_who_is_held,

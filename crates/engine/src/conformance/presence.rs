@@ -1,7 +1,7 @@
 //! Presences, the versions of channels, and who is found where.
 
 use super::*;
-use crate::presence::{Held, Hold, Presence, PresenceKey, Raise, Roster};
+use crate::presence::{Held, Hold, Presence, PresenceKey, Raise, Roster, Stray};
 use crate::row::Page;
 use crate::store::{Answer, Work};
 use tavern_domain::presence::{Attendance, Attendee, Departed, Departure, Home, Lost, State, Visibility};
@@ -126,11 +126,13 @@ pub(super) fn a_channel_stands_as_long_as_somebody_is_there(world: &dyn World) {
     assert_eq!(roster(&client, "game#A", None, 10).users, 1);
     let last = client.commit(go("game#A", "bob")).unwrap().raised[0];
     let empty = roster(&client, "game#A", None, 10);
-    assert_eq!((empty.version, empty.users, empty.page.rows.len()), (0, 0, 0));
+    assert_eq!((empty.users, empty.page.rows.len()), (0, 0));
+    assert!(empty.version >= last, "a snapshot of nobody comes after everything that was told");
     client.commit(go("game#A", "bob")).unwrap();
     let again = client.commit(arrive("game#A", "ann")).unwrap();
     assert_eq!(again.begun, [true]);
     assert!(again.raised[0] > last, "a number is never given twice, through emptiness too");
+    assert!(again.raised[0] > empty.version, "and before everything that will be told");
 }
 
 pub(super) fn users_of_a_channel_do_not_conflict_with_each_other(world: &dyn World) {
@@ -205,6 +207,59 @@ pub(super) fn what_a_node_vouches_for_is_found(world: &dyn World) {
     let second = at(Writer::new("n1", Epoch(1)), Some(first.rows[0].row.key.clone()));
     assert_eq!((names(&second), second.more), (vec!["ann in game#B".to_string()], false));
     assert!(at(Writer::new("n1", Epoch(2)), None).rows.is_empty(), "another life of the node");
+}
+
+fn strays(client: &Client, before: Time, limit: u32) -> Page<Stray> {
+    match client.read(Read::Strays { before, limit }) {
+        Ok(Found::Strays(page)) => page,
+        other => panic!("no strays but {other:?}"),
+    }
+}
+
+fn put_all(client: &Client, rows: Vec<Presence>) {
+    let puts = rows.into_iter().map(Row::Presence).collect();
+    client.commit(Commit { puts, raises: vec![raise("game#A", 9)], ..Commit::default() }).unwrap();
+}
+
+pub(super) fn what_no_known_node_vouches_for_is_astray(world: &dyn World) {
+    let client = client(world);
+    let (open, closed) = (open_node(&client, "n1"), open_node(&client, "n2"));
+    let close = NodeChange::Stop { node: closed.clone() };
+    client.commit(Commit { node: Some(close), ..Commit::default() }).unwrap();
+    let at = |n, home: &Writer| Attendee { home: Home::from(home), ..attendee(n, "") };
+    let late = |n| Attendee { since: Time(9), ..attendee(n, "n9") };
+    let rows = vec![
+        presence("game#A", "ann", vec![at(1, &open), attendee(2, "n1"), attendee(3, "n9")]),
+        presence("game#A", "bob", vec![at(4, &open), at(5, &closed), late(6)]),
+        presence("game#A", "cid", vec![late(7), attendee(8, "n9"), attendee(9, "n9")]),
+    ];
+    put_all(&client, rows);
+    let home = |node: &str| Home { node: node.into(), epoch: Epoch(1) };
+    let ann = Stray { key: PresenceKey::new("game#A", "ann"), homes: vec![home("n1"), home("n9")] };
+    let cid = Stray { key: PresenceKey::new("game#A", "cid"), homes: vec![home("n9")] };
+    let found = strays(&client, Time(8), 10);
+    let mut rows = found.rows;
+    rows.iter_mut().for_each(|stray| stray.homes.sort_by(|one, two| one.node.cmp(&two.node)));
+    assert_eq!((rows, found.more), (vec![ann.clone(), cid], false));
+    let first = strays(&client, Time(8), 1);
+    assert_eq!((first.rows[0].key.clone(), first.rows.len(), first.more), (ann.key, 1, true));
+    assert!(strays(&client, Time(6), 10).rows.is_empty(), "too young");
+}
+
+pub(super) fn a_grace_that_nobody_ended_is_astray(world: &dyn World) {
+    let client = client(world);
+    let known = open_node(&client, "n1");
+    let lost =
+        |n, until| Attendee { lost: Some(Lost { at: Time(8), until: Time(until) }), ..attendee(n, "n9") };
+    let here = Attendee { home: Home::from(&known), ..attendee(5, "") };
+    let rows = vec![
+        presence("game#A", "ann", vec![lost(1, 20), lost(2, 30)]),
+        presence("game#A", "bob", vec![lost(3, 20), lost(4, 31)]),
+        presence("game#A", "cid", vec![lost(6, 20), here]),
+    ];
+    put_all(&client, rows);
+    let ann = Stray { key: PresenceKey::new("game#A", "ann"), homes: Vec::new() };
+    assert_eq!(strays(&client, Time(30), 10).rows, [ann]);
 }
 
 pub(super) fn a_fenced_node_tells_nothing(world: &dyn World) {
@@ -284,5 +339,5 @@ pub(super) fn commits_that_come_together_count_one_by_one(world: &dyn World) {
     let (left, begun) = together(go);
     assert_eq!((left[0], begun), (raised[8] + 2, 0));
     assert_eq!(roster(&client, "game#A", None, 20).users, 0);
-    assert_eq!(roster(&client, "game#B", None, 20).version, 0);
+    assert_eq!(roster(&client, "game#B", None, 20).users, 0);
 }

@@ -24,7 +24,7 @@ use crate::bus::{BusError, Lost, Parcel};
 use crate::clock::Clock;
 use crate::interest::Interest;
 use crate::limits;
-use crate::store::{Answer, Inbox, Outage, StoreError, Ticket, Work};
+use crate::store::{Answer, Found, Inbox, Outage, Read, StoreError, Ticket, Work};
 use bus::Seats;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -43,6 +43,7 @@ struct State {
     faults: Option<Box<dyn Faults>>,
     agenda: BTreeMap<(Time, u64), Task>,
     tasks: u64,
+    commits: u64,
 }
 
 enum Task {
@@ -66,7 +67,10 @@ impl Hall {
 
     fn driven(clock: Arc<dyn Clock>, faults: Option<Box<dyn Faults>>) -> Arc<Hall> {
         let (tables, seats, agenda) = (MemoryTables::default(), Seats::default(), BTreeMap::new());
-        Arc::new(Hall { clock, state: Mutex::new(State { tables, seats, faults, agenda, tasks: 0 }) })
+        Arc::new(Hall {
+            clock,
+            state: Mutex::new(State { tables, seats, faults, agenda, tasks: 0, commits: 0 }),
+        })
     }
 
     /// A place at the store. `node` names it to the faults.
@@ -86,6 +90,7 @@ impl Hall {
                 let mut answer = Answer::Failed(StoreError::from(Outage::Injected));
                 if fate.outcome != Outcome::FailBefore {
                     let done = state.tables.perform(now, &work);
+                    state.commits += u64::from(matches!(done, Answer::Committed(_)));
                     if fate.outcome == Outcome::Perform {
                         answer = done;
                     }
@@ -121,6 +126,20 @@ impl Hall {
     /// Steps until nothing is due.
     pub fn settle(&self) {
         while self.step() {}
+    }
+
+    /// What the store would answer at this moment: for whoever judges it from outside. Asks no faults.
+    pub fn peek(&self, read: Read) -> Found {
+        let now = self.clock.now();
+        match self.lock().tables.perform(now, &Work::Read(read)) {
+            Answer::Read(found) => found,
+            other => unreachable!("a read was answered with {other:?}"),
+        }
+    }
+
+    /// How many commits were carried out in steps: while it stays, nothing has changed.
+    pub fn commits(&self) -> u64 {
+        self.lock().commits
     }
 
     /// When there is something to do again.

@@ -1,11 +1,14 @@
 //! Presences, in memory, in the order of channel and user.
 
+use super::node::Nodes;
 use super::store::page;
-use crate::presence::{Presence, PresenceKey, Roster};
+use crate::presence::{Presence, PresenceKey, Roster, Stray};
 use crate::row::{Page, Versioned, Writer};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
+use tavern_domain::Time;
+use tavern_domain::presence::Home;
 
 #[derive(Default)]
 pub(super) struct Presences {
@@ -89,5 +92,14 @@ impl Presences {
         let from = after.map_or(Bound::Unbounded, |key| Bound::Excluded(key.clone()));
         let rows = self.rows.range((from, Bound::Unbounded)).map(|(_, row)| row);
         page(limit, |row| row.row.bytes(), rows.filter(|row| row.row.lives_at(home)).cloned())
+    }
+
+    pub fn strays(&self, nodes: &Nodes, before: Time, limit: u32) -> Page<Stray> {
+        let known = |home: &Home| nodes.get(&Writer { node: home.node.clone(), epoch: home.epoch }).is_some();
+        let strays = self.rows.values().filter_map(|row| {
+            let homes = row.row.astray(before, known)?;
+            Some(Stray { key: row.row.key.clone(), homes })
+        });
+        page(limit, |_| 64, strays)
     }
 }

@@ -11,7 +11,7 @@ use super::presence::Presences;
 use super::session::Sessions;
 use super::social::People;
 use crate::commit::{self, Mark, Tables};
-use crate::presence::PresenceKey;
+use crate::presence::{PresenceKey, Roster};
 use crate::row::{Deadline, Errand, Node, Row, RowKey, Writer};
 use crate::social::{Person, Seen};
 use crate::store::{Answer, Commit, Found, Inbox, Outage, Read, Receipt, Store, StoreError, Ticket, Work};
@@ -121,7 +121,11 @@ impl MemoryTables {
             Read::Document(key) => Found::Document(self.documents.get(key)),
             Read::Presence(key) => Found::Presence(self.presences.get(key)),
             Read::Roster { channel, after, limit } => {
-                Found::Roster(self.presences.roster(channel, after.as_ref(), *limit))
+                let roster = self.presences.roster(channel, after.as_ref(), *limit);
+                Found::Roster(match roster.users {
+                    0 => Roster { version: self.mark.floor, ..roster },
+                    _ => roster,
+                })
             }
             Read::ChannelsOf { user, after, limit } => {
                 Found::Presences(self.presences.of_user(user, after.as_ref(), *limit))
@@ -139,6 +143,9 @@ impl MemoryTables {
             }
             Read::PresencesAt { home, after, limit } => {
                 Found::Presences(self.presences.at_home(home, after.as_ref(), *limit))
+            }
+            Read::Strays { before, limit } => {
+                Found::Strays(self.presences.strays(&self.nodes, *before, *limit))
             }
         }
     }

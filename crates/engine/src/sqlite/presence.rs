@@ -1,9 +1,10 @@
 //! Presences: the tables `channel_presences`, `presences` and `user_channel_presences`.
 //! Must hold: each reading is of one moment.
 
+use super::node;
 use super::value::{number, read_number, read_time, read_time_or_none, strange, time};
 use crate::limits;
-use crate::presence::{Presence, PresenceKey, Roster};
+use crate::presence::{Presence, PresenceKey, Roster, Stray};
 use crate::row::{Page, Versioned, Writer};
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Error, OptionalExtension, Row, Rows, params};
@@ -101,6 +102,11 @@ pub(super) fn put_channel(
     connection.prepare_cached(sql)?.execute((name, number(version), number(users), time(updated))).map(drop)
 }
 
+/// The highest number that anything deleted has had.
+fn floor(connection: &Connection) -> Result<u64, Error> {
+    connection.prepare_cached("SELECT floor FROM store_clock")?.query_row([], |row| read_number(row, 0))
+}
+
 pub(super) fn forget_channel(connection: &Connection, name: &str) -> Result<(), Error> {
     let sql = "DELETE FROM channel_presences WHERE channel_name = ?1";
     connection.prepare_cached(sql)?.execute([name]).map(drop)
@@ -121,6 +127,7 @@ pub(super) fn roster(
 ) -> Result<Roster, Error> {
     let moment = connection.unchecked_transaction()?;
     let (version, users, _) = channel(&moment, name)?;
+    let version = if users == 0 { floor(&moment)? } else { version };
     let rows = "WHERE p.channel_name = ?1 AND p.user_id > ?2 ORDER BY p.user_id";
     let mut statement = moment.prepare_cached(&with_clients(rows))?;
     let rows = Gathering::new(statement.query((name, after.unwrap_or("")))?);
@@ -159,6 +166,32 @@ pub(super) fn at_home(
     let mut statement = connection.prepare_cached(&with_clients(rows))?;
     let values = params![home.node, number(home.epoch.0), channel, user, limit];
     Page::fill(limit, |row| row.row.bytes(), Gathering::new(statement.query(values)?))
+}
+
+/// Looks at every client once: done seldom.
+pub(super) fn strays(connection: &Connection, before: Time, limit: u32) -> Result<Page<Stray>, Error> {
+    let moment = connection.unchecked_transaction()?;
+    let rows =
+        "WHERE (p.channel_name, p.user_id) IN (SELECT DISTINCT channel_name, user_id FROM user_channel_presences
+            WHERE (lost_at IS NULL AND since <= ?1 AND node <> '' AND (node, epoch) NOT IN (SELECT name, epoch FROM nodes))
+                OR lost_until <= ?1)
+        ORDER BY p.channel_name, p.user_id";
+    let mut statement = moment.prepare_cached(&with_clients(rows))?;
+    let rows = Gathering::new(statement.query([time(before)])?);
+    let strays = rows.map(|row| stray(&moment, &row?.row, before));
+    Page::fill(limit, |_| 64, strays.filter_map(Result::transpose))
+}
+
+fn stray(connection: &Connection, presence: &Presence, before: Time) -> Result<Option<Stray>, Error> {
+    let mut known = Vec::new();
+    for client in presence.attendance.living() {
+        let home = Writer { node: client.home.node.clone(), epoch: client.home.epoch };
+        if node::get(connection, &home)?.is_some() {
+            known.push(client.home.clone());
+        }
+    }
+    let homes = presence.astray(before, |home| known.contains(home));
+    Ok(homes.map(|homes| Stray { key: presence.key.clone(), homes }))
 }
 
 /// One statement is one moment. Each client of a presence is a row that repeats the presence.

@@ -232,6 +232,9 @@ impl Scribe {
             Read::PresencesAt { home, after, limit } => {
                 Found::Presences(presence::at_home(from, home, after.as_ref(), *limit).map_err(fault)?)
             }
+            Read::Strays { before, limit } => {
+                Found::Strays(presence::strays(from, *before, *limit).map_err(fault)?)
+            }
         })
     }
 

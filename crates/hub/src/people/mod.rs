@@ -239,9 +239,12 @@ impl Shard {
 
     /// Each session is in its user's own channel by itself.
     pub(crate) fn join_own(&mut self, now: Time, id: ListenerId) {
-        if let Some(user) = self.user_of(id) {
-            self.join(now, id, &own_channel(&user), None, None);
+        let Some(user) = self.user_of(id) else { return };
+        let channel = own_channel(&user);
+        if let Some(session) = self.listeners.get_mut(id).and_then(|listener| listener.session_mut()) {
+            session.present.enter(&channel, None);
         }
+        self.join(now, id, &channel, None, None);
     }
 
     /// An arrival waits until it is known to whom its user shows himself. Gives it back when it need not.

@@ -75,10 +75,24 @@ impl Watched {
         }
     }
 
+    /// News that had waited for a reading are taken in.
+    pub fn catch_up(&mut self) {
+        self.touch_awaited();
+        self.room.catch_up();
+    }
+
+    /// News that wait behind a hole may change somebody in any later tick: when it closes.
+    fn touch_awaited(&mut self) {
+        if self.mode != Mode::Full {
+            self.room.awaited().for_each(|user| self.tick.touch(self.room.snapshot(), user));
+        }
+    }
+
     /// Somebody is about to change.
     pub fn touch(&mut self, news: &News) {
         if self.mode != Mode::Full {
             self.tick.touch(self.room.snapshot(), &news.user);
+            self.touch_awaited();
         }
     }
 }
@@ -212,13 +226,19 @@ impl Shard {
     }
 
     /// The room was read again: what was not told yet is told as one difference.
-    pub(super) fn tell_reading(&mut self, now: Time, channel: &Arc<str>, difference: &Difference) {
+    pub(super) fn tell_reading(&mut self, now: Time, channel: &Arc<str>, mut difference: Difference) {
         let Some(watched) = self.presences.rooms.get_mut(channel) else { return };
         let mode = watched.mode;
-        watched.tick = Tick::at(difference.to);
-        if !difference.is_empty() {
-            self.tell_difference(now, channel, difference, mode);
+        // Versions that have passed are told even if nobody is different: whoever counts must not miss any.
+        if difference.to == difference.from {
+            return;
         }
+        if mode != Mode::Full {
+            // A tick that cancelled out was told to nobody.
+            difference.from = watched.tick.version();
+        }
+        watched.tick = Tick::at(difference.to);
+        self.tell_difference(now, channel, &difference, mode);
     }
 
     fn tell_difference(&mut self, now: Time, channel: &str, difference: &Difference, mode: Mode) {

@@ -144,7 +144,7 @@ impl Shard {
             }
             return self.end_step(&step, Ok(Vec::new()));
         }
-        let mut commit = self.commit_of(&step, version, &before, attendance.clone(), &changes);
+        let mut commit = self.commit_of(&step, self.home(), version, &before, attendance.clone(), &changes);
         // If the app or a carrier changes its mind meanwhile, all of this is decided again.
         commit.expects.push(Expect { key: RowKey::Hold(step.key.clone()), version: hold.version });
         if let Some(channel) = &hold.row.carrier {

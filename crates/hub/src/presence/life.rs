@@ -11,7 +11,7 @@ use crate::shard::Shard;
 use std::sync::Arc;
 use tavern_domain::presence::{Attendance, Attendee, Departure, Home, Input, Loss, State};
 use tavern_domain::{Channel, ClientId, Identity, Time};
-use tavern_engine::{Deadline, Presence, PresenceKey, Versioned};
+use tavern_engine::{Deadline, Presence, PresenceKey, Stray, Versioned};
 
 impl Shard {
     /// Present, or present with another state. Whoever claims the answer gets it when it is so.
@@ -55,9 +55,25 @@ impl Shard {
 
     /// An explicit departure from everywhere.
     pub(crate) fn leave_all(&mut self, now: Time, id: ListenerId, reason: Departure) {
-        for channel in self.present(id) {
+        let mut channels = self.present(id);
+        // Where it has only begun to be, too.
+        let user = self.key_user(id);
+        let begun = user.map(|user| self.presences.lines.channels_of(&user)).unwrap_or_default();
+        channels.extend(begun.into_iter().filter(|channel| !self.is_present(id, channel)));
+        for channel in channels {
             self.leave(now, id, &channel, reason, None);
         }
+    }
+
+    /// Under whose name a session's client stands in a channel.
+    fn key_user(&self, id: ListenerId) -> Option<Arc<str>> {
+        let session = self.listeners.get(id)?.session()?;
+        Some(session.identity.user.clone().unwrap_or_else(|| session.client.to_string().into()))
+    }
+
+    fn is_present(&self, id: ListenerId, channel: &str) -> bool {
+        let session = self.listeners.get(id).and_then(|listener| listener.session());
+        session.is_some_and(|session| session.present.has(channel))
     }
 
     fn lose(&mut self, now: Time, id: ListenerId, channel: &str, at: Time) {
@@ -119,6 +135,14 @@ impl Shard {
         let joined = match &step.act {
             Act::Input(Input::Join { state, .. }) => state.clone(),
             Act::Input(Input::Update { state, .. }) => Some(state.clone()),
+            Act::Input(Input::Leave { .. }) => {
+                // It may have come back by itself while this waited.
+                if let Some(session) = self.listeners.get_mut(id).and_then(|listener| listener.session_mut())
+                {
+                    session.present.leave(&step.key.channel);
+                }
+                return;
+            }
             _ => return,
         };
         let channel = step.key.channel.clone();
@@ -126,10 +150,10 @@ impl Shard {
         let Some(session) = self.listeners.get_mut(id).and_then(|listener| listener.session_mut()) else {
             // It ended while it was joining: nobody else would take it out again.
             let Act::Input(Input::Join { client, .. }) = &step.act else { return };
-            if self.moves.has_parted(*client) {
+            if self.moves.has_parted(*client) || self.presences.lines.has_followers(step) {
                 return;
             }
-            let loss = Loss { at: now, grace_ms: 0, reason: Departure::Lost };
+            let loss = Loss { at: now, grace_ms: self.grace_ms(&channel), reason: Departure::Lost };
             let act = Act::Input(Input::LoseAt { client: *client, node: self.node.name.clone(), loss });
             return self.begin_step(now, Step::of(step.key.clone(), act));
         };
@@ -266,14 +290,20 @@ impl Shard {
         self.begin_step(now, step);
     }
 
+    /// A presence that nobody will end. Looked at again when it is read: whoever is vouched for by then stays.
+    pub fn sweep_stray(&mut self, now: Time, stray: Stray) {
+        let Stray { key, homes } = stray;
+        self.begin_step(now, Step::of(key, Act::Input(Input::Sweep { homes })));
+    }
+
     /// The session ends without a word: whoever it was may come back as another session.
     pub(crate) fn lose_all(&mut self, now: Time, id: ListenerId) {
-        let session = self.listeners.get(id).and_then(|listener| listener.session());
-        if session.is_none_or(|session| session.lost) {
-            return;
-        }
+        let Some(listener) = self.listeners.get(id) else { return };
+        let Some(session) = listener.session().filter(|session| !session.lost) else { return };
+        let detached = listener.link.is_none().then(|| session.lost_at(self.node.settings.poll_idle_ms));
+        let at = detached.unwrap_or(now);
         for channel in self.present(id) {
-            self.lose(now, id, &channel, now);
+            self.lose(now, id, &channel, at);
         }
     }
 
@@ -290,7 +320,7 @@ impl Shard {
         self.settle_ticks(now);
         while self.presences.later.front().is_some_and(|(due, _)| *due <= now) {
             if let Some((_, step)) = self.presences.later.pop_front() {
-                self.begin_step(now, step);
+                self.start_step(now, step);
             }
         }
     }

@@ -7,6 +7,7 @@ use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
 use std::collections::VecDeque;
+use std::sync::Arc;
 use tavern_engine::PresenceKey;
 
 #[derive(Default)]
@@ -24,6 +25,10 @@ impl Lines {
     pub fn enter(&mut self, step: Step) -> Option<Step> {
         match self.waiting.entry(step.key.clone()) {
             Entry::Occupied(mut line) => {
+                if step.is_own() {
+                    // Coming and going by itself: only the last of it counts.
+                    line.get_mut().retain(|earlier| !(earlier.is_own() && earlier.listener == step.listener));
+                }
                 line.get_mut().push_back(step);
                 None
             }
@@ -41,6 +46,20 @@ impl Lines {
             Some(step) => self.next.push_back(step),
             None => drop(self.waiting.remove(key)),
         }
+    }
+
+    /// Whether another step of the same session waits for this one.
+    pub fn has_followers(&self, step: &Step) -> bool {
+        let mut line = self.waiting.get(&step.key).into_iter().flatten();
+        line.any(|other| other.listener == step.listener)
+    }
+
+    /// The channels in which a step of a user is under way or waits.
+    pub fn channels_of(&self, user: &str) -> Vec<Arc<str>> {
+        let keys = self.waiting.keys().filter(|key| *key.user == *user);
+        let mut channels: Vec<Arc<str>> = keys.map(|key| key.channel.clone()).collect();
+        channels.sort();
+        channels
     }
 
     /// Whether a step of a session stands in a line. Walks along all of them: for sessions that move.

@@ -5,6 +5,7 @@
 mod ahead;
 mod command;
 mod crowd;
+mod doubt;
 mod hold;
 mod life;
 mod line;

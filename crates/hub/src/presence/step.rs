@@ -7,7 +7,9 @@ use crate::people::{self, is_own_channel};
 use crate::registry::shards_of;
 use crate::shard::Shard;
 use std::sync::Arc;
-use tavern_domain::presence::{Attendance, Change, Departure, Fact, Input, News, Rumour, Stay, Visibility};
+use tavern_domain::presence::{
+    Attendance, Change, Departure, Fact, Home, Input, News, Rumour, Stay, Visibility,
+};
 use tavern_domain::{ClientId, Time};
 use tavern_engine::limits::RETRY_AFTER_MS;
 use tavern_engine::{
@@ -52,6 +54,8 @@ pub(crate) struct Step {
     /// It joins where it was: there is something to read.
     pub again: bool,
     pub tries: u8,
+    /// Whether it has happened is not known: this only finds out.
+    pub doubted: bool,
 }
 
 pub(crate) enum Task {
@@ -89,7 +93,18 @@ impl Step {
     /// A step that is nobody's here: he is who he was.
     pub fn of(key: PresenceKey, act: Act) -> Step {
         let (name, anonymous, visibility) = (None, false, None);
-        Step { key, name, anonymous, visibility, act, listener: None, claim: None, again: false, tries: 0 }
+        Step {
+            key,
+            name,
+            anonymous,
+            visibility,
+            act,
+            listener: None,
+            claim: None,
+            again: false,
+            tries: 0,
+            doubted: false,
+        }
     }
 }
 
@@ -113,8 +128,8 @@ impl Shard {
     }
 
     /// Somebody who arrives is taken to be absent, which is usually so and spares the reading.
-    fn start_step(&mut self, now: Time, step: Step) {
-        if matches!(step.act, Act::Input(Input::Join { .. })) && !step.again {
+    pub(super) fn start_step(&mut self, now: Time, step: Step) {
+        if matches!(step.act, Act::Input(Input::Join { .. })) && !step.again && !step.doubted {
             return self.decide(now, step, None);
         }
         match self.known(&step) {
@@ -124,7 +139,7 @@ impl Shard {
     }
 
     /// Starts the steps whose turn has come. One that ends at once brings on the next, here and not inside itself.
-    fn start_next(&mut self, now: Time) {
+    pub(super) fn start_next(&mut self, now: Time) {
         if std::mem::replace(&mut self.presences.lines.starting, true) {
             return;
         }
@@ -173,7 +188,7 @@ impl Shard {
             (Task::Holding(holding), answer) => self.hold_answered(now, holding, answer),
             (Task::Ride(step, hold), answer) => {
                 if let Some((step, answer)) = self.ride_read(now, step, hold, answer) {
-                    self.give_up(now, step, &answer);
+                    self.step_failed(now, step, false, &answer);
                 }
             }
             (Task::Commit { mut step, .. }, Answer::Failed(StoreError::Conflict { .. }))
@@ -184,7 +199,7 @@ impl Shard {
             }
             (Task::Tidy, _) => {}
             (Task::Look { channel }, Answer::Read(Found::Roster(roster))) => {
-                self.compare(&channel, roster.version);
+                self.compare(&channel, &roster);
             }
             // Looked at again with the next heartbeat.
             (Task::Look { .. }, _) => {}
@@ -193,31 +208,25 @@ impl Shard {
                 let outcome = self.who_read(counts_only, viewer.as_deref(), answer);
                 self.finish(claim, outcome);
             }
-            (Task::Read(step) | Task::Commit { step, .. }, answer) => self.give_up(now, step, &answer),
+            (Task::Read(step), answer) => self.step_failed(now, step, false, &answer),
+            (Task::Commit { step, .. }, answer) => self.step_failed(now, step, true, &answer),
         }
-    }
-
-    /// The store did not do it: whoever waits hears so, and what nobody waits for is tried again.
-    fn give_up(&mut self, now: Time, step: Step, answer: &Answer) {
-        self.presences.lines.leave(&step.key);
-        match step.claim {
-            Some(claim) => self.finish(claim, Err(refusal(answer))),
-            None => self.try_later(now, step),
-        }
-    }
-
-    /// Nobody waits for it, so nobody would ask again: a loss or a deadline must not be forgotten.
-    fn try_later(&mut self, now: Time, step: Step) {
-        self.presences.later.push_back((now + RETRY_AFTER_MS, Step { tries: 0, ..step }));
     }
 
     fn decide(&mut self, now: Time, mut step: Step, found: Option<Versioned<Presence>>) {
+        if step.doubted {
+            return self.find_out(now, step, found.as_ref());
+        }
         let joins = matches!(step.act, Act::Input(Input::Join { .. }));
         if joins && step.listener.is_some_and(|id| !self.is_settled(id)) {
             // It has ended or moves: joining for it now would take it from whoever vouches for it.
             let refusal = Refusal::new(Code::Gone, "the session has ended; say hello again");
             return self.end_step(&step, Err(refusal));
         }
+        if !self.freshen(&mut step) {
+            return self.presences.lines.leave(&step.key);
+        }
+        self.insist(&mut step, found.as_ref());
         let version = found.as_ref().map_or(0, |found| found.version);
         if let Some(found) = found.as_ref().filter(|_| step.listener.is_none()) {
             // Nobody is here to say who it is: it is who it was.
@@ -228,10 +237,13 @@ impl Shard {
         let before = found.map(|found| found.row.attendance).unwrap_or_default();
         let mut attendance = before.clone();
         let mut changes = Vec::new();
+        // Asked once: the vigil may begin a new life at any moment, and who vouches must be who writes.
+        let home = self.home();
         match step.act.clone() {
             // Whoever joins here is vouched for by the present life of this node, however long ago it began to join.
             Act::Input(Input::Join { client, state, .. }) => {
-                attendance.handle(now, Input::Join { client, home: self.home(), state }, &mut changes);
+                let home = home.clone();
+                attendance.handle(now, Input::Join { client, home, state }, &mut changes);
             }
             Act::Input(input) => attendance.handle(now, input, &mut changes),
             Act::Wake => attendance.wake(now, &mut changes),
@@ -247,13 +259,14 @@ impl Shard {
         {
             changes.push(Change::Face { from, to });
         }
-        if changes.last() == Some(&Change::NotFound) {
+        if changes.contains(&Change::NotFound) {
+            // A grace that is over by now ends by its own deadline.
             let refusal =
                 Refusal::new(Code::NotFound, "this client is not present in the channel; join it first");
             return self.end_step(&step, Err(refusal));
         }
         if matches!(step.act, Act::Wake) && before.next_wake().is_none() {
-            self.forget_deadline(&step.key);
+            self.forget_deadline(&step.key, version);
         }
         if attendance == before && changes.is_empty() {
             if matches!(step.act, Act::Release) {
@@ -262,7 +275,7 @@ impl Shard {
             self.note_step(now, &step);
             return self.end_step(&step, Ok(Vec::new()));
         }
-        let mut commit = self.commit_of(&step, version, &before, attendance.clone(), &changes);
+        let mut commit = self.commit_of(&step, home, version, &before, attendance.clone(), &changes);
         if matches!(step.act, Act::Release) {
             hold::let_go(&mut commit, &step.key);
         }
@@ -291,9 +304,12 @@ impl Shard {
     }
 
     /// A deadline that means nothing any more must not be looked at for ever.
-    fn forget_deadline(&mut self, key: &PresenceKey) {
+    fn forget_deadline(&mut self, key: &PresenceKey, version: u64) {
         let deadline = RowKey::Deadline { kind: GRACE.into(), name: key.to_string().into() };
-        let commit = Commit { writer: Some(self.writer()), deletes: vec![deadline], ..Commit::default() };
+        // Unless somebody was lost meanwhile: then it means something again.
+        let expects = vec![Expect { key: RowKey::Presence(key.clone()), version }];
+        let writer = Some(self.writer());
+        let commit = Commit { writer, expects, deletes: vec![deadline], ..Commit::default() };
         self.submit(Task::Tidy, Work::Commit(commit));
     }
 
@@ -307,6 +323,7 @@ impl Shard {
     pub(super) fn commit_of(
         &self,
         step: &Step,
+        home: Home,
         version: u64,
         before: &Attendance,
         attendance: Attendance,
@@ -315,7 +332,7 @@ impl Shard {
         let key = RowKey::Presence(step.key.clone());
         let deadline = step.key.to_string();
         let mut commit = Commit {
-            writer: Some(self.writer()),
+            writer: Some(Writer { node: home.node, epoch: home.epoch }),
             expects: vec![Expect { key: key.clone(), version }],
             raises: vec![Raise { channel: step.key.channel.clone(), by: changes.len() as u32 }],
             ..Commit::default()
@@ -358,6 +375,8 @@ impl Shard {
         if changes.is_empty() {
             return;
         }
+        let swept = matches!(step.act, Act::Input(Input::Sweep { .. }));
+        self.stats.presences_swept.add(u64::from(swept));
         let to = receipt.raised.first().copied().unwrap_or(0);
         let begins = receipt.begun.first().copied().unwrap_or(false);
         if !step.anonymous && concerns_followers(&step, &changes) {

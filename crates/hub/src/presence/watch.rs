@@ -125,7 +125,10 @@ impl Shard {
                 self.end_tick(now, &channel);
                 if let Some(watched) = self.presences.rooms.get_mut(&channel) {
                     let difference = watched.room.replace(reading.snapshot);
-                    self.tell_reading(now, &channel, &difference);
+                    self.tell_reading(now, &channel, difference);
+                }
+                if let Some(watched) = self.presences.rooms.get_mut(&channel) {
+                    watched.catch_up();
                 }
                 self.tell_room(now, &channel);
             }
@@ -183,7 +186,7 @@ impl Shard {
                 self.forget_unwatched(&channel);
             }
             let Some(watched) = self.presences.rooms.get(&channel) else { continue };
-            let late = behind.is_some_and(|version| version == 0 || version > watched.room.version());
+            let late = behind.is_some_and(|version| version > watched.room.version());
             if late || watched.room.has_hole() {
                 self.read_again(&channel);
             }
@@ -196,7 +199,9 @@ impl Shard {
         if !self.node.carrier.reaches_others() {
             return;
         }
-        let channels: Vec<Arc<str>> = self.presences.rooms.keys().cloned().collect();
+        let mut channels: Vec<Arc<str>> = self.presences.rooms.keys().cloned().collect();
+        // The same world asks the same questions in the same order.
+        channels.sort();
         for channel in channels {
             let read = Read::Roster { channel: channel.clone(), after: None, limit: 1 };
             self.submit(Task::Look { channel }, Work::Read(read));
@@ -204,12 +209,12 @@ impl Shard {
     }
 
     /// The store is further than this room: what is missing may be on its way, for a while.
-    pub(super) fn compare(&mut self, channel: &Arc<str>, version: u64) {
+    pub(super) fn compare(&mut self, channel: &Arc<str>, roster: &Roster) {
         let now = self.now;
         let Some(watched) = self.presences.rooms.get(channel) else { return };
-        let emptied = version == 0 && !watched.room.snapshot().members.is_empty();
-        if version > watched.room.version() || emptied {
-            self.presences.behind.insert(channel.clone(), version);
+        let nobody = roster.users == 0 && watched.room.snapshot().members.is_empty();
+        if roster.version > watched.room.version() && !nobody {
+            self.presences.behind.insert(channel.clone(), roster.version);
             self.presences.holes.insert((now + HOLE_MS, channel.clone()));
         }
     }

@@ -47,6 +47,12 @@ const SERIES: &[(&str, &str, &str, &str)] = &[
     ),
     ("sessions_came", "tavern_sessions_came_total", "counter", "Sessions that came from other nodes"),
     ("sessions_left", "tavern_sessions_left_total", "counter", "Sessions that went to other nodes"),
+    (
+        "presences_swept",
+        "tavern_presences_swept_total",
+        "counter",
+        "Presences removed that no living node vouched for",
+    ),
     ("commands", "tavern_commands_total", "counter", "Commands of the JSON protocol"),
     ("refused", "tavern_commands_refused_total", "counter", "Commands refused"),
     ("sessions", "tavern_sessions", "gauge", "Sessions alive"),

@@ -2,7 +2,7 @@
 //!
 //! `5: tab 1 joins` · `5: tab 1 joins as X` · `5: tab 1 becomes X` · `5: tab 1 leaves` · `5: tab 1 says bye` ·
 //! `5: tab 1 is lost` · `5: tab 1 was lost at 3` · `5: tab 1 is lost, grace 2` · `5: node b dies` ·
-//! `5: node a misses 1` · `5` (time passes).
+//! `5: node b is unknown` · `5: a sweep` · `5` (time passes).
 //! Tabs 1 to 4 live on node a, 5 to 9 on node b.
 
 use super::*;
@@ -56,6 +56,8 @@ fn read(words: &str, now: u64) -> Input {
             let loss = Loss { reason: Departure::NodeDown, ..loss(now, GRACE) };
             Input::LoseHome { home: node(n), loss }
         }
+        ["node", n, "is", "unknown"] => Input::Sweep { homes: alloc::vec![node(n)] },
+        ["a", "sweep"] => Input::Sweep { homes: Vec::new() },
         _ => panic!("{words:?} is no step"),
     }
 }
@@ -106,6 +108,18 @@ fn a_user_comes_with_the_first_client_and_goes_with_the_last() {
     check(
         "0: tab 1 joins; 1: tab 2 joins; 2: tab 1 leaves; 3: tab 2 says bye",
         "0: online, +1; 1: +2; 2: -1 left; 3: -2 bye, offline bye seen 3",
+    );
+}
+
+#[test]
+fn what_nobody_vouches_for_goes_without_a_grace() {
+    check(
+        "1: tab 1 joins; 2: tab 2 joins; 3: tab 5 joins; 9: node a is unknown; 10: node b is unknown; 99",
+        "1: online, +1; 2: +2; 3: +5; 9: -1 node_down, -2 node_down; 10: -5 node_down, offline node_down seen 3",
+    );
+    check(
+        "1: tab 1 joins; 2: tab 5 joins; 3: tab 1 is lost; 9: node b is unknown; 17: a sweep; 18: a sweep",
+        "1: online, +1; 2: +5; 3: -1 lost; 9: -5 node_down; 18: offline node_down seen 3",
     );
 }
 

@@ -139,6 +139,7 @@ fn a_hole_is_healed_by_reading_again() {
             if room.hear(news) == Heard::Hole {
                 let difference = room.replace(truth.snapshot());
                 follow(&mut watcher, &difference);
+                room.catch_up();
             }
             for news in room.take_told() {
                 news.changes.iter().for_each(|change| watcher.apply(&news, change));
@@ -218,4 +219,21 @@ fn who_turns_his_face_stays_where_he_is() {
     let same =
         Difference::between(&of(member(Visibility::Nobody, &[])), &of(member(Visibility::Nobody, &[])));
     assert!(same.is_empty(), "still in his grace");
+}
+
+#[test]
+fn versions_that_have_passed_show_in_a_reading_that_changes_nobody() {
+    let mut truth = Truth::default();
+    let mut dice = Dice(7);
+    while truth.snapshot().members.is_empty() {
+        truth.step(1, &mut dice);
+    }
+    let mut room = Room::new(truth.snapshot());
+    let later = Snapshot { version: truth.version + 2, ..truth.snapshot() };
+    let difference = room.replace(later);
+    assert!(difference.is_empty() && difference.to == difference.from + 2);
+    let nobody = Snapshot { version: truth.version + 9, ..Snapshot::default() };
+    assert_eq!(room.replace(nobody.clone()).to, nobody.version);
+    let still = room.replace(Snapshot { version: truth.version + 20, ..Snapshot::default() });
+    assert_eq!((still.from, still.to), (nobody.version, nobody.version), "nobody counts in an empty room");
 }

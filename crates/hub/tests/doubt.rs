@@ -1,0 +1,257 @@
+//! Presence while the store takes its time, fails, or does not say: each work is carried out by hand, when and how the
+//! test wants.
+
+#[allow(dead_code, reason = "each binary uses a part of it")]
+mod house;
+
+use house::{House, code};
+use serde_json::Value;
+use std::sync::{Arc, Mutex};
+use tavern_domain::{Epoch, Time};
+use tavern_engine::memory::{Hall, MemoryStore};
+use tavern_engine::{
+    Answer, Commit, Deadline, Found, Inbox, ManualClock, NodeChange, Read, Store, StoreError, Ticket, Work,
+};
+use tavern_hub::*;
+
+#[derive(Default)]
+struct Letters(Mutex<Vec<(Ticket, Answer)>>);
+
+impl Inbox for Letters {
+    fn answer(&self, answers: Vec<(Ticket, Answer)>) {
+        self.0.lock().unwrap().extend(answers);
+    }
+}
+
+struct Counter {
+    house: House,
+    store: Arc<MemoryStore>,
+    letters: Arc<Letters>,
+    /// Works that were asked for and not carried out.
+    held: Vec<(Ticket, Work)>,
+    watcher: Caller,
+}
+
+impl Counter {
+    fn new() -> Counter {
+        let hall = Hall::new(Arc::new(ManualClock::at(Time(1_000_000))));
+        let letters: Arc<Letters> = Arc::default();
+        let store = hall.store("one", letters.clone());
+        let open = NodeChange::Open { name: "one".into(), lease_ms: 600_000 };
+        store.submit(vec![(Ticket(0), Work::Commit(Commit { node: Some(open), ..Commit::default() }))]);
+        let opened = letters.0.lock().unwrap().pop();
+        let Some((_, Answer::Committed(receipt))) = opened else { panic!("no epoch") };
+        let epoch = receipt.epoch.unwrap_or(Epoch(0));
+        let settings = Settings { node: "one".into(), epoch, commands_per_second: 0, ..Settings::default() };
+        let mut house = House::new(settings);
+        let watcher = house.guest("watcher").0;
+        let mut counter = Counter { house, store, letters, held: Vec::new(), watcher };
+        let mut watcher = counter.watcher.clone();
+        counter.say(&mut watcher, r#"{"op":"subscribe","channel":"game#A","presence":true}"#);
+        counter
+    }
+
+    /// Somebody who is in his own channel by now.
+    fn guest(&mut self, user: &str) -> Caller {
+        let caller = self.house.guest(user).0;
+        self.settle();
+        caller
+    }
+
+    fn collect(&mut self) -> usize {
+        self.held.extend(std::mem::take(&mut self.house.shards[0].effects.work));
+        self.held.len()
+    }
+
+    fn ask(&self, work: Work) -> Answer {
+        self.store.submit(vec![(Ticket(0), work)]);
+        self.letters.0.lock().unwrap().pop().unwrap().1
+    }
+
+    /// Carries one work out and tells the hub.
+    fn perform(&mut self, at: usize) {
+        let (ticket, work) = self.held.remove(at);
+        let answer = self.ask(work);
+        self.house.shards[0].answered(self.house.now, ticket, answer);
+        self.collect();
+    }
+
+    /// The hub hears that the store is not available; it may have happened all the same.
+    fn fail(&mut self, at: usize, happens: bool) {
+        let (ticket, work) = self.held.remove(at);
+        if happens {
+            self.ask(work);
+        }
+        let source = Arc::new(std::io::Error::other("down"));
+        let error = StoreError::Unavailable { retry_after_ms: 250, source };
+        self.house.shards[0].answered(self.house.now, ticket, Answer::Failed(error));
+        self.collect();
+    }
+
+    fn settle(&mut self) {
+        while self.collect() > 0 {
+            self.perform(0);
+        }
+    }
+
+    fn pass(&mut self, ms: u64) {
+        self.house.pass(ms);
+        self.collect();
+    }
+
+    /// Lets time pass with a store that answers.
+    fn live(&mut self, ms: u64) {
+        for _ in 0..ms / 50 {
+            self.pass(50);
+            self.settle();
+        }
+    }
+
+    fn begin(&mut self, caller: &mut Caller, frame: &str) {
+        assert_eq!(self.house.flow(caller, frame).0, Flow::Wait);
+        self.collect();
+    }
+
+    /// The answer to a command that was begun.
+    fn answer(&mut self, caller: &mut Caller, frame: &str) -> Value {
+        assert!(self.house.shards[0].effects.ready.contains(&caller.link.id), "{frame} has no answer");
+        self.house.shards[0].effects.ready.retain(|link| *link != caller.link.id);
+        self.house.say(caller, frame)
+    }
+
+    fn say(&mut self, caller: &mut Caller, frame: &str) -> Value {
+        self.begin(caller, frame);
+        self.settle();
+        self.answer(caller, frame)
+    }
+
+    fn heard(&mut self) -> String {
+        let events = self.house.hear(&self.watcher.clone());
+        let words = events.iter().map(|event| event["event"].as_str().unwrap().to_owned());
+        words.collect::<Vec<_>>().join(" ")
+    }
+
+    fn count(&self) -> u64 {
+        let read = Read::Roster { channel: "game#A".into(), after: None, limit: 10 };
+        let Answer::Read(Found::Roster(roster)) = self.ask(Work::Read(read)) else { panic!("no roster") };
+        roster.users
+    }
+
+    fn deadlines(&self) -> Vec<Deadline> {
+        let read = Read::DueDeadlines { by: Time::NEVER, after: None, limit: 10 };
+        let Answer::Read(Found::Deadlines(page)) = self.ask(Work::Read(read)) else { panic!("no deadlines") };
+        page.rows.into_iter().filter(|deadline| deadline.name.contains("game#A")).collect()
+    }
+}
+
+const JOIN: &str = r#"{"op":"join","channel":"game#A","state":1}"#;
+const LEAVE: &str = r#"{"op":"leave","channel":"game#A"}"#;
+
+#[test]
+fn a_join_that_was_refused_and_happened_goes_with_its_session() {
+    let mut counter = Counter::new();
+    let mut ann = counter.guest("ann");
+    counter.begin(&mut ann, JOIN);
+    counter.fail(0, true);
+    assert_eq!(code(&counter.answer(&mut ann, JOIN)), "unavailable");
+    counter.settle();
+    assert_eq!(counter.count(), 1, "nobody said otherwise");
+    counter.house.detach(&ann);
+    counter.live(20_000);
+    assert_eq!(counter.count(), 0);
+}
+
+#[test]
+fn a_leave_that_was_refused_happens_later() {
+    let mut counter = Counter::new();
+    let mut ann = counter.guest("ann");
+    counter.say(&mut ann, JOIN);
+    counter.begin(&mut ann, LEAVE);
+    counter.fail(0, false);
+    assert_eq!(code(&counter.answer(&mut ann, LEAVE)), "unavailable");
+    counter.live(1_000);
+    assert_eq!(counter.count(), 0);
+}
+
+#[test]
+fn what_a_session_asked_last_holds_last() {
+    let mut counter = Counter::new();
+    let mut ann = counter.guest("ann");
+    counter.say(&mut ann, JOIN);
+    counter.begin(&mut ann, LEAVE);
+    counter.fail(0, false);
+    counter.answer(&mut ann, LEAVE);
+    // It joins again while its leaving waits for the store.
+    counter.begin(&mut ann, JOIN);
+    counter.live(1_000);
+    assert_eq!(code(&counter.answer(&mut ann, JOIN)), "ok");
+    assert_eq!(counter.count(), 1);
+    assert!(counter.heard().ends_with("user_offline user_online client_online"));
+}
+
+#[test]
+fn a_loss_that_the_store_takes_late_does_not_end_somebody_who_is_back() {
+    let mut counter = Counter::new();
+    let mut ann = counter.guest("ann");
+    counter.say(&mut ann, JOIN);
+    counter.heard();
+    let id = ann.listener.unwrap();
+    let session = counter.house.shards[0].listener(id).unwrap().session().unwrap();
+    let (key, identity) = (session.key, session.identity.clone());
+    counter.house.detach(&ann);
+    counter.pass(3_000);
+    assert_eq!(counter.held.len(), 2, "the loss is on its way, there and in his own channel");
+    counter.fail(0, false);
+    counter.fail(0, false);
+    let now = counter.house.now;
+    counter.house.shards[0].attach(now, key, &identity, ann.link, None).unwrap();
+    counter.live(30_000);
+    assert_eq!((counter.count(), counter.heard().as_str()), (1, ""));
+}
+
+#[test]
+fn an_update_that_finds_nobody_is_a_refusal_and_no_event() {
+    let mut counter = Counter::new();
+    let (mut ann, mut other) = (counter.guest("ann"), counter.guest("ann"));
+    counter.say(&mut ann, JOIN);
+    counter.house.detach(&ann);
+    counter.live(5_000);
+    // The grace is over, and nobody has settled it: the update comes first.
+    counter.house.now = counter.house.now + 20_000;
+    let frame = r#"{"op":"update","channel":"game#A","state":2}"#;
+    assert_eq!(code(&counter.say(&mut other, frame)), "not_found");
+    counter.live(1_000);
+    assert_eq!(counter.heard(), "user_online client_online client_offline user_offline");
+}
+
+#[test]
+fn a_deadline_that_means_something_again_is_not_tidied_away() {
+    let mut counter = Counter::new();
+    let mut ann = counter.guest("ann");
+    counter.say(&mut ann, JOIN);
+    let stale = Deadline::new(counter.house.now, "grace", "6:game#A/ann");
+    let now = counter.house.now;
+    counter.house.shards[0].overdue(now, &stale);
+    counter.collect();
+    counter.perform(0);
+    assert_eq!(counter.held.len(), 1, "it will be tidied away");
+    let (ticket, tidy) = counter.held.remove(0);
+    counter.house.detach(&ann);
+    counter.live(5_000);
+    assert_eq!(counter.deadlines().len(), 1);
+    counter.held.push((ticket, tidy));
+    counter.settle();
+    assert_eq!(counter.deadlines().len(), 1, "somebody was lost meanwhile");
+}
+
+#[test]
+fn goodbye_takes_back_what_was_only_begun() {
+    let mut counter = Counter::new();
+    let mut ann = counter.guest("ann");
+    counter.begin(&mut ann, JOIN);
+    counter.fail(0, true);
+    counter.answer(&mut ann, JOIN);
+    counter.house.say(&mut ann, r#"{"op":"bye"}"#);
+    counter.settle();
+    assert_eq!(counter.count(), 0);
+}

@@ -1,0 +1,319 @@
+//! The store as it changes, commit by commit. Each change of a presence is held against what really happened to the
+//! clients: who asked to come or go, whose transport went when, whose node was closed when.
+//! Must hold: nobody is lost without a reason, or before the window for coming back is over; a deadline is the loss plus
+//! the grace and never moves; nobody goes before his deadline; only an open epoch vouches for anybody; two states of a
+//! channel never have one version.
+
+use super::house::{House, Life};
+use super::{CHANNELS, Outcome, RESUME_MS, SKEW_MS};
+use std::collections::{BTreeMap, BTreeSet};
+use tavern_domain::presence::{Attendance, Attendee, Home, Lost};
+use tavern_domain::{ClientId, Time};
+use tavern_engine::memory::Hall;
+use tavern_engine::{Found, Node, PresenceKey, Read, Writer};
+
+/// How long the store may take for what a client asked.
+const PATIENCE_MS: u64 = 10_000;
+
+/// Users, their clients, the states of these.
+pub type Snapshot = BTreeMap<String, BTreeMap<String, String>>;
+
+#[derive(Default)]
+pub struct Truth {
+    rows: BTreeMap<(usize, String), Attendance>,
+    pub history: [BTreeMap<u64, Snapshot>; CHANNELS.len()],
+    pub facts: BTreeMap<ClientId, Fact>,
+    commits: u64,
+    nodes: BTreeMap<Writer, Node>,
+    /// What changed, in words.
+    pub news: Vec<String>,
+    /// Presences that were ended by a dead node's take-over, and graces that ran out: a campaign needs some.
+    pub taken_over: usize,
+    pub expired: usize,
+}
+
+/// What really happened to one client.
+#[derive(Clone, Debug, Default)]
+pub struct Fact {
+    /// How far the clock of its node is ahead.
+    pub skew: i64,
+    /// The channels that it asked to join, and when last, by the clock of the store.
+    pub joins: BTreeMap<usize, Time>,
+    pub leaves: BTreeSet<usize>,
+    /// When it had no transport, by the clock of its node.
+    pub away: Vec<Away>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Away {
+    pub from: Time,
+    pub until: Option<Time>,
+}
+
+impl Fact {
+    pub fn goes(&mut self, local: Time) {
+        if self.away.last().is_none_or(|away| away.until.is_some()) {
+            self.away.push(Away { from: local, until: None });
+        }
+    }
+
+    pub fn returns(&mut self, local: Time) {
+        if let Some(away) = self.away.last_mut().filter(|away| away.until.is_none()) {
+            away.until = Some(local);
+        }
+    }
+}
+
+impl Truth {
+    /// Looks at what the last step changed.
+    pub fn observe(&mut self, hall: &Hall, now: Time) -> Outcome {
+        if hall.commits() == self.commits {
+            return Ok(());
+        }
+        self.commits = hall.commits();
+        let Found::Nodes(nodes) = hall.peek(Read::Nodes { after: None, limit: 1000 }) else { return Ok(()) };
+        self.nodes = nodes.rows.into_iter().map(|node| (node.writer.clone(), node)).collect();
+        for channel in 0..CHANNELS.len() {
+            self.observe_channel(hall, now, channel)?;
+        }
+        self.check_deadlines(hall)
+    }
+
+    fn observe_channel(&mut self, hall: &Hall, now: Time, channel: usize) -> Outcome {
+        let (version, rows) = roster(hall, channel);
+        let mut users: BTreeSet<String> = rows.keys().cloned().collect();
+        let known = self.rows.keys().filter(|(of, _)| *of == channel);
+        users.extend(known.map(|(_, user)| user.clone()));
+        let absent = Attendance::default();
+        for user in users {
+            let key = (channel, user);
+            let before = self.rows.get(&key).unwrap_or(&absent).clone();
+            let after = rows.get(&key.1).unwrap_or(&absent);
+            if before != *after {
+                let told = |error| format!("{} in {} at {}: {error}", key.1, CHANNELS[channel].0, now.ms());
+                self.news.push(format!("{} {} at {version}: {after:?}", CHANNELS[channel].0, key.1));
+                self.audit(now, channel, &before, after).map_err(told)?;
+            }
+            match after.is_present() {
+                true => drop(self.rows.insert(key, after.clone())),
+                false => drop(self.rows.remove(&key)),
+            }
+        }
+        self.remember(channel, version, snapshot_of(&rows))
+    }
+
+    fn remember(&mut self, channel: usize, version: u64, snapshot: Snapshot) -> Outcome {
+        let history = &mut self.history[channel];
+        if version == 0 {
+            return if snapshot.is_empty() { Ok(()) } else { Err("somebody is there at version 0".into()) };
+        }
+        let name = CHANNELS[channel].0;
+        match history.last_key_value() {
+            Some((last, before)) if *last == version && *before != snapshot => {
+                return Err(format!("two states of {name} have the version {version}"));
+            }
+            Some((last, _)) if *last == version => {}
+            Some((last, before)) if *last < version => {
+                let told = version - last;
+                if visible(before, &snapshot) > told {
+                    return Err(format!("{name} changed more between {last} and {version} than is told"));
+                }
+            }
+            Some((last, _)) => return Err(format!("{name} went back from {last} to {version}")),
+            None => {}
+        }
+        history.insert(version, snapshot);
+        Ok(())
+    }
+
+    /// Whoever is there for the sake of a grace goes by a deadline that is kept.
+    fn check_deadlines(&self, hall: &Hall) -> Outcome {
+        let read = Read::DueDeadlines { by: Time::NEVER, after: None, limit: 1000 };
+        let Found::Deadlines(kept) = hall.peek(read) else { return Ok(()) };
+        let kept: BTreeMap<&str, Time> = kept.rows.iter().map(|row| (&*row.name, row.due)).collect();
+        for ((channel, user), row) in &self.rows {
+            let name = PresenceKey::new(CHANNELS[*channel].0, user).to_string();
+            if let Some(due) = row.next_wake()
+                && kept.get(&*name) != Some(&due)
+            {
+                return Err(format!("the deadline of {name} at {} is not kept", due.ms()));
+            }
+        }
+        Ok(())
+    }
+
+    fn audit(&mut self, now: Time, channel: usize, before: &Attendance, after: &Attendance) -> Outcome {
+        let arrived = after.living().any(|client| {
+            find(before, client.client).is_none_or(|was| was.lost.is_some() || was.home != client.home)
+        });
+        let ids: BTreeSet<ClientId> =
+            before.clients().iter().chain(after.clients()).map(|client| client.client).collect();
+        for id in ids {
+            let (was, is) = (find(before, id), find(after, id));
+            self.audit_client(now, channel, (was, is), arrived, after)
+                .map_err(|error| format!("client {id}: {error}"))?;
+        }
+        self.expired += usize::from(before.is_leaving() && !after.is_present());
+        Ok(())
+    }
+
+    fn audit_client(
+        &mut self,
+        now: Time,
+        channel: usize,
+        (was, is): (Option<&Attendee>, Option<&Attendee>),
+        arrived: bool,
+        after: &Attendance,
+    ) -> Outcome {
+        let lost = |client: Option<&Attendee>| client.and_then(|client| client.lost);
+        match (was, is) {
+            (_, Some(is)) if is.lost.is_none() => {
+                if was.is_none_or(|was| was.home != is.home) {
+                    self.check_home(&is.home)?;
+                }
+                let asked = self.facts.get(&is.client).is_some_and(|fact| fact.joins.contains_key(&channel));
+                if asked { Ok(()) } else { Err("is present without having asked".into()) }
+            }
+            (Some(was), Some(is)) => match (was.lost, is.lost) {
+                (None, Some(loss)) => self.check_loss(now, channel, was, loss),
+                (before, after) if before != after => Err("its loss was written anew".into()),
+                _ => Ok(()),
+            },
+            (None, Some(_)) => Err("was lost before it came".into()),
+            (Some(was), None) => match lost(Some(was)) {
+                Some(lost) if arrived || self.joined_since(channel, after, lost) => Ok(()),
+                Some(lost) if now + SKEW_MS >= lost.until => Ok(()),
+                Some(lost) => Err(format!("went before its deadline at {}", lost.until.ms())),
+                None => self.check_departure(now, channel, was, after.is_present()),
+            },
+            (None, None) => Ok(()),
+        }
+    }
+
+    /// A join that changes nothing else means that the user is back, too.
+    fn joined_since(&self, channel: usize, row: &Attendance, lost: Lost) -> bool {
+        let moved = |client: &Attendee| {
+            let fact = self.facts.get(&client.client)?;
+            let returned = fact.away.last().and_then(|away| away.until);
+            fact.joins.get(&channel).copied().max(returned)
+        };
+        row.living().filter_map(moved).any(|moved| moved + PATIENCE_MS >= lost.at)
+    }
+
+    /// Only an open epoch writes.
+    fn check_home(&self, home: &Home) -> Outcome {
+        let writer = Writer { node: home.node.clone(), epoch: home.epoch };
+        match self.nodes.get(&writer) {
+            Some(node) if node.closed_at.is_none() => Ok(()),
+            _ => Err(format!("{writer} vouches for it and is closed")),
+        }
+    }
+
+    fn check_loss(&mut self, now: Time, channel: usize, was: &Attendee, loss: Lost) -> Outcome {
+        let grace = CHANNELS[channel].1;
+        if loss.until != loss.at + grace {
+            return Err(format!("lost at {} and kept until {}", loss.at.ms(), loss.until.ms()));
+        }
+        if let Some((closed_at, clean)) = self.closed(&was.home)
+            && loss.at.ms().abs_diff(closed_at.ms()) <= SKEW_MS
+        {
+            self.taken_over += 1;
+            let early = clean && now + SKEW_MS < closed_at + grace;
+            return if early { Err("lost before the grace of a clean stop was over".into()) } else { Ok(()) };
+        }
+        let Some(fact) = self.facts.get(&was.client) else { return Err("nobody knows it".into()) };
+        let local = Time(now.ms().saturating_add_signed(fact.skew));
+        let Some(away) = fact.away.iter().rev().find(|away| away.from == loss.at) else {
+            return Err(format!("lost at {} without a reason", loss.at.ms()));
+        };
+        let window = away.from + RESUME_MS;
+        if local < window || away.until.is_some_and(|until| until < window) {
+            return Err(format!("a loss at {} that was short was told", loss.at.ms()));
+        }
+        Ok(())
+    }
+
+    /// A client that was there is not any more, in one step.
+    fn check_departure(&self, now: Time, channel: usize, was: &Attendee, present: bool) -> Outcome {
+        let fact = self.facts.get(&was.client);
+        if fact.is_some_and(|fact| fact.leaves.contains(&channel)) {
+            return Ok(());
+        }
+        let closed = self.closed(&was.home).map(|(closed_at, _)| closed_at);
+        let detached = fact.and_then(|fact| {
+            let away = fact.away.last()?;
+            (away.until.is_none_or(|until| until >= away.from + RESUME_MS)).then_some(away.from)
+        });
+        let grace = CHANNELS[channel].1;
+        let over = |since: Time| now + SKEW_MS >= since + grace;
+        if [closed, detached].into_iter().flatten().any(over) || !self.knows(&was.home) {
+            return Ok(());
+        }
+        let rest = if present { "his user stays" } else { "his user too" };
+        Err(format!("is gone, {rest}, and neither left nor was lost long enough"))
+    }
+
+    fn closed(&self, home: &Home) -> Option<(Time, bool)> {
+        let node = self.nodes.get(&Writer { node: home.node.clone(), epoch: home.epoch })?;
+        Some((node.closed_at?, node.clean))
+    }
+
+    fn knows(&self, home: &Home) -> bool {
+        self.nodes.contains_key(&Writer { node: home.node.clone(), epoch: home.epoch })
+    }
+
+    pub fn row(&self, channel: usize, user: &str) -> Option<&Attendance> {
+        self.rows.get(&(channel, user.to_owned()))
+    }
+
+    pub fn rows(&self) -> impl Iterator<Item = (usize, &String, &Attendance)> {
+        self.rows.iter().map(|((channel, user), row)| (*channel, user, row))
+    }
+
+    /// The house is not taken for dead.
+    pub fn is_current(&self, house: &House) -> bool {
+        let Life::Up(running) = &house.life else { return false };
+        self.is_home_open(&Home { node: house.name.as_str().into(), epoch: running.node.epoch() })
+    }
+
+    pub fn is_home_open(&self, home: &Home) -> bool {
+        self.check_home(home).is_ok()
+    }
+
+    pub fn nodes(&self) -> impl Iterator<Item = &Node> {
+        self.nodes.values()
+    }
+}
+
+pub fn find(row: &Attendance, client: ClientId) -> Option<&Attendee> {
+    row.clients().iter().find(|attendee| attendee.client == client)
+}
+
+pub fn roster(hall: &Hall, channel: usize) -> (u64, BTreeMap<String, Attendance>) {
+    let name = CHANNELS[channel].0;
+    let read = Read::Roster { channel: name.into(), after: None, limit: 1000 };
+    let Found::Roster(roster) = hall.peek(read) else { return Default::default() };
+    let rows = roster.page.rows.into_iter().map(|row| (row.row.key.user.to_string(), row.row.attendance));
+    (roster.version, rows.collect())
+}
+
+pub fn snapshot_of(rows: &BTreeMap<String, Attendance>) -> Snapshot {
+    let state =
+        |client: &Attendee| client.state.as_ref().map_or("null".into(), |state| state.text.to_string());
+    let clients = |row: &Attendance| row.living().map(|c| (c.client.to_string(), state(c))).collect();
+    rows.iter().map(|(user, row)| (user.clone(), clients(row))).collect()
+}
+
+/// How many events it takes at least to tell the difference.
+fn visible(before: &Snapshot, after: &Snapshot) -> u64 {
+    let mut count = 0;
+    let none = BTreeMap::new();
+    let users: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
+    for user in users {
+        count += u64::from(before.contains_key(user) != after.contains_key(user));
+        let (old, new) = (before.get(user).unwrap_or(&none), after.get(user).unwrap_or(&none));
+        let clients: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
+        count += clients.into_iter().filter(|client| old.get(*client) != new.get(*client)).count() as u64;
+    }
+    count
+}

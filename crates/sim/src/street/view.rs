@@ -1,0 +1,120 @@
+//! What one watcher knows of one channel: the snapshot it was given and what it was told since, as a client would keep it.
+//! Must hold: versions grow by one, or by a difference that says from where; a user comes before his clients and goes
+//! after them; nothing is told that is known already.
+
+use super::truth::Snapshot;
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct View {
+    pub version: u64,
+    pub users: Snapshot,
+}
+
+impl View {
+    /// From the members in the answer to `subscribe` or `who`.
+    pub fn begin(members: &Value) -> Result<View, String> {
+        let mut view = View { version: number(members, "version")?, users: BTreeMap::new() };
+        for user in list(members, "users")? {
+            let clients = view.users.entry(text(user, "user")?).or_default();
+            for client in list(user, "clients")? {
+                clients.insert(text(client, "client")?, client["state"].to_string());
+            }
+            if clients.is_empty() != (user["leaving"] == true) {
+                return Err(format!("leaving does not fit: {user}"));
+            }
+        }
+        if number(members, "count")? != view.users.len() as u64 {
+            return Err(format!("the count does not fit: {members}"));
+        }
+        Ok(view)
+    }
+
+    pub fn hear(&mut self, event: &Value) -> Result<(), String> {
+        let kind = event["event"].as_str().unwrap_or_default();
+        let version = number(event, "version")?;
+        if kind == "presence" {
+            let from = number(event, "from_version")?;
+            if from != self.version || version <= from {
+                return Err(format!("from {from} to {version} was told at {}", self.version));
+            }
+            self.version = version;
+            return self.differ(event);
+        }
+        // An emptied channel may jump when somebody comes back.
+        let begins = kind == "user_online" && self.users.is_empty() && version > self.version;
+        if version != self.version + 1 && !begins {
+            return Err(format!("version {version} was told after {}: {event}", self.version));
+        }
+        self.version = version;
+        self.change(kind, event)
+    }
+
+    fn change(&mut self, kind: &str, event: &Value) -> Result<(), String> {
+        let user = text(event, "user")?;
+        let fits = match kind {
+            "user_online" => self.users.insert(user, BTreeMap::new()).is_none(),
+            "user_offline" => self.users.remove(&user).is_some_and(|clients| clients.is_empty()),
+            "client_online" => {
+                let (client, state) = (text(event, "client")?, event["state"].to_string());
+                self.users.get_mut(&user).is_some_and(|clients| clients.insert(client, state).is_none())
+            }
+            "client_updated" => {
+                let (client, state) = (text(event, "client")?, event["state"].to_string());
+                let known = self.users.get_mut(&user).and_then(|clients| clients.get_mut(&client));
+                known.is_some_and(|known| std::mem::replace(known, state.clone()) != state)
+            }
+            "client_offline" => {
+                let client = text(event, "client")?;
+                self.users.get_mut(&user).is_some_and(|clients| clients.remove(&client).is_some())
+            }
+            _ => return Err(format!("a strange event: {event}")),
+        };
+        if fits { Ok(()) } else { Err(format!("this does not follow from what was told before: {event}")) }
+    }
+
+    /// Entries are absolute: what is there now, and what is not any more.
+    fn differ(&mut self, event: &Value) -> Result<(), String> {
+        let wrong = || format!("this difference does not follow from what was told before: {event}");
+        for gone in list(event, "left")? {
+            let user = text(gone, "user")?;
+            match gone.get("client").and_then(Value::as_str) {
+                None => drop(self.users.remove(&user).ok_or_else(wrong)?),
+                Some(client) => {
+                    let clients = self.users.get_mut(&user).ok_or_else(wrong)?;
+                    clients.remove(client).ok_or_else(wrong)?;
+                }
+            }
+        }
+        for entry in list(event, "joined")? {
+            let clients = self.users.entry(text(entry, "user")?).or_default();
+            if let Some(client) = entry.get("client").and_then(Value::as_str)
+                && clients.insert(client.into(), entry["state"].to_string()).is_some()
+            {
+                return Err(wrong());
+            }
+        }
+        for entry in list(event, "updated")? {
+            let clients = self.users.get_mut(&text(entry, "user")?).ok_or_else(wrong)?;
+            let known = clients.get_mut(&text(entry, "client")?).ok_or_else(wrong)?;
+            *known = entry["state"].to_string();
+        }
+        if number(event, "count")? != self.users.len() as u64 {
+            return Err(format!("{} users are known, not as told: {event}", self.users.len()));
+        }
+        Ok(())
+    }
+}
+
+fn number(value: &Value, name: &str) -> Result<u64, String> {
+    value[name].as_u64().ok_or_else(|| format!("no {name} in {value}"))
+}
+
+fn text(value: &Value, name: &str) -> Result<String, String> {
+    value[name].as_str().map(str::to_owned).ok_or_else(|| format!("no {name} in {value}"))
+}
+
+fn list<'a>(value: &'a Value, name: &str) -> Result<&'a Vec<Value>, String> {
+    value[name].as_array().ok_or_else(|| format!("no {name} in {value}"))
+}

@@ -1,0 +1,62 @@
+//! The street of several nodes: a short campaign, the planted faults, and the seeds that once failed.
+
+use tavern_sim::street::{Plant, Report, STEPS, run};
+
+fn sum(reports: &[Report], of: fn(&Report) -> usize) -> usize {
+    reports.iter().map(of).sum()
+}
+
+#[test]
+fn every_promise_of_presence_holds_in_a_short_campaign() {
+    let reports: Vec<Report> = (1..=25).map(|seed| run(seed, STEPS, Plant::None)).collect();
+    for report in &reports {
+        assert_eq!(report.violation, None, "seed {}", report.seed);
+    }
+    // A campaign in which nothing happens proves nothing.
+    for (what, least, found) in [
+        ("events heard", 10_000, sum(&reports, |report| report.heard)),
+        ("commits", 5_000, sum(&reports, |report| report.commits as usize)),
+        ("crashes", 20, sum(&reports, |report| report.crashes)),
+        ("naps", 20, sum(&reports, |report| report.naps)),
+        ("cuts", 15, sum(&reports, |report| report.cuts)),
+        ("stops", 15, sum(&reports, |report| report.stops)),
+        ("sessions resumed", 300, sum(&reports, |report| report.resumed)),
+        ("sessions taken up", 50, sum(&reports, |report| report.adopted)),
+        ("nodes that began again", 5, sum(&reports, |report| report.epochs)),
+        ("clients taken over", 50, sum(&reports, |report| report.taken_over)),
+        ("graces that ran out", 50, sum(&reports, |report| report.expired)),
+        ("commands refused", 50, sum(&reports, |report| report.refused)),
+    ] {
+        assert!(found >= least, "{found} {what}");
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_trace() {
+    for seed in [3, 77, 4711] {
+        let (first, second) = (run(seed, STEPS, Plant::None), run(seed, STEPS, Plant::None));
+        assert_eq!((first.trace, first.heard, first.commits), (second.trace, second.heard, second.commits));
+        assert_ne!(first.trace, run(seed + 1, STEPS, Plant::None).trace);
+    }
+}
+
+/// Each is found in at least half of the runs in which it happened; the first few of those are looked at.
+fn find(plants: &[Plant]) {
+    for plant in plants {
+        let runs = (1..=80).map(|seed| run(seed, STEPS, *plant)).filter(|report| report.planted);
+        let reports: Vec<Report> = runs.take(4).collect();
+        let found = reports.iter().filter(|report| report.violation.is_some()).count();
+        println!("{plant:?}: found in {found} of {} runs", reports.len());
+        assert!(reports.len() == 4 && found >= 2, "{plant:?} was found in {found} of {} runs", reports.len());
+    }
+}
+
+#[test]
+fn planted_faults_are_found() {
+    find(&Plant::ALL[..Plant::ALL.len() / 2]);
+}
+
+#[test]
+fn more_planted_faults_are_found() {
+    find(&Plant::ALL[Plant::ALL.len() / 2..]);
+}
