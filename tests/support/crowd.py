@@ -47,6 +47,8 @@ class Guest:
         self.changes = []
         self.failures = []
         self.moves, self.longest = 0, 0.0
+        # What it waits for while it has no session.
+        self.away = None
         self.stopped = False
 
     async def begin(self):
@@ -100,7 +102,9 @@ class Guest:
 
     async def come_back(self):
         began = time.monotonic()
-        self.socket, _ = await connect_any(self.servers, self.name, self.dice)
+        self.away = "a connection"
+        self.socket, hello = await connect_any(self.servers, self.name, self.dice)
+        self.away = f"an answer of {hello['node']}"
         await self.socket.send(json.dumps({"id": 0, "op": "hello", "session": self.session, "seq": self.seq}))
         try:
             reply = json.loads(await asyncio.wait_for(self.socket.recv(), WAIT))
@@ -115,7 +119,7 @@ class Guest:
             self.failures.append(f"{self.name} was not resumed at {reply}")
             self.stopped = True
             return None
-        self.session = reply["ok"]["session"]
+        self.session, self.away = reply["ok"]["session"], None
 
 
 class Speaker:
@@ -186,8 +190,12 @@ class Crowd:
         await asyncio.gather(*self.tasks[len(self.guests):])
         await asyncio.sleep(3)
         failures = []
-        for guest in self.guests:
+        for guest, task in zip(self.guests, self.tasks):
             failures += guest.failures
+            if task.done():
+                failures.append(f"{guest.name} ({guest.client}) gave up: {task.exception()!r}")
+            elif guest.away:
+                failures.append(f"{guest.name} ({guest.client}) is not back: {guest.away}")
             if guest.changes:
                 failures.append(f"{guest.name} noticed {guest.changes[:3]}")
             for speaker in (s for s in self.speakers if s.channel in guest.channels):

@@ -1,7 +1,7 @@
 //! The contract of a bus: it carries words between nodes. It may lose, repeat and delay; what it knows to be lost it
 //! says. It keeps nothing and knows no channel, session or presence.
 //! Must hold: what is published after a subscription was confirmed is heard, or reported lost, or found out by `n`;
-//! words of one publisher on one subject arrive in order; a node hears each word once, however many of its
+//! words of one shard of a node arrive in order; a node hears each word once, however many of its
 //! subscriptions match; a node never hears itself: the engine drops words whose `from` names the node that
 //! opened it, so no hub ever sees its own echo.
 
@@ -66,7 +66,8 @@ pub struct Parcel {
     pub subject: Subject,
     /// `Writer::outsider` for somebody who is no node.
     pub from: Writer,
-    /// Counts per (node, epoch, channel), so that listening to a part makes no false holes.
+    /// Grows with what one shard of this life of the node says, on all subjects; the shard stands in the top byte. By it
+    /// a session that moves is known to have heard a word already. It has holes for whoever listens to a part.
     pub n: u64,
     /// What the node put beside the payload; the engine does not look into it.
     pub note: Arc<[u8]>,

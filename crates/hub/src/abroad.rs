@@ -62,7 +62,9 @@ impl Node {
         let (json, author) = read_note(&parcel.note);
         let Writer { node, epoch } = parcel.from.clone();
         let words = Words::new(space, &name, &parcel.payload, json, author);
-        let words = words.with_origin(Some(Origin { node, epoch, n: parcel.n }));
+        // Where outsiders have no numbers nothing can be known by them.
+        let numbered = !parcel.from.is_outsider() || parcel.n > 0;
+        let words = words.with_origin(numbered.then_some(Origin { node, epoch, n: parcel.n }));
         Some((space, Arc::new(words), mask))
     }
 

@@ -124,8 +124,13 @@ impl Shard {
         number: u64,
         names: Vec<Name>,
     ) {
-        let asking = |c: &&mut Coming| c.number == number && matches!(c.stage, Stage::Asking);
-        let Some(coming) = self.moves.comings.get_mut(&key.half()).filter(asking) else { return };
+        let Some(coming) = self.moves.comings.get_mut(&key.half()).filter(|c| c.number == number) else {
+            // Too late: nobody waits for it any more.
+            return self.write_letter(Some(from), key, number, Says::No);
+        };
+        if coming.is_under_way() {
+            return;
+        }
         (coming.giver, coming.names, coming.stage) = (from.clone(), names, Stage::Listening);
         coming.patience_ms = RETRY_MS;
         self.listen_ahead(now, key.half());
@@ -250,8 +255,12 @@ impl Shard {
         version: u64,
     ) {
         let half = key.half();
-        let giving = |c: &&mut Coming| c.is_from(from, number) && matches!(c.stage, Stage::Giving);
-        let Some(coming) = self.moves.comings.get_mut(&half).filter(giving) else { return };
+        let Some(coming) = self.moves.comings.get_mut(&half).filter(|c| c.is_from(from, number)) else {
+            return self.write_letter(Some(from), key, number, Says::No);
+        };
+        if !matches!(coming.stage, Stage::Giving) {
+            return;
+        }
         coming.stage = Stage::Fetching { client, version };
         self.run_errand(half, number, Errand::Fetch, Work::Read(Read::Session(client)));
     }
@@ -327,6 +336,10 @@ impl Shard {
         self.moves.end_wait(coming.wait);
         if let Some(id) = coming.listener {
             self.end_quietly(id);
+        }
+        if coming.is_under_way() {
+            // Its owner need not wait for this one. If it has told so itself, it knows.
+            self.write_letter(Some(&coming.giver), coming.key, coming.number, Says::No);
         }
         if self.leaves {
             // The node stops: whoever waits is told that, and finds it elsewhere.

@@ -265,6 +265,18 @@ impl Shard {
         }
     }
 
+    /// Whom it was to go to does not want it, or not any more.
+    pub(super) fn declined(&mut self, now: Time, from: &Arc<str>, key: SessionKey, number: u64) {
+        let half = key.half();
+        let Some(leaving) = self.moves.leavings.get(&half).filter(|l| l.is_to(from, number)) else { return };
+        match leaving.stage {
+            Stage::Named | Stage::Lagging(_) if leaving.stops.is_some() => self.offer_next(now, half),
+            Stage::Named | Stage::Lagging(_) => self.thaw(now, half),
+            Stage::Put { client, version } => self.reclaim(half, number, client, version),
+            Stage::Putting { .. } | Stage::Reclaiming => {}
+        }
+    }
+
     pub(super) fn leaving_is_due(&mut self, now: Time, half: u64) {
         let Some(leaving) = self.moves.leavings.get(&half).filter(|leaving| leaving.due <= now) else {
             return;

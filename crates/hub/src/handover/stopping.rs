@@ -2,7 +2,7 @@
 //! asked for (`leaving`). Its transport stays open, unwritten, until somebody has it.
 //! Must hold: every session is offered until somebody has it or nobody wants it; the others go on being heard meanwhile.
 
-use super::leaving::{FROZEN_MS, Leaving, Stage};
+use super::leaving::{FROZEN_MS, Stage};
 use super::moves::Sought;
 use crate::goodbye::Goodbye;
 use crate::listener::{LinkId, ListenerId};
@@ -10,7 +10,7 @@ use crate::people::is_own_channel;
 use crate::session::Session;
 use crate::shard::Shard;
 use std::sync::Arc;
-use tavern_domain::{SessionKey, Time};
+use tavern_domain::Time;
 use tavern_wire::letter::Says;
 
 /// How many nodes a session is offered to when its own node stops.
@@ -108,7 +108,7 @@ impl Shard {
             return;
         }
         leaving.taker = neighbours[next % neighbours.len()].clone();
-        (leaving.number, leaving.until) = (number, now + FROZEN_MS);
+        (leaving.number, leaving.until, leaving.stage) = (number, now + FROZEN_MS, Stage::Named);
         self.look_again(now, half, OFFER_MS);
         self.write_offer(id);
     }
@@ -122,14 +122,5 @@ impl Shard {
         let longest = joined.map(|channel| self.grace_ms(channel)).max();
         let own = || channels.iter().map(|channel| self.grace_ms(channel)).max();
         longest.or_else(own).unwrap_or(0).max(drain_ms)
-    }
-
-    /// Whom it was offered to does not want it.
-    pub(super) fn declined(&mut self, now: Time, from: &Arc<str>, key: SessionKey, number: u64) {
-        let half = key.half();
-        let offered = |leaving: &Leaving| leaving.stops.is_some() && matches!(leaving.stage, Stage::Named);
-        if self.moves.leavings.get(&half).is_some_and(|l| l.is_to(from, number) && offered(l)) {
-            self.offer_next(now, half);
-        }
     }
 }
