@@ -102,6 +102,8 @@ impl Crowd {
                     let asked = client.asked.pop_front().context("a reply to nothing")?;
                     self.latency.saturating_record((now - asked).max(1));
                 }
+                // A sign of life that the server asked for.
+                client.flush()?;
                 heard.push(Heard { client: index, replies, events });
             }
         }
