@@ -70,7 +70,7 @@ impl Campaign {
             let report = run::run(seed, steps, Sabotage::None);
             sum =
                 (sum.0 + report.heard, sum.1 + report.gaps, sum.2 + report.resumed, sum.3 + report.restarts);
-            failed += tell("messages", seed, steps, report.violation.as_deref());
+            failed += self.judge("messages", seed, steps, report.trace, report.violation.as_deref());
         }
         let (heard, gaps, resumed, restarts) = sum;
         println!(
@@ -87,7 +87,7 @@ impl Campaign {
         for seed in self.seeds() {
             let report =
                 if self.tell { street::show(seed, steps) } else { street::run(seed, steps, Plant::None) };
-            failed += tell("street", seed, steps, report.violation.as_deref());
+            failed += self.judge("street", seed, steps, report.trace, report.violation.as_deref());
             reports.push(report);
         }
         let sum = |of: fn(&Report) -> usize| reports.iter().map(of).sum::<usize>();
@@ -112,11 +112,17 @@ impl Campaign {
         println!("street: {} passed, {failed} failed", self.runs - failed);
         failed
     }
-}
 
-fn tell(world: &str, seed: u64, steps: usize, violation: Option<&str>) -> u64 {
-    let Some(violation) = violation else { return 0 };
-    println!("{world}, seed {seed}: {violation}");
-    println!("  replay: cargo run --release -p tavern-sim -- --world {world} --seed {seed} --steps {steps}");
-    1
+    /// Says what is wrong with a run and how to see it again. A single run says its trace: the same each time.
+    fn judge(&self, world: &str, seed: u64, steps: usize, trace: u64, violation: Option<&str>) -> u64 {
+        if self.runs == 1 {
+            println!("{world}, seed {seed}: trace {trace:016x}");
+        }
+        let Some(violation) = violation else { return 0 };
+        println!("{world}, seed {seed}: {violation}");
+        println!(
+            "  replay: cargo run --release -p tavern-sim -- --world {world} --seed {seed} --steps {steps}"
+        );
+        1
+    }
 }

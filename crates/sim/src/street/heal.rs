@@ -2,7 +2,7 @@
 //! joined, who is gone is not, every watcher sees what the store has, and nothing is left undone.
 
 use super::house::Life;
-use super::tab::{Stand, Watch};
+use super::tab::{Stand, Tab, Watch};
 use super::truth::{Snapshot, find, roster, snapshot_of};
 use super::world::{Alarm, Street};
 use super::{CHANNELS, HEARTBEAT_MS, HOUSES, LEASE_MS, Outcome};
@@ -37,7 +37,10 @@ impl Street {
 
     /// The last trouble of every run: a node that is taken for dead while its clients sit there and wait.
     fn sleep_past_the_lease(&mut self) -> Outcome {
-        let at = self.rng.below(HOUSES);
+        let sits = |at: usize| move |tab: &&Tab| tab.seat.as_ref().is_some_and(|seat| seat.house == at);
+        let guests =
+            |at: &usize| self.tabs.iter().filter(sits(*at)).map(|tab| tab.stands.len()).sum::<usize>();
+        let at = (0..HOUSES).max_by_key(guests).unwrap_or(0);
         if let Some(running) = self.houses[at].running() {
             running.asleep = true;
         }

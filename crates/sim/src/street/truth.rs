@@ -240,10 +240,11 @@ impl Truth {
             return Ok(());
         }
         let closed = self.closed(&was.home).map(|(closed_at, _)| closed_at);
-        let detached = fact.and_then(|fact| {
-            let away = fact.away.last()?;
-            (away.until.is_none_or(|until| until >= away.from + RESUME_MS)).then_some(away.from)
-        });
+        // It may be back: the store takes its time for what was decided while it was away.
+        let lately = |away: &&Away| {
+            away.until.is_none_or(|until| until >= away.from + RESUME_MS && until + PATIENCE_MS >= now)
+        };
+        let detached = fact.and_then(|fact| fact.away.iter().find(lately)).map(|away| away.from);
         let grace = CHANNELS[channel].1;
         let over = |since: Time| now + SKEW_MS >= since + grace;
         if [closed, detached].into_iter().flatten().any(over) || !self.knows(&was.home) {
