@@ -9,7 +9,7 @@ use crate::registry::Registry;
 use std::sync::Arc;
 use tavern_domain::{Channel, ClientId};
 use tavern_engine::{Interest, Parcel, Subject, Writer};
-use tavern_wire::letter::Letter;
+use tavern_wire::bus::letter::Letter;
 
 /// The kind of subject of the Redis protocol's shard channels.
 const SHARD: &str = "_shard";
@@ -105,7 +105,7 @@ impl Node {
             from: Writer { node: self.name.clone(), epoch: self.epoch() },
             n: self.carrier.number(0),
             note: Arc::from([]),
-            payload: tavern_wire::letter::encode(letter).into(),
+            payload: tavern_wire::bus::letter::encode(letter).into(),
         })
     }
 
@@ -129,7 +129,7 @@ impl Node {
         if !matches!(parcel.subject.kind(), NODE | SESSION) || parcel.from.is_outsider() {
             return None;
         }
-        let letter = tavern_wire::letter::decode(&parcel.payload)?;
+        let letter = tavern_wire::bus::letter::decode(&parcel.payload)?;
         Some((letter.key.shard(self.settings.shards), parcel.from.node.clone(), letter))
     }
 }

@@ -9,7 +9,6 @@ pub mod error;
 #[doc(hidden)]
 pub mod fuzz;
 pub mod json;
-pub mod letter;
 pub mod resp;
 pub mod sse;
 pub mod ws;

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tavern_domain::{ClientId, Identity, Rights, Scopes, SessionKey, Time};
 use tavern_engine::{Answer, Found, Read, StoreError, Work};
-use tavern_wire::letter::{Claim, Name, Says};
+use tavern_wire::bus::letter::{Claim, Name, Says};
 
 /// How long a session that was found may take to come.
 pub(super) const MOVE_MS: u64 = 5_000;

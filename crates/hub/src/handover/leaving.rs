@@ -14,7 +14,7 @@ use std::sync::Arc;
 use tavern_domain::presence::{Departure, Loss};
 use tavern_domain::{ClientId, Identity, SessionKey, Time};
 use tavern_engine::{Answer, Commit, Expect, Row, RowKey, StoreError, Work, Writer};
-use tavern_wire::letter::{Claim, Id, Name, Says};
+use tavern_wire::bus::letter::{Claim, Name, Says};
 
 /// How long a session stays frozen for somebody who asked for it and then says nothing.
 pub(super) const FROZEN_MS: u64 = 5_000;
@@ -185,7 +185,7 @@ impl Shard {
                 self.lay_down_when_told(now, half);
             }
             Stage::Put { client, version } => {
-                self.write_letter(Some(from), key, number, Says::Given { client: Id(client), version });
+                self.write_letter(Some(from), key, number, Says::Given { client, version });
             }
             Stage::Lagging(_) | Stage::Putting { .. } | Stage::Reclaiming => {}
         }
@@ -255,7 +255,7 @@ impl Shard {
         leaving.until = now + RECLAIM_MS;
         let (key, taker) = (leaving.key, leaving.taker.clone());
         self.look_again(now, half, RECLAIM_MS);
-        self.write_letter(Some(&taker), key, number, Says::Given { client: Id(client), version });
+        self.write_letter(Some(&taker), key, number, Says::Given { client, version });
     }
 
     pub(super) fn taken(&mut self, now: Time, from: &Arc<str>, key: SessionKey, number: u64) {

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use tavern_domain::{ClientId, Epoch, SessionKey, Time};
 use tavern_engine::body::Stream;
 use tavern_engine::{Answer, Ticket, Work};
-use tavern_wire::letter::{Letter, Says};
+use tavern_wire::bus::letter::{Letter, Says};
 
 /// Letters that were not answered are written again after this long, then after twice as long, and so on: who does not
 /// answer may have too many of them.
@@ -178,7 +178,7 @@ impl Shard {
             Says::Taken => self.taken(now, from, key, number),
             Says::Offer { names } => self.offered(now, from, key, number, names),
             Says::Here { names } => self.found(now, from, key, number, names),
-            Says::Given { client, version } => self.given(from, key, number, client.0, version),
+            Says::Given { client, version } => self.given(from, key, number, client, version),
             Says::No | Says::Moving | Says::Refused | Says::Attached => {
                 self.not_found(now, from, key, number, &says);
                 if says == Says::No {

@@ -8,7 +8,7 @@ use crate::listener::{LinkId, ListenerId};
 use crate::shard::Shard;
 use std::sync::Arc;
 use tavern_domain::{Identity, SessionKey, Time};
-use tavern_wire::letter::{Claim, Says};
+use tavern_wire::bus::letter::{Claim, Says};
 
 /// Sessions that may be under way to one shard. Beyond it nobody is asked: a crowd of strangers must not occupy the bus.
 const COMINGS_MAX: usize = 20_000;

@@ -11,7 +11,7 @@ use crate::session::Session;
 use crate::shard::Shard;
 use std::sync::Arc;
 use tavern_domain::Time;
-use tavern_wire::letter::Says;
+use tavern_wire::bus::letter::Says;
 
 /// How many nodes a session is offered to when its own node stops.
 const OFFERS: usize = 2;

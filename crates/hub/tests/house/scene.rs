@@ -4,14 +4,14 @@ use super::street::Street;
 use serde_json::{Value, json};
 use tavern_engine::Parcel;
 use tavern_hub::*;
-use tavern_wire::letter::Says;
+use tavern_wire::bus::letter::Says;
 
 /// What a letter says, in one word; nothing for other parcels.
 pub fn word(parcel: &Parcel) -> &'static str {
     if !matches!(parcel.subject.kind(), "_node" | "_session") {
         return "";
     }
-    match tavern_wire::letter::decode(&parcel.payload).unwrap().says {
+    match tavern_wire::bus::letter::decode(&parcel.payload).unwrap().says {
         Says::Ask { .. } => "ask",
         Says::No => "no",
         Says::Moving => "moving",

@@ -7,8 +7,8 @@ use tavern_domain::presence::{Home, Loss};
 use tavern_domain::{ClientId, Identity, SessionKey};
 use tavern_engine::{Answer as StoreAnswer, Deadline, Presence, Stray, Ticket};
 use tavern_hub::{ChannelNews, LinkId, Order, Parcel, PersonNews, Question, Verdict, read_session};
+use tavern_wire::bus::letter::Letter;
 use tavern_wire::error::{Code, Refusal};
-use tavern_wire::letter::Letter;
 use tokio::sync::{mpsc, oneshot};
 
 pub enum Mail {

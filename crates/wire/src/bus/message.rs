@@ -151,6 +151,96 @@ pub struct Removed {
     pub channel: String,
 }
 
+#[derive(Clone, PartialEq, Message)]
+pub struct Letter {
+    #[prost(string, tag = "1")]
+    pub key: String,
+    #[prost(uint64, tag = "2")]
+    pub number: u64,
+    #[prost(oneof = "Saying", tags = "3, 4, 5, 6, 7, 8, 9, 10, 11, 12")]
+    pub says: Option<Saying>,
+}
+
+#[derive(Clone, PartialEq, Oneof)]
+pub enum Saying {
+    #[prost(message, tag = "3")]
+    Ask(Ask),
+    #[prost(message, tag = "4")]
+    No(Empty),
+    #[prost(message, tag = "5")]
+    Moving(Empty),
+    #[prost(message, tag = "6")]
+    Refused(Empty),
+    #[prost(message, tag = "7")]
+    Attached(Empty),
+    #[prost(message, tag = "8")]
+    Here(Names),
+    #[prost(message, tag = "9")]
+    Offer(Names),
+    #[prost(message, tag = "10")]
+    Give(Versions),
+    #[prost(message, tag = "11")]
+    Given(Given),
+    #[prost(message, tag = "12")]
+    Taken(Empty),
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct Ask {
+    #[prost(bool, tag = "1")]
+    pub gentle: bool,
+    #[prost(oneof = "Claiming", tags = "2, 3, 4")]
+    pub claim: Option<Claiming>,
+}
+
+#[derive(Clone, PartialEq, Oneof)]
+pub enum Claiming {
+    #[prost(message, tag = "2")]
+    Secret(Empty),
+    #[prost(message, tag = "3")]
+    Anonymous(Empty),
+    #[prost(string, tag = "4")]
+    User(String),
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct Names {
+    #[prost(message, repeated, tag = "1")]
+    pub names: Vec<Name>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct Name {
+    #[prost(string, tag = "1")]
+    pub name: String,
+    #[prost(bool, tag = "2")]
+    pub pattern: bool,
+    #[prost(bool, tag = "3")]
+    pub presence: bool,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct Versions {
+    #[prost(message, repeated, tag = "1")]
+    pub versions: Vec<Version>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct Version {
+    #[prost(string, tag = "1")]
+    pub channel: String,
+    #[prost(uint64, tag = "2")]
+    pub version: u64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct Given {
+    #[prost(string, tag = "1")]
+    pub client: String,
+    #[prost(uint64, tag = "2")]
+    pub version: u64,
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;

@@ -2,6 +2,7 @@
 //! skipped, so that two releases can run side by side. Must hold: what was written is read back the same; bytes that
 //! cannot be read are no message.
 
+pub mod letter;
 mod message;
 pub mod news;
 pub mod people;
