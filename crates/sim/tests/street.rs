@@ -40,13 +40,11 @@ fn the_same_seed_gives_the_same_trace() {
     }
 }
 
-/// Seeds that once failed, and what they found.
+/// Seeds that once failed, and what they found. What a seed does changes with the hub and the harness: these hold now,
+/// and no longer tell the same story.
 const STORIES: &[(u64, &str)] = &[
-    (8, "a tick forgot whose news waited behind a hole"),
     (34, "a channel that was read as empty went back to version 0"),
-    (52, "versions passed that nobody was told of"),
-    (82, "the deadline of a fresh loss was tidied away"),
-    (105, "a join that was refused and had happened stayed for ever"),
+    (80, "a tick forgot whose news waited behind a hole"),
     (182, "a loss that the store took late ended somebody who was back"),
     (194, "an announcement brought an old state back"),
     (197, "a refused update became half an event"),

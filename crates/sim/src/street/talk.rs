@@ -225,7 +225,9 @@ impl Street {
             _ => return Err(format!("refused: {error}")),
         }
         let again = self.now + 400 + self.rng.below(1_200) as u64;
-        self.alarms.insert((again, Alarm::Again(who)));
+        if !self.alarms.iter().any(|(_, alarm)| *alarm == Alarm::Again(who)) {
+            self.alarms.insert((again, Alarm::Again(who)));
+        }
         Ok(())
     }
 

@@ -194,7 +194,7 @@ impl Truth {
     fn joined_since(&self, channel: usize, row: &Attendance, lost: Lost) -> bool {
         let moved = |client: &Attendee| {
             let fact = self.facts.get(&client.client)?;
-            let returned = fact.away.last().and_then(|away| away.until);
+            let returned = fact.away.iter().filter_map(|away| away.until).max();
             fact.joins.get(&channel).copied().max(returned)
         };
         row.living().filter_map(moved).any(|moved| moved + PATIENCE_MS >= lost.at)
