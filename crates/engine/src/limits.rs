@@ -15,7 +15,7 @@ pub const PAGE_BYTES: usize = 4 * 1024 * 1024;
 pub const QUEUED_ITEMS: usize = 65_536;
 pub const QUEUED_BYTES: usize = 256 * 1024 * 1024;
 /// Commits in one transaction: enough to share an fsync, few enough to hold the folder's lock only briefly.
-pub const BATCH_COMMITS: usize = 256;
+pub const BATCH_COMMITS: usize = 512;
 /// A subject of the bus: prefix, kind and the longest name, each byte percent-encoded.
 pub const SUBJECT_BYTES: usize = 2048;
 /// Longest lease a node may ask for. A longer one would keep ghosts for too long.
