@@ -25,6 +25,8 @@ const SERIES: &[(&str, &str, &str, &str)] = &[
         "counter",
         "Redis connections closed because messages of another node were lost",
     ),
+    ("rumours", "tavern_rumours_total", "counter", "Changes of users told to their followers, each once"),
+    ("statuses", "tavern_statuses_total", "counter", "Statuses put into mailboxes of followers"),
     ("sessions_opened", "tavern_sessions_opened_total", "counter", "Sessions opened"),
     (
         "sessions_resumed",
