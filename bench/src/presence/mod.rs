@@ -74,6 +74,8 @@ struct Extent {
 struct Run {
     date: String,
     machine: Machine,
+    /// What else the machine did when the run began: processes that wanted a core, over one minute.
+    load: f64,
     figures: Vec<Figure>,
     faults: Vec<String>,
 }
@@ -91,6 +93,8 @@ pub fn main(args: Args) -> anyhow::Result<()> {
     let tavern = tavern.canonicalize().with_context(|| format!("no program at {}", tavern.display()))?;
     let rounds = if args.quick { 1 } else { args.rounds.clamp(1, 100) };
     let extent = Extent { tavern, radar: args.radar.clone(), quick: args.quick, rounds };
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let load = load.split(' ').next().and_then(|minute| minute.parse().ok()).unwrap_or(0.0);
     let (mut figures, mut faults) = (Vec::new(), Vec::new());
     for (name, measure) in cases {
         match measure(&extent) {
@@ -102,7 +106,7 @@ pub fn main(args: Args) -> anyhow::Result<()> {
         }
     }
     let date = Date::now();
-    let run = Run { date: date.day(), machine: Machine::here(), figures, faults };
+    let run = Run { date: date.day(), machine: Machine::here(), load, figures, faults };
     run.faults.iter().for_each(|fault| println!("fault: {fault}"));
     println!("samples: {}", run.write_json(&args.folder, date)?.display());
     if args.page || (!args.quick && args.only.is_empty()) {
@@ -178,7 +182,7 @@ fn memory_figures(extent: &Extent) -> anyhow::Result<Vec<Figure>> {
     let sessions = if extent.quick { 2000 } else { 10_000 };
     let room = Rest { sessions, channels: 1, watched: true, idle: None };
     let outcome = rest::run(&extent.tavern, None, &room)?;
-    let case = format!("{sessions} users in one room, from their first join; SQLite");
+    let case = format!("{sessions} users in one room; SQLite");
     figures.push(Figure::new(&case, "bytes each", vec![outcome.bytes_each]).at_most(BYTES_EACH));
     let watched = vec![outcome.watched_bytes_each];
     figures.push(Figure::new(&case, "bytes each once it is watched", watched).at_most(BYTES_EACH));
@@ -263,13 +267,15 @@ impl Run {
         let mut out = format!(
             "{}\n\nMeasured on {} by `make bench-presence` on {}, {} cores, Linux {}; the load shares the cores \
              with the server. A value is the median of the rounds, with the lowest and the highest in \
-             parentheses. A change is a join or a leave that was answered: one commit each, as many of the one \
+             parentheses. When it began, {:.1} other processes wanted a core: rates suffer from them, processor time \
+             less. A change is a join or a leave that was answered: one commit each, as many of the one \
              as of the other. Processor time is of the server, all its threads.\n\n",
             figure::HEADING,
             self.date,
             machine.processor,
             machine.cores,
-            machine.kernel
+            machine.kernel,
+            self.load
         );
         out.push_str(&Figures(&self.figures).markdown());
         for fault in &self.faults {
