@@ -105,8 +105,8 @@ class Guest:
         self.away = "a connection"
         self.socket, hello = await connect_any(self.servers, self.name, self.dice)
         self.away = f"an answer of {hello['node']}"
-        await self.socket.send(json.dumps({"id": 0, "op": "hello", "session": self.session, "seq": self.seq}))
         try:
+            await self.socket.send(json.dumps({"id": 0, "op": "hello", "session": self.session, "seq": self.seq}))
             reply = json.loads(await asyncio.wait_for(self.socket.recv(), WAIT))
             while reply.get("id") != 0:
                 reply = json.loads(await asyncio.wait_for(self.socket.recv(), WAIT))
