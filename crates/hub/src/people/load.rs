@@ -1,7 +1,7 @@
 //! What is known of people here comes from the store: first the bus must carry what is said about somebody, then he is
 //! read, then what is heard is newer. Must hold: nothing that happens after the reading began is missed.
 
-use super::{Edge, Known, PEOPLE_LINK};
+use super::{Edge, Known, PEOPLE_LINK, Reading};
 use crate::event::Space;
 use crate::presence::Claim;
 use crate::shard::Shard;
@@ -134,7 +134,7 @@ impl Shard {
     fn load_followees(&mut self, users: Vec<Arc<str>>) {
         for user in &users {
             if let Some(known) = self.people.followees.get_mut(user) {
-                known.heard.get_or_insert_default();
+                known.reading.get_or_insert_default();
             }
         }
         for part in users.chunks(BATCH) {
@@ -282,10 +282,9 @@ impl Shard {
                     entry,
                     followers: vec![user.clone()],
                     read: false,
-                    heard: None,
-                    greets: Vec::new(),
+                    reading: None,
                 };
-                self.people.followees.insert(followee.clone(), known);
+                self.people.followees.insert(followee.clone(), Box::new(known));
                 Some(followee.clone())
             }
         }
@@ -301,7 +300,9 @@ impl Shard {
     pub(super) fn unwatch(&mut self, follower: &str, followee: &Arc<str>) {
         let Some(known) = self.people.followees.get_mut(followee) else { return };
         known.followers.retain(|other| &**other != follower);
-        known.greets.retain(|other| &**other != follower);
+        if let Some(reading) = &mut known.reading {
+            reading.greets.retain(|other| &**other != follower);
+        }
         let unread = !known.read;
         if let Some(here) = self.people.here.get_mut(follower).filter(|_| unread) {
             here.missing -= 1;
@@ -321,13 +322,13 @@ impl Shard {
         let user = person.user.clone();
         let Some(known) = self.people.followees.get_mut(&user) else { return };
         let read = followee_of(now, &person);
-        let heard = known.heard.take().unwrap_or_default();
+        let Reading { heard, greets } = known.reading.take().map(|reading| *reading).unwrap_or_default();
         if !known.read {
             (known.followee, known.read) = (read, true);
             for fact in heard {
                 known.followee.hear(now, &settings.activities, 0, fact);
             }
-            let (followers, greets) = (known.followers.clone(), std::mem::take(&mut known.greets));
+            let followers = known.followers.clone();
             for follower in followers {
                 if let Some(here) = self.people.here.get_mut(&follower) {
                     here.missing -= 1;

@@ -38,7 +38,7 @@ pub struct People {
     /// Users with a session here.
     here: HashMap<Arc<str>, Here, RandomState>,
     /// Those whom they follow.
-    followees: BTreeMap<Arc<str>, Known>,
+    followees: BTreeMap<Arc<str>, Box<Known>>,
     /// Disconnects that are held back.
     wakes: BTreeSet<(Time, Arc<str>)>,
     /// Whose subject the bus does not carry yet; true: one of ours, not only followed.
@@ -103,8 +103,15 @@ struct Known {
     followers: Vec<Arc<str>>,
     /// He was read at least once.
     read: bool,
-    /// What is heard while he is being read.
-    heard: Option<Vec<Fact>>,
+    /// He is being read.
+    reading: Option<Box<Reading>>,
+}
+
+/// Somebody who is being read.
+#[derive(Default)]
+struct Reading {
+    /// What is heard meanwhile.
+    heard: Vec<Fact>,
     /// Who began to follow him just now and is told what he does.
     greets: Vec<Arc<str>>,
 }

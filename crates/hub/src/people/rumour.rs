@@ -81,10 +81,10 @@ impl Shard {
     pub(super) fn hear_fact(&mut self, now: Time, user: &Arc<str>, fact: &Fact) {
         let settings = &self.node.clone().settings;
         let Some(known) = self.people.followees.get_mut(user) else { return };
-        if let Some(heard) = &mut known.heard {
+        if let Some(reading) = &mut known.reading {
             // What is newer about the same is enough: as many as there are places.
-            heard.retain(|known| !fact.supersedes(known));
-            heard.push(fact.clone());
+            reading.heard.retain(|known| !fact.supersedes(known));
+            reading.heard.push(fact.clone());
         }
         if !known.read {
             return;
@@ -161,7 +161,7 @@ impl Shard {
     pub(super) fn greet(&mut self, now: Time, follower: &Arc<str>, user: &Arc<str>) {
         let Some(known) = self.people.followees.get_mut(user) else { return };
         if !known.read {
-            known.greets.push(follower.clone());
+            known.reading.get_or_insert_default().greets.push(follower.clone());
             return;
         }
         let Some(status) = self.status_for(follower, user) else { return };

@@ -1,5 +1,6 @@
 //! A node with one or two shards and transports that are plain buffers, stepped by hand.
 
+pub mod gossip;
 pub mod scene;
 pub mod street;
 

@@ -1,0 +1,115 @@
+//! Who hides, and what a crowd is told of those it follows, over two nodes in virtual time.
+
+#[allow(dead_code, reason = "each binary uses a part of it")]
+mod house;
+
+use house::gossip::{Scene, presence_words, settings, shown, words};
+use house::street::Street;
+use serde_json::Value;
+use tavern_domain::presence::Thresholds;
+use tavern_hub::{Caller, Settings};
+
+#[test]
+fn who_hides_looks_offline_and_has_no_name_in_a_channel() {
+    let mut scene = Scene::new();
+    let (mut ann, mut bob, mut cid) = (scene.guest(0, "ann"), scene.guest(1, "bob"), scene.guest(1, "cid"));
+    for (at, caller) in [(1, &mut bob), (1, &mut cid)] {
+        scene.follow(at, caller, "ann");
+    }
+    scene.follow(0, &mut ann, "cid");
+    scene.join(0, &mut ann, "game#A");
+    for caller in [&mut bob, &mut cid] {
+        scene.say(1, caller, r#"{"op":"subscribe","channel":"game#A","presence":true}"#);
+        scene.heard(1, caller);
+    }
+    scene.heard(0, &ann);
+    scene.say(0, &mut ann, r#"{"op":"visibility","value":"followers_i_follow"}"#);
+    let told: Vec<String> = scene.heard(1, &bob).iter().map(words).collect();
+    assert!(told.contains(&"ann offline disconnected".to_owned()), "{told:?}");
+    assert!(told.contains(&r#"presence [{"user":null}] [{"user":"ann"}] 1"#.to_owned()), "{told:?}");
+    let told: Vec<String> = scene.heard(1, &cid).iter().map(words).collect();
+    assert_eq!(told, ["presence [] [] 1"], "a friend sees what he saw");
+    let reply = scene.ask(1, &mut bob, r#"{"op":"who","channel":"game#A"}"#);
+    assert_eq!(
+        (&reply["users"][0]["user"], &reply["users"][0]["clients"]),
+        (&Value::Null, &serde_json::json!([]))
+    );
+    let reply = scene.ask(1, &mut cid, r#"{"op":"who","channel":"game#A"}"#);
+    assert_eq!(reply["users"][0]["user"], "ann");
+    let reply = scene.ask(1, &mut bob, r#"{"op":"status","users":["ann"]}"#);
+    assert_eq!(shown(&reply["statuses"][0]), "ann offline");
+    assert_eq!(reply["statuses"][0]["last_seen"], Value::Null);
+    let reply = scene.ask(1, &mut cid, r#"{"op":"status","users":["ann"]}"#);
+    assert_eq!(shown(&reply["statuses"][0]), "ann online [game#A]");
+
+    // What she does now is heard by her friend alone.
+    scene.join(0, &mut ann, "game#B");
+    scene.say(0, &mut ann, r#"{"op":"leave","channel":"game#A"}"#);
+    let told: Vec<String> = scene.heard(1, &bob).iter().map(words).collect();
+    assert_eq!(told, ["client_offline null", "user_offline null"]);
+    let told: Vec<String> = scene.heard(1, &cid).iter().map(words).collect();
+    assert_eq!(told[0], "ann online [game#A,game#B] in_game_channel game#B");
+    assert_eq!(told[told.len() - 2..], ["client_offline ann", "user_offline ann"].map(str::to_owned));
+
+    // She comes in hidden; then she shows herself again.
+    scene.join(0, &mut ann, "game#A");
+    let told: Vec<String> = scene.heard(1, &bob).iter().map(words).collect();
+    assert_eq!(told, ["user_online null", "client_online null"]);
+    scene.heard(1, &cid);
+    scene.say(0, &mut ann, r#"{"op":"visibility","value":"everyone"}"#);
+    let told: Vec<String> = scene.heard(1, &bob).iter().map(words).collect();
+    assert!(told.contains(&"ann online [game#A,game#B] none".to_owned()), "{told:?}");
+    let shown = told.iter().find(|words| words.starts_with("presence")).unwrap();
+    assert!(shown.contains(r#""user":"ann""#) && shown.ends_with(r#"[{"user":null}] 1"#), "{shown}");
+    let reply = scene.ask(1, &mut bob, r#"{"op":"subscribe","channel":"game#A","presence":true}"#);
+    assert_eq!(reply["members"]["users"][0]["user"], "ann");
+}
+
+#[test]
+fn friendship_opens_and_closes_a_face() {
+    let mut scene = Scene::new();
+    let (mut ann, mut bob) = (scene.guest(0, "ann"), scene.guest(1, "bob"));
+    scene.say(0, &mut ann, r#"{"op":"visibility","value":"followers_i_follow"}"#);
+    scene.follow(1, &mut bob, "ann");
+    scene.check(1, &bob, "ann offline none");
+    scene.follow(0, &mut ann, "bob");
+    scene.check(1, &bob, "ann online none");
+    scene.say(0, &mut ann, r#"{"op":"unfollow","user":"bob"}"#);
+    scene.check(1, &bob, "ann offline disconnected");
+    scene.heard(0, &ann);
+    scene.say(0, &mut ann, r#"{"op":"visibility","value":"nobody"}"#);
+    scene.follow(0, &mut ann, "bob");
+    scene.check(1, &bob, "");
+}
+
+#[test]
+fn in_a_crowd_a_watcher_hears_of_those_it_follows() {
+    let settings = Settings { crowds: Thresholds { coalesce_at: 1, counts_at: 2 }, ..settings() };
+    let mut scene = Scene { street: Street::with(Some(0), None, &settings) };
+    let (mut bob, mut cid) = (scene.guest(0, "bob"), scene.guest(0, "cid"));
+    scene.follow(0, &mut bob, "ann");
+    for n in 0..5 {
+        let mut guest = scene.guest(1, &format!("u{n}"));
+        scene.join(1, &mut guest, "game#A");
+    }
+    for caller in [&mut bob, &mut cid] {
+        let reply = scene.ask(0, caller, r#"{"op":"subscribe","channel":"game#A","presence":true}"#);
+        assert_eq!((reply["members"]["count"].as_u64(), reply["members"].get("users")), (Some(5), None));
+        scene.heard(0, caller);
+    }
+    let mut ann = scene.guest(1, "ann");
+    scene.join(1, &mut ann, "game#A");
+    scene.street.live(250);
+    let last = |scene: &mut Scene, caller: &Caller| {
+        let heard = scene.heard(0, caller);
+        let told = heard.iter().rfind(|event| event["event"] == "presence").map(presence_words);
+        told.unwrap()
+    };
+    assert!(last(&mut scene, &bob).contains(r#""user":"ann""#));
+    assert_eq!(last(&mut scene, &cid), "presence 6");
+    let reply = scene.ask(0, &mut bob, r#"{"op":"subscribe","channel":"game#A","presence":true}"#);
+    assert_eq!(reply["members"]["users"][0]["user"], "ann");
+    scene.say(1, &mut ann, r#"{"op":"leave","channel":"game#A"}"#);
+    scene.street.live(250);
+    assert_eq!(last(&mut scene, &bob), r#"presence [] [{"user":"ann"}] 5"#);
+}
