@@ -226,8 +226,8 @@ impl Shard {
     fn forget_unlisted(&mut self, user: &Arc<str>) {
         let Some(here) = self.people.here.get_mut(user) else { return };
         let round = here.round;
-        let gone = here.following.iter().filter(|(_, edge)| edge.round != round);
-        let gone: Vec<Arc<str>> = gone.map(|(followee, _)| followee.clone()).collect();
+        let unlisted = |followee: &Arc<str>| here.following.get(followee).is_some_and(|e| e.round != round);
+        let gone: Vec<Arc<str>> = here.followees().into_iter().filter(unlisted).collect();
         for followee in gone {
             if let Some(here) = self.people.here.get_mut(user) {
                 here.following.remove(&followee);
@@ -373,11 +373,7 @@ impl Shard {
         }
         let most = if everybody { usize::MAX } else { LOOK };
         let from = self.people.looked_at.take().filter(|_| !everybody);
-        let all = &self.people.followees;
-        let users: Vec<Arc<str>> = match &from {
-            Some(after) => all.keys().filter(|user| *user > after).take(most).cloned().collect(),
-            None => all.keys().take(most).cloned().collect(),
-        };
+        let users = after(self.people.followees.keys(), from.as_ref(), most);
         self.people.looked_at = users.last().filter(|_| users.len() == most).cloned();
         // Who is not carried yet is read when he is.
         let ready = users.into_iter().filter(|user| !self.people.uncarried.contains(&(user.clone(), false)));
@@ -388,13 +384,23 @@ impl Shard {
 
     /// The same for users with a session here: whom they follow, and to whom they show themselves.
     fn look_at_own(&mut self, everybody: bool) {
-        let (most, skip) = if everybody { (usize::MAX, 0) } else { (LOOK_OWN, self.people.own_looked) };
-        let users: Vec<Arc<str>> = self.people.here.keys().skip(skip).take(most).cloned().collect();
-        self.people.own_looked = if users.len() == most { skip + most } else { 0 };
+        let most = if everybody { usize::MAX } else { LOOK_OWN };
+        let from = self.people.own_looked_at.take().filter(|_| !everybody);
+        let users = after(self.people.here.keys(), from.as_ref(), most);
+        self.people.own_looked_at = users.last().filter(|_| users.len() == most).cloned();
         let ready = users.into_iter().filter(|user| !self.people.uncarried.contains(&(user.clone(), true)));
         let ready: Vec<Arc<str>> = ready.collect();
         ready.iter().for_each(|user| self.load_own(user));
     }
+}
+
+/// The next of a list in order.
+fn after<'a>(
+    users: impl Iterator<Item = &'a Arc<str>>,
+    last: Option<&Arc<str>>,
+    most: usize,
+) -> Vec<Arc<str>> {
+    users.filter(|user| last.is_none_or(|last| *user > last)).take(most).cloned().collect()
 }
 
 fn shown(person: &Person) -> Option<(u64, Visibility)> {

@@ -36,7 +36,7 @@ pub const PEOPLE_LINK: LinkId = LinkId(u32::MAX);
 
 pub struct People {
     /// Users with a session here.
-    here: HashMap<Arc<str>, Here, RandomState>,
+    here: BTreeMap<Arc<str>, Box<Here>>,
     /// Those whom they follow.
     followees: BTreeMap<Arc<str>, Box<Known>>,
     /// Disconnects that are held back.
@@ -51,8 +51,8 @@ pub struct People {
     seen_at: Time,
     /// The last one that was compared with the store.
     looked_at: Option<Arc<str>>,
-    /// How many of those with a session here were compared in this round.
-    own_looked: usize,
+    /// The last one with a session here that was compared.
+    own_looked_at: Option<Arc<str>>,
 }
 
 /// A user with a session here.
@@ -134,10 +134,19 @@ pub fn is_user(name: &str) -> bool {
         && Channel::parse(&own_channel(name)).is_ok()
 }
 
+impl Here {
+    /// In their order: whatever happens to all of them happens in the same order everywhere.
+    fn followees(&self) -> Vec<Arc<str>> {
+        let mut followees: Vec<Arc<str>> = self.following.keys().cloned().collect();
+        followees.sort();
+        followees
+    }
+}
+
 impl People {
     pub fn new(now: Time) -> People {
         People {
-            here: HashMap::default(),
+            here: BTreeMap::new(),
             followees: BTreeMap::new(),
             wakes: BTreeSet::new(),
             uncarried: BTreeSet::new(),
@@ -145,7 +154,7 @@ impl People {
             retries: Vec::new(),
             seen_at: now,
             looked_at: None,
-            own_looked: 0,
+            own_looked_at: None,
         }
     }
 
@@ -218,7 +227,7 @@ impl Shard {
             wants: Vec::new(),
             moved: Vec::new(),
         };
-        self.people.here.insert(user.clone(), here);
+        self.people.here.insert(user.clone(), Box::new(here));
         for user in self.carry_people(vec![user], true) {
             self.load_own(&user);
         }
@@ -233,8 +242,8 @@ impl Shard {
             return;
         }
         if let Some(here) = self.people.here.remove(&user) {
-            for followee in here.following.keys() {
-                self.unwatch(&user, followee);
+            for followee in here.followees() {
+                self.unwatch(&user, &followee);
             }
             self.release_person(&user, &here.entry);
         }

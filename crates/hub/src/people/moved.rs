@@ -2,7 +2,6 @@
 //! with what is known here, and it hears what is different. Must hold: a move is noticed by nobody, and nothing that
 //! happened during it is missed.
 
-use super::Here;
 use crate::listener::ListenerId;
 use crate::shard::Shard;
 use std::sync::Arc;
@@ -36,7 +35,7 @@ impl Shard {
 
     /// Everybody whom a user follows is known: sessions that came from elsewhere hear what they missed.
     pub(super) fn settle_moved(&mut self, now: Time, user: &Arc<str>) {
-        let moved = self.people.here.get_mut(user).map(|here: &mut Here| std::mem::take(&mut here.moved));
+        let moved = self.people.here.get_mut(user).map(|here| std::mem::take(&mut here.moved));
         for (id, told) in moved.unwrap_or_default() {
             for (followee, before) in told {
                 let Some(status) = self.status_for(user, &followee) else { continue };

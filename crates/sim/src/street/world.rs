@@ -71,7 +71,7 @@ impl Street {
         let clock = Arc::new(ManualClock::at(now));
         let weather = Weather::new(rng.fork());
         if plant == Plant::NeverLook {
-            weather.sky().deaf = 25;
+            weather.sky().deaf = 60;
         }
         let hall = Hall::stepped(clock.clone(), Box::new(weather.clone()));
         let houses = (0..HOUSES).map(|number| House::new(number, &mut rng)).collect();
