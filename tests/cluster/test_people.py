@@ -20,7 +20,7 @@ grace_ms = 1500
 [kinds.game]
 grace_ms = 1500
 [presence]
-disconnect_coalesce_ms = 400
+disconnect_coalesce_ms = 1000
 """
 
 
@@ -53,7 +53,7 @@ def test_followers_on_every_server_hear_the_same(three):
         with Socket(three[1], user="ann") as tab:
             tab.ok("join", channel="game#A")
             ann.ok("bye")
-            time.sleep(0.6)
+            time.sleep(1.3)
             assert [socket.events_so_far() for socket, _ in followers] == [[], [], []], "the other tab is still there"
             tab.ok("bye")
         for socket, _ in followers:
@@ -102,7 +102,7 @@ def test_a_dead_server_disconnects_its_users(three):
         os.kill(a.process.pid, signal.SIGKILL)
         assert words(socket.event(10)) == "leaving  none"
         assert words(socket.event(10)) == "offline  disconnected"
-        assert time.monotonic() - began < 8
+        assert time.monotonic() - began < 12
         assert dora is not None
         socket.close()
 

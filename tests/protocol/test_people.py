@@ -21,7 +21,7 @@ grace_ms = 600
 [kinds.game]
 grace_ms = 600
 [presence]
-disconnect_coalesce_ms = 200
+disconnect_coalesce_ms = 1000
 last_seen_ms = 1000
 """
 COUNT = itertools.count(1)
@@ -90,7 +90,7 @@ def test_a_killed_tab_is_leaving_then_gone(server, ann, bob):
         followee.drop()
         assert words(follower.event()) == "leaving  none"
         assert words(follower.event()) == "offline  disconnected"
-        assert 0.6 <= time.monotonic() - began < 4
+        assert 1.6 <= time.monotonic() - began < 8
 
 
 def test_a_page_switch_is_told_to_nobody(server, ann, bob):

@@ -177,17 +177,26 @@ impl Followee {
         activities: &Activities,
         hold_ms: u64,
         believed: Status,
-        (turn, channel): (Turn, Option<Arc<str>>),
+        (mut turn, mut channel): (Turn, Option<Arc<str>>),
     ) -> Option<Tidings> {
+        let mut returned = false;
         if self.is_online() {
             // Whatever was held back is over: this is the truth.
-            self.held = None;
+            returned = self.held.take().is_some();
         } else if believed.online && hold_ms > 0 {
             self.held.get_or_insert_with(|| Box::new(Held { due: now + hold_ms, believed }));
             return None;
         }
         let status = self.status(activities);
-        let turn = if believed.online && !status.online { Turn::Disconnected } else { turn };
+        if believed.online && !status.online {
+            turn = Turn::Disconnected;
+        } else if returned && turn == Turn::None {
+            // He was seen to come somewhere while he seemed to be gone: that is what happened.
+            let came = status.activities.iter().find(|one| !believed.channels.contains(&one.channel));
+            if let Some(came) = came {
+                (turn, channel) = (super::status::turn(&came.channel, true), Some(came.channel.clone()));
+            }
+        }
         // Since when he was here before is nothing new while he is here.
         let same = Status { last_seen: believed.last_seen, ..status.clone() } == believed;
         let same = same && (status.online || status.last_seen == believed.last_seen);
@@ -340,6 +349,10 @@ mod tests {
         scene.version = 100;
         scene.step(6_001, "user#ann", true);
         scene.check(&[]);
+        scene.step(7_000, "user#ann", false);
+        scene.step(7_001, "game#B", true);
+        scene.step(7_002, "user#ann", true);
+        scene.check(&["online game#A+game#B in_game_channel"]);
     }
 
     #[test]
