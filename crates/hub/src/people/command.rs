@@ -80,27 +80,8 @@ impl Shard {
         self.ask_people(task, Work::Commit(commit));
     }
 
-    pub(crate) fn op_following(
-        &mut self,
-        caller: &Caller,
-        id: ListenerId,
-        part: &Part<'_>,
-        body: &mut Vec<u8>,
-    ) -> Step<()> {
-        self.op_list(caller, id, part, false, body)
-    }
-
-    pub(crate) fn op_followers(
-        &mut self,
-        caller: &Caller,
-        id: ListenerId,
-        part: &Part<'_>,
-        body: &mut Vec<u8>,
-    ) -> Step<()> {
-        self.op_list(caller, id, part, true, body)
-    }
-
-    fn op_list(
+    /// `following` and `followers`.
+    pub(crate) fn op_list(
         &mut self,
         caller: &Caller,
         id: ListenerId,

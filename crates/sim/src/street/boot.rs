@@ -183,16 +183,8 @@ impl Booting {
 fn stored(packed: &mut Packed, owner: &Writer) -> StoredSession {
     // The hub lists them in no order; a run must be the same each time.
     packed.body.subscriptions.sort_by(|one, two| one.name.cmp(&two.name));
-    StoredSession {
-        client: packed.client,
-        secret: packed.key,
-        user: packed.user.clone(),
-        name: packed.name.clone(),
-        owner: owner.clone(),
-        body: packed.body.encode().into(),
-        detached_at: Some(packed.detached_at),
-        expires_at: packed.expires_at + DRAIN_MS,
-    }
+    let stored = tavern_hub::handover::stored(packed, owner);
+    StoredSession { expires_at: stored.expires_at + DRAIN_MS, ..stored }
 }
 
 impl House {
