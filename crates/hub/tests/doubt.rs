@@ -190,6 +190,21 @@ fn what_a_session_asked_last_holds_last() {
 }
 
 #[test]
+fn commands_behind_one_that_is_tried_again_are_refused_at_once() {
+    let mut counter = Counter::new();
+    let mut ann = counter.guest("ann");
+    let mut tab = counter.guest("ann");
+    counter.say(&mut ann, JOIN);
+    counter.begin(&mut ann, LEAVE);
+    counter.begin(&mut tab, JOIN);
+    counter.fail(0, false);
+    assert_eq!(code(&counter.answer(&mut ann, LEAVE)), "unavailable");
+    assert_eq!(code(&counter.answer(&mut tab, JOIN)), "unavailable");
+    counter.live(1_000);
+    assert_eq!(counter.count(), 0, "the departure happened");
+}
+
+#[test]
 fn a_loss_that_the_store_takes_late_does_not_end_somebody_who_is_back() {
     let mut counter = Counter::new();
     let mut ann = counter.guest("ann");

@@ -45,11 +45,11 @@ impl Shard {
     /// The store did not take a step: whoever waits hears so. What may have happened all the same is found out, a departure
     /// happens later, and so does what nobody waits for and nobody else would repeat.
     pub(super) fn step_failed(&mut self, now: Time, mut step: Step, committing: bool, answer: &Answer) {
-        let Some(claim) = step.claim.take() else { return self.try_later(now, step) };
+        let Some(claim) = step.claim.take() else { return self.try_later(now, step, answer) };
         self.finish(claim, Err(super::step::refusal(answer)));
         let unknown = !matches!(answer, Answer::Failed(error) if error.is_refusal());
         match &step.act {
-            Act::Input(Input::Leave { .. }) if !is_hopeless(answer) => self.try_later(now, step),
+            Act::Input(Input::Leave { .. }) if !is_hopeless(answer) => self.try_later(now, step, answer),
             Act::Input(Input::Join { .. } | Input::Update { .. }) if committing && unknown => {
                 step.doubted = true;
                 self.start_step(now, step);
@@ -58,8 +58,11 @@ impl Shard {
         }
     }
 
-    /// It keeps its place in the line.
-    fn try_later(&mut self, now: Time, step: Step) {
+    /// It keeps its place in the line. Commands behind it hear at once that the store does not answer.
+    fn try_later(&mut self, now: Time, step: Step, answer: &Answer) {
+        for claim in self.presences.lines.give_up(&step.key) {
+            self.finish(claim, Err(super::step::refusal(answer)));
+        }
         self.presences.later.push_back((now + RETRY_AFTER_MS, Step { tries: 0, ..step }));
     }
 
@@ -83,6 +86,11 @@ impl Step {
         let own =
             matches!(self.act, Act::Input(Input::Join { .. } | Input::Lose { .. } | Input::LoseAt { .. }));
         self.claim.is_none() && self.listener.is_some() && own
+    }
+
+    /// Somebody goes because he said so.
+    pub(super) fn is_departure(&self) -> bool {
+        matches!(self.act, Act::Input(Input::Leave { .. }) | Act::Release)
     }
 }
 

@@ -1,6 +1,7 @@
 //! The steps of one user in one channel stand in line: the next begins when the one before has ended, and finds what that
 //! one has made. Must hold: of one user in one channel one step at a time is under way on a shard; nobody is passed by.
 
+use super::Claim;
 use super::step::Step;
 use crate::listener::ListenerId;
 use foldhash::fast::RandomState;
@@ -46,6 +47,21 @@ impl Lines {
             Some(step) => self.next.push_back(step),
             None => drop(self.waiting.remove(key)),
         }
+    }
+
+    /// The step at the head of a line is tried again later: gives the claims of those who wait behind it, so that they are
+    /// not kept waiting as well. Departures stay without their claim, and happen in their turn.
+    pub fn give_up(&mut self, key: &PresenceKey) -> Vec<Claim> {
+        let Some(line) = self.waiting.get_mut(key) else { return Vec::new() };
+        let mut claims = Vec::new();
+        line.retain_mut(|step| match step.claim.take() {
+            Some(claim) => {
+                claims.push(claim);
+                step.is_departure()
+            }
+            None => true,
+        });
+        claims
     }
 
     /// Whether another step of the same session waits for this one.
