@@ -10,7 +10,7 @@
 //! | `body` | how a stored session carries its subscriptions, rights and mailbox |
 //! | `commit` | the one algorithm of a commit, over the tables of an engine |
 //! | `bus`, `subject`, `interest` | the contract of the bus, the names it routes by, what a node asks to hear |
-//! | `memory/`, `sqlite/`, `local/` | the engines, with the same file names |
+//! | `memory/`, `sqlite/`, `postgres/`, `local/` | the engines, with the same file names |
 //! | `conformance/` | what every engine must do, as cases that run against each of them |
 //! | `open`, `blocking` | choosing an engine by address; waiting for one answer, for tools |
 //!
@@ -39,6 +39,8 @@ pub mod limits;
 pub mod local;
 pub mod memory;
 mod open;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 pub mod presence;
 pub mod row;
 pub mod social;

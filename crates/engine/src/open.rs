@@ -10,12 +10,17 @@ use crate::store::{Inbox, Store, StoreError};
 use std::path::Path;
 use std::sync::Arc;
 
-/// `memory:` keeps facts as long as the process lives; `sqlite:FOLDER` in that folder.
+/// `memory:` keeps facts as long as the process lives; `sqlite:FOLDER` in that folder; `postgres://…` in a database, whose
+/// clock is then the store's.
 pub fn open(url: &str, clock: Arc<dyn Clock>, inbox: Arc<dyn Inbox>) -> Result<Arc<dyn Store>, StoreError> {
     match url.split_once(':') {
         Some(("memory", "")) => Ok(Hall::new(clock).store("alone", inbox)),
         Some(("sqlite", folder)) if !folder.is_empty() => {
             Ok(Arc::new(SqliteStore::open(Path::new(folder), clock, inbox)?))
+        }
+        #[cfg(feature = "postgres")]
+        Some(("postgres" | "postgresql", rest)) if rest.starts_with("//") => {
+            Ok(Arc::new(crate::postgres::PostgresStore::open(url, inbox)?))
         }
         _ => Err(StoreError::Address { kind: kind(url) }),
     }

@@ -251,8 +251,11 @@ pub enum StoreError {
     /// Start the newer program, or another folder.
     #[error("the database has version {found}, this program knows {known}: a newer tavern has written it")]
     Newer { found: u64, known: u64 },
-    #[error("no store of kind {kind:?}: use memory: or sqlite:FOLDER")]
+    #[error("no store of kind {kind:?}: use memory:, sqlite:FOLDER or postgres://…")]
     Address { kind: String },
+    /// Write it anew. Says nothing of what stands there: it may be a password.
+    #[error("the address of the store cannot be understood: {what}")]
+    Malformed { what: &'static str },
 }
 
 #[derive(Debug, thiserror::Error)]

@@ -1,5 +1,9 @@
 //! Runs the conformance suite against each engine, every case as a test of its own, and counts the cases.
 
+#[cfg(feature = "postgres")]
+#[path = "support/postgres.rs"]
+mod server;
+
 use std::sync::{Arc, Mutex};
 use tavern_domain::Time;
 use tavern_engine::conformance::{self, BusWorld, Exclusion, World};
@@ -84,6 +88,8 @@ macro_rules! bus_engine {
 store_engine!(memory, Prompt::new(), &[]);
 store_engine!(memory_stepped, Stepped::new(), &[]);
 store_engine!(sqlite, Folder::new(), &[]);
+#[cfg(feature = "postgres")]
+store_engine!(postgres, Database::new(), &[]);
 bus_engine!(memory_bus, Prompt::new(), &[]);
 bus_engine!(memory_bus_stepped, Stepped::new(), &[]);
 bus_engine!(local_bus, Folder::new(), &[]);
@@ -234,5 +240,31 @@ impl BusWorld for Folder {
         let folder = self.home.path().join("data");
         let place = Place { node, prefix: "tavern", folder: &folder, bounds: LogBounds::default() };
         tavern_engine::open_bus("local", &place, self.clock.clone(), inbox).unwrap()
+    }
+}
+
+/// A schema of its own in the database of this binary.
+#[cfg(feature = "postgres")]
+struct Database {
+    clock: Arc<ManualClock>,
+    url: String,
+}
+
+#[cfg(feature = "postgres")]
+impl Database {
+    fn new() -> Database {
+        Database { clock: clock(), url: server::fresh() }
+    }
+}
+
+#[cfg(feature = "postgres")]
+impl World for Database {
+    fn open(&self, inbox: Arc<dyn Inbox>) -> Arc<dyn Store> {
+        let clock = self.clock.clone();
+        Arc::new(tavern_engine::postgres::PostgresStore::open_by(&self.url, clock, inbox).unwrap())
+    }
+
+    fn clock(&self) -> &ManualClock {
+        &self.clock
     }
 }

@@ -1,0 +1,237 @@
+//! The Postgres store: a thread that writes and a thread that reads, their queues and their connections. What needs a
+//! connection while there is none is answered `Unavailable`.
+//! Must hold: every work is answered once, also when its connection ends; no future of a connection outlives its patience.
+
+use super::address::Address;
+use super::link::{Link, PATIENCE};
+use super::queue::{Queue, Refused};
+use super::tls::Tls;
+use super::value::Trouble;
+use super::way::{Door, Way};
+use super::writer::{self, Scribe, Watch};
+use super::{reader, schema};
+use crate::clock::Clock;
+use crate::limits;
+use crate::store::{Answer, Commit, Inbox, Outage, Read, Store, StoreError, Ticket, Work};
+use futures_util::future::join_all;
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::thread::{self, JoinHandle};
+
+/// Connections that read: a slow reading holds up only those that share its connection.
+const READERS: usize = 2;
+/// Reads that are under way on one connection: each may hold a page in memory.
+const READS: usize = 32;
+/// Bytes of the commits in one transaction. A commit that is larger travels alone.
+const BATCH_BYTES: usize = 8 * 1024 * 1024;
+
+pub struct PostgresStore {
+    inbox: Arc<dyn Inbox>,
+    commits: Arc<Queue<(Ticket, Commit)>>,
+    reads: Arc<Queue<(Ticket, Read)>>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl PostgresStore {
+    /// Time is the server's.
+    pub fn open(url: &str, inbox: Arc<dyn Inbox>) -> Result<PostgresStore, StoreError> {
+        PostgresStore::open_at(url, None, inbox)
+    }
+
+    /// With a clock in place of the server's, for tests.
+    pub fn open_by(
+        url: &str,
+        clock: Arc<dyn Clock>,
+        inbox: Arc<dyn Inbox>,
+    ) -> Result<PostgresStore, StoreError> {
+        PostgresStore::open_at(url, Some(clock), inbox)
+    }
+
+    fn open_at(
+        url: &str,
+        clock: Option<Arc<dyn Clock>>,
+        inbox: Arc<dyn Inbox>,
+    ) -> Result<PostgresStore, StoreError> {
+        let address = Address::parse(url)?;
+        let door = Door { tls: Tls::new(&address)?, address: Arc::new(address) };
+        let (commits, reads) = (Arc::new(Queue::new()), Arc::new(Queue::new()));
+        let store = PostgresStore {
+            inbox: inbox.clone(),
+            commits: commits.clone(),
+            reads: reads.clone(),
+            threads: Mutex::default(),
+        };
+        let watch = Watch(clock);
+        let desk = move |door: &Door, link| Desk {
+            way: Way::new(door.clone(), link),
+            watch: watch.clone(),
+            inbox: inbox.clone(),
+        };
+        let (writing, reading) = (door.clone(), desk.clone());
+        store.start("tavern-store-w", async move |opened: Opened| {
+            let Some(link) = opened.tell(first(&writing).await) else { return };
+            desk(&writing, link).write_all(&commits).await;
+        })?;
+        store.start("tavern-store-r", async move |opened: Opened| {
+            let links = join_all((0..READERS).map(|_| door.connect())).await;
+            let links: Result<Vec<Link>, Trouble> = links.into_iter().collect();
+            let Some(links) = opened.tell(links.map_err(StoreError::from)) else { return };
+            join_all(links.into_iter().map(|link| reading(&door, link).read_all(&reads))).await;
+        })?;
+        Ok(store)
+    }
+
+    /// Returns once the thread has said how its opening went.
+    fn start(&self, name: &str, run: impl AsyncFnOnce(Opened) + Send + 'static) -> Result<(), StoreError> {
+        let wrong = |error: std::io::Error| Trouble::Connector(error.to_string());
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(wrong)?;
+        let (tell, opened) = mpsc::channel();
+        let thread =
+            thread::Builder::new().name(name.into()).spawn(move || runtime.block_on(run(Opened(tell))));
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread.map_err(wrong)?);
+        opened.recv().map_err(|_| Trouble::Down)?
+    }
+}
+
+/// Tells whoever opens the store how it went.
+struct Opened(mpsc::Sender<Result<(), StoreError>>);
+
+impl Opened {
+    fn tell<T>(self, outcome: Result<T, StoreError>) -> Option<T> {
+        let (found, told) = match outcome {
+            Ok(found) => (Some(found), Ok(())),
+            Err(error) => (None, Err(error)),
+        };
+        // Nobody listens when the thread that opens has gone; then the store is dropped and stops.
+        let _ = self.0.send(told);
+        found
+    }
+}
+
+/// The first connection brings the tables up to date.
+async fn first(door: &Door) -> Result<Link, StoreError> {
+    let link = door.connect().await?;
+    schema::migrate(&link, &door.address.schema).await?;
+    Ok(link)
+}
+
+impl Store for PostgresStore {
+    fn submit(&self, work: Vec<(Ticket, Work)>) {
+        let (mut commits, mut reads, mut failed) = (Vec::new(), Vec::new(), Vec::new());
+        for (ticket, work) in work {
+            let bytes = work.bytes();
+            match work {
+                Work::Commit(commit) => match commit.check() {
+                    Ok(()) => commits.push((bytes, (ticket, commit))),
+                    Err(error) => failed.push((ticket, Answer::Failed(error))),
+                },
+                Work::Read(read) => reads.push((bytes, (ticket, read))),
+            }
+        }
+        let refused = |why, ticket| match why {
+            Refused::Full => (ticket, Answer::Failed(Outage::Full.into())),
+            Refused::Closed => (ticket, Answer::Failed(Outage::Stopped.into())),
+        };
+        failed.extend(self.commits.push(commits).into_iter().map(|(why, (ticket, _))| refused(why, ticket)));
+        failed.extend(self.reads.push(reads).into_iter().map(|(why, (ticket, _))| refused(why, ticket)));
+        if !failed.is_empty() {
+            self.inbox.answer(failed);
+        }
+    }
+
+    fn name(&self) -> &'static str {
+        "postgres"
+    }
+
+    fn stop(&self) {
+        self.commits.close();
+        self.reads.close();
+        let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        for thread in threads {
+            if thread.join().is_err() {
+                tracing::error!("a thread of the store ended in a panic");
+            }
+        }
+    }
+}
+
+impl Drop for PostgresStore {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// One thread's part: its way to the database, and where its answers go.
+struct Desk {
+    way: Way,
+    watch: Watch,
+    inbox: Arc<dyn Inbox>,
+}
+
+impl Desk {
+    async fn write_all(mut self, queue: &Queue<(Ticket, Commit)>) {
+        let mut lane = None;
+        while let Some(batch) = queue.take(limits::BATCH_COMMITS, BATCH_BYTES).await {
+            let commits: Vec<&Commit> = batch.iter().map(|(_, commit)| commit).collect();
+            let writing = async {
+                let link = self.way.link().await?;
+                let lane = match lane {
+                    Some(lane) => lane,
+                    None => *lane.insert(writer::choose_lane(link).await?),
+                };
+                Scribe { link, watch: &self.watch, lane }.write(&commits).await
+            };
+            let outcome = tokio::time::timeout(PATIENCE, writing).await.unwrap_or(Err(Trouble::Late));
+            if outcome.as_ref().is_err_and(Trouble::ends_connection) {
+                self.way.lose();
+            }
+            let tickets = batch.iter().map(|(ticket, _)| *ticket);
+            let answers = match outcome {
+                Ok(outcomes) => {
+                    let answer =
+                        |outcome: Result<_, _>| outcome.map_or_else(Answer::Failed, Answer::Committed);
+                    tickets.zip(outcomes.into_iter().map(answer)).collect()
+                }
+                Err(trouble) => {
+                    let (error, commits) = (&trouble as &dyn std::error::Error, batch.len());
+                    tracing::warn!(error, commits, "a batch failed");
+                    let error = StoreError::from(trouble);
+                    tickets.map(|ticket| (ticket, Answer::Failed(error.clone()))).collect()
+                }
+            };
+            self.inbox.answer(answers);
+        }
+    }
+
+    async fn read_all(mut self, queue: &Queue<(Ticket, Read)>) {
+        while let Some(batch) = queue.take(READS, usize::MAX).await {
+            let (inbox, watch) = (&self.inbox, &self.watch);
+            let lost = match self.way.link().await {
+                Ok(link) => {
+                    let reads =
+                        batch.iter().map(|(ticket, read)| answer_read(link, watch, &**inbox, *ticket, read));
+                    join_all(reads).await.contains(&true)
+                }
+                Err(trouble) => {
+                    let error = StoreError::from(trouble);
+                    let failed = batch.iter().map(|(ticket, _)| (*ticket, Answer::Failed(error.clone())));
+                    inbox.answer(failed.collect());
+                    false
+                }
+            };
+            if lost {
+                self.way.lose();
+            }
+        }
+    }
+}
+
+/// True: the connection is of no more use.
+async fn answer_read(link: &Link, watch: &Watch, inbox: &dyn Inbox, ticket: Ticket, read: &Read) -> bool {
+    let reading = reader::read(link, watch, read);
+    let outcome = tokio::time::timeout(PATIENCE, reading).await.unwrap_or(Err(Trouble::Late));
+    let lost = outcome.as_ref().is_err_and(Trouble::ends_connection);
+    let found = outcome.map_err(StoreError::from).map_or_else(Answer::Failed, Answer::Read);
+    // One by one: pages can be large.
+    inbox.answer(vec![(ticket, found)]);
+    lost
+}
