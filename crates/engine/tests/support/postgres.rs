@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 struct Server {
     socket: String,
-    _life: ChildStdin,
+    #[allow(dead_code, reason = "held, not read")]
+    life: ChildStdin,
 }
 
 /// The address of a schema that nobody has used yet.
@@ -23,6 +24,13 @@ pub fn database() -> String {
     static SERVER: OnceLock<Server> = OnceLock::new();
     let socket = SERVER.get_or_init(start).socket.replace('/', "%2F");
     format!("postgres://postgres@{socket}/postgres")
+}
+
+/// A server that ends when the second part is dropped.
+#[allow(dead_code, reason = "each test binary takes what it needs of this")]
+pub fn alone() -> (String, ChildStdin) {
+    let Server { socket, life } = start();
+    (format!("postgres://postgres@{}/postgres?schema=alone", socket.replace('/', "%2F")), life)
 }
 
 fn start() -> Server {
@@ -49,5 +57,5 @@ fn start() -> Server {
         told.is_ok() && !socket.is_empty(),
         "Postgres did not start: see above; scripts/setup installs it"
     );
-    Server { socket: socket.trim_end().to_string(), _life: life }
+    Server { socket: socket.trim_end().to_string(), life }
 }

@@ -1,0 +1,384 @@
+//! What only the Postgres engine promises: many stores on one database, tables that others may read meanwhile, lost
+//! connections, clear refusals at opening.
+#![cfg(feature = "postgres")]
+
+#[path = "support/postgres.rs"]
+mod server;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tavern_domain::presence::{Attendance, Attendee, Home, Visibility};
+use tavern_domain::{ClientId, Epoch, Time};
+use tavern_engine::blocking::Client;
+use tavern_engine::{
+    Answer, Commit, Document, DocumentKey, Expect, Found, Presence, PresenceKey, Raise, Read, Row, RowKey,
+    StoreError, SystemClock, Work,
+};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn open(url: &str) -> Result<Client, StoreError> {
+    Client::open(url, Arc::new(SystemClock), PATIENCE)
+}
+
+/// Asks the database itself, as another program would.
+struct Reader {
+    runtime: tokio::runtime::Runtime,
+    client: tokio_postgres::Client,
+}
+
+impl Reader {
+    fn new(url: &str) -> Reader {
+        let (address, schema) = url.split_once("?schema=").unwrap();
+        let schema = schema.split('&').next().unwrap();
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let (client, connection) =
+            runtime.block_on(tokio_postgres::connect(address, tokio_postgres::NoTls)).unwrap();
+        runtime.spawn(connection);
+        let reader = Reader { runtime, client };
+        reader.run(&format!("SET search_path TO {schema}"));
+        reader
+    }
+
+    fn run(&self, sql: &str) {
+        self.runtime.block_on(self.client.batch_execute(sql)).unwrap();
+    }
+
+    fn number(&self, sql: &str) -> i64 {
+        self.runtime.block_on(self.client.query_one(sql, &[])).unwrap().get(0)
+    }
+}
+
+fn key(name: &str) -> DocumentKey {
+    DocumentKey::new("thing", name)
+}
+
+fn document(name: &str, body: &str) -> Row {
+    Row::Document(Document { key: key(name), body: body.as_bytes().into() })
+}
+
+fn put(name: &str) -> Commit {
+    Commit { puts: vec![document(name, "x")], ..Commit::default() }
+}
+
+fn version(client: &Client, name: &str) -> u64 {
+    match client.read(Read::Document(key(name))).unwrap() {
+        Found::Document(found) => found.map_or(0, |found| found.version),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn arrive(channel: &str, user: &str) -> Commit {
+    let client = Attendee {
+        client: ClientId::from_random(1),
+        home: Home { node: "n1".into(), epoch: Epoch(1) },
+        state: None,
+        since: Time(7),
+        lost: None,
+    };
+    let row = Row::Presence(Presence {
+        key: PresenceKey::new(channel, user),
+        anonymous: false,
+        name: None,
+        visibility: Visibility::Everyone,
+        attendance: Attendance::restore(vec![client], Time(7), None),
+    });
+    Commit { puts: vec![row], raises: vec![Raise { channel: channel.into(), by: 2 }], ..Commit::default() }
+}
+
+fn go(channel: &str, user: &str) -> Commit {
+    let deletes = vec![RowKey::Presence(PresenceKey::new(channel, user))];
+    Commit { deletes, raises: vec![Raise { channel: channel.into(), by: 2 }], ..Commit::default() }
+}
+
+fn roster(client: &Client, channel: &str) -> (u64, u64) {
+    match client.read(Read::Roster { channel: channel.into(), after: None, limit: 10 }).unwrap() {
+        Found::Roster(roster) => (roster.version, roster.users),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn racing_stores_lose_nothing_and_never_wait_in_a_circle() {
+    const STORES: usize = 4;
+    const ROUNDS: usize = 20;
+    const TOGETHER: usize = 30;
+    let url = server::fresh();
+    let stores: Vec<Client> = (0..STORES).map(|_| open(&url).unwrap()).collect();
+    // Every commit writes two of few documents, in an order of its own, and all of them raise few channels.
+    let commit = |store: usize, round: usize, n: usize| {
+        let (one, two) = ((n * 7 + store) % 10, (n * 3 + round) % 10);
+        let mut commit = arrive(&format!("game#{}", n % 3), &format!("u{store}-{round}-{n}"));
+        commit.puts.push(document(&format!("d{one}"), "x"));
+        commit.puts.push(document(&format!("d{two}"), "y"));
+        Work::Commit(commit)
+    };
+    let raised: Vec<(usize, u64)> = thread::scope(|scope| {
+        let race = |store: usize| {
+            let client = &stores[store];
+            let mut raised = Vec::new();
+            for round in 0..ROUNDS {
+                let works = (0..TOGETHER).map(|n| commit(store, round, n)).collect();
+                for (n, answer) in client.run(works).into_iter().enumerate() {
+                    let Answer::Committed(receipt) = answer else { panic!("{answer:?}") };
+                    raised.push((n % 3, receipt.raised[0]));
+                }
+            }
+            raised
+        };
+        let racers: Vec<_> = (0..STORES).map(|store| scope.spawn(move || race(store))).collect();
+        racers.into_iter().flat_map(|racer| racer.join().unwrap()).collect()
+    });
+    assert_eq!(raised.len(), STORES * ROUNDS * TOGETHER);
+    for channel in 0..3 {
+        let mut told: Vec<u64> = raised.iter().filter(|(of, _)| *of == channel).map(|(_, at)| *at).collect();
+        told.sort_unstable();
+        assert!(
+            told.windows(2).all(|pair| pair[1] == pair[0] + 2),
+            "every number is given once, without holes"
+        );
+        let (version, users) = roster(&stores[0], &format!("game#{channel}"));
+        assert_eq!((version, users), (told[told.len() - 1], told.len() as u64));
+    }
+    let reader = Reader::new(&url);
+    let users = reader.number("SELECT count(*) FROM user_channel_presences");
+    assert_eq!(users as usize, STORES * ROUNDS * TOGETHER);
+    assert_eq!(reader.number("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"), 0);
+}
+
+#[test]
+fn a_reader_of_the_tables_never_sees_half_a_change() {
+    let url = server::fresh();
+    let stores = [open(&url).unwrap(), open(&url).unwrap()];
+    let done = AtomicBool::new(false);
+    // One statement is one moment.
+    let half = "SELECT
+        (SELECT count(*) FROM channel_presences c
+            WHERE c.users <> (SELECT count(*) FROM presences p WHERE p.channel_name = c.channel_name) OR c.users = 0)
+        + (SELECT count(*) FROM presences p WHERE p.version = 0
+            OR NOT EXISTS (SELECT FROM channel_presences c WHERE c.channel_name = p.channel_name)
+            OR NOT EXISTS (SELECT FROM user_channel_presences u
+                WHERE u.channel_name = p.channel_name AND u.user_id = p.user_id))";
+    thread::scope(|scope| {
+        let reading = scope.spawn(|| {
+            let reader = Reader::new(&url);
+            let mut looks = 0;
+            while !done.load(Ordering::SeqCst) || looks < 20 {
+                assert_eq!(reader.number(half), 0);
+                looks += 1;
+            }
+        });
+        let writers: Vec<_> = stores
+            .iter()
+            .enumerate()
+            .map(|(n, store)| {
+                scope.spawn(move || {
+                    for round in 0..40 {
+                        let user = format!("u{n}-{}", round % 3);
+                        let channel = |n: usize| format!("game#{}", n % 2);
+                        let works = [arrive(&channel(round), &user), go(&channel(round + 1), &user)];
+                        for answer in store.run(works.into_iter().map(Work::Commit).collect()) {
+                            assert!(matches!(answer, Answer::Committed(_)), "{answer:?}");
+                        }
+                    }
+                })
+            })
+            .collect();
+        writers.into_iter().for_each(|writer| writer.join().unwrap());
+        done.store(true, Ordering::SeqCst);
+        reading.join().unwrap();
+    });
+}
+
+#[test]
+fn what_a_reader_is_told_of_a_channel_never_goes_back() {
+    let url = server::fresh();
+    let stores = [open(&url).unwrap(), open(&url).unwrap(), open(&url).unwrap()];
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        // Moves the floor all the time.
+        scope.spawn(|| {
+            while !done.load(Ordering::SeqCst) {
+                stores[1].commit(put("other")).unwrap();
+                let deletes = vec![RowKey::Document(key("other"))];
+                stores[1].commit(Commit { deletes, ..Commit::default() }).unwrap();
+            }
+        });
+        let reading = scope.spawn(|| {
+            let mut last = 0;
+            while !done.load(Ordering::SeqCst) {
+                let (version, users) = roster(&stores[2], "game#A");
+                assert!(version >= last, "{version} with {users} users after {last}");
+                last = version;
+            }
+        });
+        let mut last = 0;
+        for _ in 0..100 {
+            for commit in [arrive("game#A", "ann"), go("game#A", "ann")] {
+                let raised = stores[0].commit(commit).unwrap().raised[0];
+                assert!(raised > last);
+                last = raised;
+            }
+        }
+        done.store(true, Ordering::SeqCst);
+        reading.join().unwrap();
+    });
+}
+
+#[test]
+fn users_do_not_wait_for_each_other() {
+    let url = server::fresh();
+    let client = open(&url).unwrap();
+    client.commit(arrive("user#ann", "ann")).unwrap();
+    client.commit(arrive("user#bob", "bob")).unwrap();
+    let other = Reader::new(&url);
+    other.run(
+        "BEGIN; SELECT FROM presences WHERE user_id = 'ann' FOR UPDATE; SELECT FROM channel_presences
+        WHERE channel_name = 'user#ann' FOR UPDATE",
+    );
+    client.commit(go("user#bob", "bob")).unwrap();
+    client.commit(arrive("user#eve", "eve")).unwrap();
+    other.run("ROLLBACK");
+    client.commit(go("user#ann", "ann")).unwrap();
+}
+
+#[test]
+fn a_cut_connection_is_made_again_and_loses_nothing() {
+    let url = server::fresh();
+    let client = open(&format!("{url}&application_name=cut")).unwrap();
+    let reader = Reader::new(&url);
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let writing = scope.spawn(|| {
+            let mut cut = 0;
+            for n in 0..2000 {
+                let name = format!("d{n}");
+                let expects = vec![Expect { key: RowKey::Document(key(&name)), version: 0 }];
+                let (begin, before) = (Instant::now(), cut);
+                loop {
+                    match client.commit(Commit { expects: expects.clone(), ..put(&name) }) {
+                        Ok(_) => break,
+                        // It had happened although nobody could say so.
+                        Err(StoreError::Conflict { .. }) if cut > before => break,
+                        Err(StoreError::Unavailable { .. }) => cut += 1,
+                        Err(error) => panic!("{error:?}"),
+                    }
+                    assert!(begin.elapsed() < PATIENCE, "it does not come back");
+                }
+                if n > 300 && cut > 2 {
+                    done.store(true, Ordering::SeqCst);
+                    return (n, cut);
+                }
+            }
+            done.store(true, Ordering::SeqCst);
+            (1999, cut)
+        });
+        while !done.load(Ordering::SeqCst) && !writing.is_finished() {
+            reader.number(
+                "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = 'cut'",
+            );
+            // The pace of the cuts, not a wait for anything.
+            thread::sleep(Duration::from_millis(20));
+        }
+        let (last, cut) = writing.join().unwrap();
+        assert!(cut > 0, "no commit met a cut");
+        let written = reader.number("SELECT count(*) FROM documents WHERE version > 0");
+        assert_eq!(written, last + 1);
+    });
+    assert!(version(&client, "d0") > 0, "reading goes on too");
+}
+
+#[test]
+fn without_a_server_work_is_answered_soon() {
+    let (url, life) = server::alone();
+    let client = open(&url).unwrap();
+    client.commit(put("a")).unwrap();
+    drop(life);
+    let begin = Instant::now();
+    while client.commit(put("b")).is_ok() {
+        assert!(begin.elapsed() < PATIENCE, "the server does not end");
+    }
+    let begin = Instant::now();
+    for answer in client.run(vec![Work::Commit(put("c")), Work::Read(Read::Time)]) {
+        assert!(matches!(answer, Answer::Failed(StoreError::Unavailable { .. })), "{answer:?}");
+    }
+    assert!(begin.elapsed() < Duration::from_secs(10));
+}
+
+#[test]
+fn a_value_that_postgres_does_not_take_refuses_its_own_commit() {
+    let client = open(&server::fresh()).unwrap();
+    let works = ["a", "zero\0", "b"].map(|name| Work::Commit(put(name)));
+    let answers = client.run(works.into());
+    assert!(matches!(answers[1], Answer::Failed(StoreError::TooLarge { .. })), "{:?}", answers[1]);
+    assert!(version(&client, "a") > 0 && version(&client, "b") > 0);
+}
+
+#[test]
+fn time_is_the_servers() {
+    let client = open(&server::fresh()).unwrap();
+    let receipt = client.commit(put("a")).unwrap();
+    let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64;
+    assert!(receipt.time.0.abs_diff(wall) < 60_000);
+    assert!(matches!(client.read(Read::Time), Ok(Found::Time(time)) if time >= receipt.time));
+}
+
+#[test]
+fn schemas_share_a_database_and_nothing_else() {
+    let (one, two) = (open(&server::fresh()).unwrap(), open(&server::fresh()).unwrap());
+    one.commit(put("a")).unwrap();
+    assert_eq!(version(&two, "a"), 0);
+}
+
+#[test]
+fn stores_that_open_together_make_the_tables_once() {
+    let url = server::fresh();
+    thread::scope(|scope| {
+        let opening: Vec<_> = (0..4).map(|_| scope.spawn(|| open(&url).map(drop))).collect();
+        opening.into_iter().for_each(|opening| opening.join().unwrap().unwrap());
+    });
+    let reader = Reader::new(&url);
+    assert_eq!(reader.number("SELECT count(*) FROM schema_version WHERE version = 3"), 1);
+}
+
+#[test]
+fn a_database_of_a_newer_version_is_refused_and_left_as_it_is() {
+    let url = server::fresh();
+    drop(open(&url).unwrap());
+    let reader = Reader::new(&url);
+    reader.run("UPDATE schema_version SET version = 99; DROP TABLE documents");
+    match open(&url).map(drop) {
+        Err(StoreError::Newer { found: 99, known: 3 }) => {}
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(reader.number("SELECT version FROM schema_version"), 99);
+    assert_eq!(
+        reader.number(
+            "SELECT count(*) FROM pg_tables WHERE schemaname = current_schema() AND tablename = 'documents'"
+        ),
+        0
+    );
+}
+
+#[test]
+fn a_schema_of_another_program_is_refused() {
+    let url = server::fresh();
+    let reader = Reader::new(&url);
+    let schema = url.rsplit('=').next().unwrap();
+    reader.run(&format!("CREATE SCHEMA {schema}; CREATE TABLE recipes (soup TEXT)"));
+    match open(&url).map(drop) {
+        Err(StoreError::Corrupt { what, .. }) => assert!(what.contains("another program"), "{what}"),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_database_that_cannot_be_reached_is_told_without_its_secrets() {
+    let error = open("postgres://me:hush@127.0.0.1:1/app").map(drop).unwrap_err();
+    let text = format!("{error} {error:?}");
+    assert!(matches!(error, StoreError::Unavailable { .. }), "{text}");
+    assert!(!text.contains("hush"), "{text}");
+}
