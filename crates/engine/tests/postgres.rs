@@ -293,14 +293,10 @@ fn a_cut_connection_is_made_again_and_loses_nothing() {
 
 #[test]
 fn without_a_server_work_is_answered_soon() {
-    let (url, life) = server::alone();
-    let client = open(&url).unwrap();
+    let server = server::Server::start();
+    let client = open(&server.fresh()).unwrap();
     client.commit(put("a")).unwrap();
-    drop(life);
-    let begin = Instant::now();
-    while client.commit(put("b")).is_ok() {
-        assert!(begin.elapsed() < PATIENCE, "the server does not end");
-    }
+    drop(server);
     let begin = Instant::now();
     for answer in client.run(vec![Work::Commit(put("c")), Work::Read(Read::Time)]) {
         assert!(matches!(answer, Answer::Failed(StoreError::Unavailable { .. })), "{answer:?}");
@@ -381,4 +377,34 @@ fn a_database_that_cannot_be_reached_is_told_without_its_secrets() {
     let text = format!("{error} {error:?}");
     assert!(matches!(error, StoreError::Unavailable { .. }), "{text}");
     assert!(!text.contains("hush"), "{text}");
+}
+
+#[test]
+fn words_are_hidden_when_asked_and_the_server_proves_itself_when_asked() {
+    let server = server::shared();
+    let socket = server.fresh();
+    let schema = socket.split_once('?').unwrap().1;
+    let tls = |host: &str, more: &str| {
+        open(&format!("postgres://postgres@{host}:{}/postgres?{schema}&{more}", server.port))
+    };
+    let hidden = "SELECT count(*) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) WHERE ssl AND application_name = ";
+    let ours = format!("sslrootcert={}/cert.pem", server.folder);
+    for (name, mode, encrypted) in [
+        ("plain", "sslmode=disable".to_string(), false),
+        ("usual", "sslmode=prefer".to_string(), true),
+        ("secret", "sslmode=require".to_string(), true),
+        ("proven", format!("sslmode=verify-full&{ours}"), true),
+    ] {
+        let client = tls("localhost", &format!("{mode}&application_name={name}")).unwrap();
+        client.commit(put(name)).unwrap();
+        let connections = Reader::new(&socket).number(&format!("{hidden}'{name}'"));
+        assert_eq!(connections > 0, encrypted, "{name}: {connections}");
+    }
+    for (host, mode) in [
+        ("localhost", "sslmode=verify-full".to_string()),
+        ("127.0.0.1", format!("sslmode=verify-full&{ours}")),
+    ] {
+        let refused = tls(host, &mode).map(drop);
+        assert!(matches!(refused, Err(StoreError::Unavailable { .. })), "{host} {mode}: {refused:?}");
+    }
 }

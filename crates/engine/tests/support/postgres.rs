@@ -1,61 +1,67 @@
 //! A Postgres server for the tests of one binary. It ends when the binary does, however that ends: it holds the other end
 //! of a pipe. A missing Postgres fails the tests.
 
+#![allow(dead_code, reason = "each test binary takes what it needs of this")]
+
 use std::io::{BufRead, BufReader};
-use std::process::{ChildStdin, Command, Stdio};
+use std::net::TcpListener;
+use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-struct Server {
-    socket: String,
-    #[allow(dead_code, reason = "held, not read")]
-    life: ChildStdin,
+/// Ends when it is dropped or when this process ends.
+pub struct Server {
+    /// With its socket and `cert.pem`.
+    pub folder: String,
+    pub port: u16,
+    child: Child,
 }
 
 /// The address of a schema that nobody has used yet.
 pub fn fresh() -> String {
-    static SCHEMAS: AtomicU64 = AtomicU64::new(0);
-    let n = SCHEMAS.fetch_add(1, Ordering::Relaxed);
-    format!("{}?schema=case_{n}", database())
+    shared().fresh()
 }
 
-/// The address without a schema.
-pub fn database() -> String {
+/// The server of this binary.
+pub fn shared() -> &'static Server {
     static SERVER: OnceLock<Server> = OnceLock::new();
-    let socket = SERVER.get_or_init(start).socket.replace('/', "%2F");
-    format!("postgres://postgres@{socket}/postgres")
+    SERVER.get_or_init(Server::start)
 }
 
-/// A server that ends when the second part is dropped.
-#[allow(dead_code, reason = "each test binary takes what it needs of this")]
-pub fn alone() -> (String, ChildStdin) {
-    let Server { socket, life } = start();
-    (format!("postgres://postgres@{}/postgres?schema=alone", socket.replace('/', "%2F")), life)
-}
+impl Server {
+    /// The address of a schema that nobody has used yet, over the socket.
+    pub fn fresh(&self) -> String {
+        static SCHEMAS: AtomicU64 = AtomicU64::new(0);
+        let n = SCHEMAS.fetch_add(1, Ordering::Relaxed);
+        let host = self.folder.replace('/', "%2F");
+        format!("postgres://postgres@{host}:{}/postgres?schema=case_{n}", self.port)
+    }
 
-fn start() -> Server {
-    let script = include_str!("postgres.sh");
-    // Postgres refuses to run as root.
-    let mut command = match rustix::process::geteuid().is_root() {
-        true => {
+    pub fn start() -> Server {
+        let free = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
+        let port = free.expect("there is a free port").port();
+        // Postgres refuses to run as root.
+        let mut command = if rustix::process::geteuid().is_root() {
             let mut command = Command::new("setpriv");
-            command.args(["--reuid=postgres", "--regid=postgres", "--clear-groups", "sh", "-c", script]);
+            command.args(["--reuid=postgres", "--regid=postgres", "--clear-groups", "sh"]);
             command
-        }
-        false => {
-            let mut command = Command::new("sh");
-            command.args(["-c", script]);
-            command
-        }
-    };
-    let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
-    let mut child = child.expect("a shell starts Postgres");
-    let life = child.stdin.take().expect("it was piped");
-    let mut socket = String::new();
-    let told = BufReader::new(child.stdout.take().expect("it was piped")).read_line(&mut socket);
-    assert!(
-        told.is_ok() && !socket.is_empty(),
-        "Postgres did not start: see above; scripts/setup installs it"
-    );
-    Server { socket: socket.trim_end().to_string(), life }
+        } else {
+            Command::new("sh")
+        };
+        command.args(["-c", include_str!("postgres.sh"), "postgres.sh", &port.to_string()]);
+        let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let mut child = child.expect("a shell starts Postgres");
+        let mut folder = String::new();
+        let told = BufReader::new(child.stdout.take().expect("it was piped")).read_line(&mut folder);
+        let missing = "Postgres did not start: its words are above; scripts/setup installs it";
+        assert!(told.is_ok() && !folder.is_empty(), "{missing}");
+        Server { folder: folder.trim_end().to_string(), port, child }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        drop(self.child.stdin.take());
+        let _ = self.child.wait();
+    }
 }

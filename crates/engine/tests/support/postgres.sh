@@ -1,5 +1,7 @@
 # A Postgres server of its own for one test binary: made in a new folder, gone when standard input ends.
-# Says the folder of its socket on standard output once it takes connections. Not to be run as root.
+# $1 is its port on the loopback, where it does TLS. Says its folder, which holds its socket and its certificate, on
+# standard output once it takes connections. Not to be run as root.
+port=$1
 trap '' INT TERM
 # Debian keeps the programs of a server together in a folder that is on nobody's path.
 server=$(ls /usr/lib/postgresql/*/bin/postgres 2>/dev/null | sort -V | tail -n 1)
@@ -16,12 +18,24 @@ if ! "$bin/initdb" -D data -U postgres -A trust -E UTF8 --locale=C -N >log 2>&1;
     cat log >&2
     exit 1
 fi
+# Its key must be readable by nobody else.
+umask 077
+if ! openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=localhost \
+    -addext subjectAltName=DNS:localhost -addext basicConstraints=critical,CA:FALSE \
+    -keyout key.pem -out cert.pem >>log 2>&1; then
+    cat log >&2
+    exit 1
+fi
+# The tests may be another user.
+chmod 711 .
+chmod 644 cert.pem
 # Nothing here has to survive a loss of power.
-"$bin/postgres" -D data -k "$home" -c listen_addresses= -c max_connections=400 -c fsync=off \
+"$bin/postgres" -D data -k "$home" -p "$port" -c listen_addresses=127.0.0.1 -c unix_socket_permissions=0777 \
+    -c ssl=on -c ssl_cert_file="$home/cert.pem" -c ssl_key_file="$home/key.pem" -c max_connections=400 -c fsync=off \
     -c log_lock_waits=on -c deadlock_timeout=200ms >>log 2>&1 &
 pid=$!
 tries=0
-until "$bin/pg_isready" -q -h "$home"; do
+until "$bin/pg_isready" -q -h "$home" -p "$port"; do
     tries=$((tries + 1))
     if [ "$tries" -gt 400 ] || ! kill -0 "$pid" 2>/dev/null; then
         kill -INT "$pid"
