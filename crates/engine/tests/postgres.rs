@@ -13,8 +13,8 @@ use tavern_domain::presence::{Attendance, Attendee, Home, Visibility};
 use tavern_domain::{ClientId, Epoch, Time};
 use tavern_engine::blocking::Client;
 use tavern_engine::{
-    Answer, Commit, Document, DocumentKey, Expect, Found, Presence, PresenceKey, Raise, Read, Row, RowKey,
-    StoreError, SystemClock, Work,
+    Answer, Commit, Document, DocumentKey, Expect, Found, Hold, Presence, PresenceKey, Raise, Read, Receipt,
+    Row, RowKey, StoreError, SystemClock, Work,
 };
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -226,6 +226,72 @@ fn what_a_reader_is_told_of_a_channel_never_goes_back() {
         done.store(true, Ordering::SeqCst);
         reading.join().unwrap();
     });
+}
+
+/// Holds the first store's commit up just before its end, and runs another thing until that is done or waits too.
+fn while_a_commit_ends<T: Send>(
+    name: &str,
+    held_up: impl Fn(&Client) -> Receipt + Send + Sync,
+    meanwhile: impl Fn(&Client) -> T + Send + Sync,
+) -> (Receipt, T) {
+    let url = server::fresh();
+    let stores = [0, 1].map(|_| open(&format!("{url}&application_name={name}")).unwrap());
+    // A store takes its lane with its first commit, in turn.
+    stores.iter().for_each(|store| drop(store.commit(put("first")).unwrap()));
+    let outside = Reader::new(&url);
+    let waiting = format!(
+        "SELECT count(*) FROM pg_stat_activity WHERE application_name = '{name}' AND wait_event_type = 'Lock'"
+    );
+    outside.run("BEGIN; SELECT FROM store_clock WHERE lane = 1 FOR UPDATE");
+    let watching = Reader::new(&url);
+    thread::scope(|scope| {
+        let first = scope.spawn(|| held_up(&stores[0]));
+        while watching.number(&waiting) < 1 {
+            assert!(!first.is_finished(), "it was not held up");
+        }
+        let second = scope.spawn(|| meanwhile(&stores[1]));
+        while !second.is_finished() && watching.number(&waiting) < 2 {}
+        outside.run("ROLLBACK");
+        (first.join().unwrap(), second.join().unwrap())
+    })
+}
+
+#[test]
+fn an_empty_channel_is_told_before_whoever_is_about_to_begin_it() {
+    let (arrived, (version, users)) = while_a_commit_ends(
+        "empty",
+        |store| store.commit(arrive("game#A", "ann")).unwrap(),
+        |store| {
+            // The floor is now above the number with which the channel begins.
+            let begin = Instant::now();
+            while begin.elapsed() < Duration::from_millis(5) {
+                store.commit(put("other")).unwrap();
+            }
+            store
+                .commit(Commit { deletes: vec![RowKey::Document(key("other"))], ..Commit::default() })
+                .unwrap();
+            roster(store, "game#A")
+        },
+    );
+    let last = arrived.raised[0];
+    assert!(if users == 0 { version < last } else { version == last }, "{users} at {version}, {last}");
+}
+
+#[test]
+fn whoever_holds_and_whoever_arrives_do_not_miss_each_other() {
+    let hold = || {
+        let (key, carrier) = (PresenceKey::new("active#1", "ann"), Some("game#1".into()));
+        Row::Hold(Hold { key, carrier, until: None })
+    };
+    let (arrived, seen) = while_a_commit_ends(
+        "held",
+        |node| node.commit(arrive("game#1", "ann")).unwrap(),
+        |app| {
+            app.commit(Commit { puts: vec![hold()], ..Commit::default() }).unwrap();
+            app.read(Read::Presence(PresenceKey::new("game#1", "ann"))).unwrap()
+        },
+    );
+    assert!(!arrived.held.is_empty() || seen != Found::Presence(None));
 }
 
 #[test]

@@ -5,6 +5,7 @@
 //! version is not touched.
 
 mod address;
+mod change;
 mod claim;
 mod deadline;
 mod document;

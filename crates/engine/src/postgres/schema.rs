@@ -21,7 +21,8 @@ pub(super) async fn migrate(link: &Link, schema: &str) -> Result<(), StoreError>
 
 async fn bring_up_to_date(link: &Link, schema: &str) -> Result<(), StoreError> {
     run(link, "BEGIN").await?;
-    // Nodes that start together take turns.
+    // Nodes that start together take turns, however long a change of the tables takes.
+    run(link, "SET LOCAL statement_timeout = 0").await?;
     run(link, &format!("SELECT pg_advisory_xact_lock(hashtextextended('tavern:{schema}', 0))")).await?;
     let found = version(link, schema).await?;
     let known = MIGRATIONS.len() as u64;

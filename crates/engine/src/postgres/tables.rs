@@ -2,11 +2,12 @@
 //! make of it, in memory. Must hold: only what is locked is asked or changed; the steps of `changes` leave no row that was
 //! only reserved.
 
+use super::change::{Change, Sorted};
 use super::claim::{Claim, KINDS, names};
 use super::link::Step;
 use super::presence::Channel;
 use super::value::{Trouble, get as column, read_number, read_time};
-use super::{deadline, document, errand, hold, key, node, presence, session, social};
+use super::{deadline, errand, hold, node, presence, social};
 use crate::commit::Tables;
 use crate::presence::{Hold, PresenceKey};
 use crate::row::{Deadline, Errand, ErrandId, Node, Row, RowKey, Writer};
@@ -29,13 +30,6 @@ pub(super) struct PostgresTables<'a> {
     /// The last thing that happened to each row.
     changes: BTreeMap<RowKey, Change>,
     changed_nodes: BTreeSet<Writer>,
-}
-
-enum Change {
-    Put(Row, u64),
-    Set(Deadline),
-    Add(Errand),
-    Delete,
 }
 
 impl<'a> PostgresTables<'a> {
@@ -201,48 +195,6 @@ impl<'a> PostgresTables<'a> {
         let channel = self.channels.get_mut(&key.channel).expect("a presence changes with its channel");
         channel.changed = true;
         channel
-    }
-}
-
-/// Rows to put, by kind.
-#[derive(Default)]
-struct Sorted<'a> {
-    keys: Vec<(&'a crate::row::ApiKey, u64)>,
-    sessions: Vec<(&'a crate::row::StoredSession, u64)>,
-    documents: Vec<(&'a crate::row::Document, u64)>,
-    presences: Vec<(&'a crate::presence::Presence, u64)>,
-    holds: Vec<(&'a Hold, u64)>,
-    users: Vec<(&'a User, u64)>,
-    follows: Vec<(&'a crate::social::Follow, u64)>,
-}
-
-impl<'a> Sorted<'a> {
-    fn add(&mut self, row: &'a Row, version: u64) {
-        match row {
-            Row::Key(key) => self.keys.push((key, version)),
-            Row::Session(session) => self.sessions.push((session, version)),
-            Row::Document(document) => self.documents.push((document, version)),
-            Row::Presence(presence) => self.presences.push((presence, version)),
-            Row::Hold(hold) => self.holds.push((hold, version)),
-            Row::User(user) => self.users.push((user, version)),
-            Row::Follow(follow) => self.follows.push((follow, version)),
-        }
-    }
-
-    fn puts(self, steps: &mut Vec<Step<'a>>) {
-        fn each<'a, T>(steps: &mut Vec<Step<'a>>, rows: &[T], put: impl FnOnce(&[T]) -> Step<'a>) {
-            if !rows.is_empty() {
-                steps.push(put(rows));
-            }
-        }
-        each(steps, &self.keys, key::put);
-        each(steps, &self.sessions, session::put);
-        each(steps, &self.documents, document::put);
-        each(steps, &self.presences, presence::put);
-        each(steps, &self.presences, presence::put_clients);
-        each(steps, &self.holds, hold::put);
-        each(steps, &self.users, social::put_users);
-        each(steps, &self.follows, social::put_follows);
     }
 }
 
