@@ -13,8 +13,8 @@ use tavern_domain::presence::{Attendance, Attendee, Home, Visibility};
 use tavern_domain::{ClientId, Epoch, Time};
 use tavern_engine::blocking::Client;
 use tavern_engine::{
-    Answer, Commit, Document, DocumentKey, Expect, Found, Hold, Presence, PresenceKey, Raise, Read, Receipt,
-    Row, RowKey, StoreError, SystemClock, Work,
+    Answer, Commit, Document, DocumentKey, Expect, Found, Hold, NodeChange, Presence, PresenceKey, Proof,
+    Raise, Read, Receipt, Row, RowKey, StoreError, SystemClock, Work, Writer,
 };
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -69,6 +69,12 @@ fn version(client: &Client, name: &str) -> u64 {
         Found::Document(found) => found.map_or(0, |found| found.version),
         other => panic!("{other:?}"),
     }
+}
+
+fn open_node(client: &Client, name: &str) -> Writer {
+    let node = Some(NodeChange::Open { name: name.into(), lease_ms: 60_000 });
+    let receipt = client.commit(Commit { node, ..Commit::default() }).unwrap();
+    Writer::new(name, receipt.epoch.unwrap())
 }
 
 fn arrive(channel: &str, user: &str) -> Commit {
@@ -231,13 +237,14 @@ fn what_a_reader_is_told_of_a_channel_never_goes_back() {
 /// Holds the first store's commit up just before its end, and runs another thing until that is done or waits too.
 fn while_a_commit_ends<T: Send>(
     name: &str,
-    held_up: impl Fn(&Client) -> Receipt + Send + Sync,
-    meanwhile: impl Fn(&Client) -> T + Send + Sync,
+    held_up: impl Fn(&Client, &Writer) -> Receipt + Send + Sync,
+    meanwhile: impl Fn(&Client, &Writer) -> T + Send + Sync,
 ) -> (Receipt, T) {
     let url = server::fresh();
     let stores = [0, 1].map(|_| open(&format!("{url}&application_name={name}")).unwrap());
     // A store takes its lane with its first commit, in turn.
     stores.iter().for_each(|store| drop(store.commit(put("first")).unwrap()));
+    let node = open_node(&stores[0], "n1");
     let outside = Reader::new(&url);
     let waiting = format!(
         "SELECT count(*) FROM pg_stat_activity WHERE application_name = '{name}' AND wait_event_type = 'Lock'"
@@ -245,11 +252,11 @@ fn while_a_commit_ends<T: Send>(
     outside.run("BEGIN; SELECT FROM store_clock WHERE lane = 1 FOR UPDATE");
     let watching = Reader::new(&url);
     thread::scope(|scope| {
-        let first = scope.spawn(|| held_up(&stores[0]));
+        let first = scope.spawn(|| held_up(&stores[0], &node));
         while watching.number(&waiting) < 1 {
             assert!(!first.is_finished(), "it was not held up");
         }
-        let second = scope.spawn(|| meanwhile(&stores[1]));
+        let second = scope.spawn(|| meanwhile(&stores[1], &node));
         while !second.is_finished() && watching.number(&waiting) < 2 {}
         outside.run("ROLLBACK");
         (first.join().unwrap(), second.join().unwrap())
@@ -260,8 +267,8 @@ fn while_a_commit_ends<T: Send>(
 fn an_empty_channel_is_told_before_whoever_is_about_to_begin_it() {
     let (arrived, (version, users)) = while_a_commit_ends(
         "empty",
-        |store| store.commit(arrive("game#A", "ann")).unwrap(),
-        |store| {
+        |store, _| store.commit(arrive("game#A", "ann")).unwrap(),
+        |store, _| {
             // The floor is now above the number with which the channel begins.
             let begin = Instant::now();
             while begin.elapsed() < Duration::from_millis(5) {
@@ -285,13 +292,61 @@ fn whoever_holds_and_whoever_arrives_do_not_miss_each_other() {
     };
     let (arrived, seen) = while_a_commit_ends(
         "held",
-        |node| node.commit(arrive("game#1", "ann")).unwrap(),
-        |app| {
+        |node, _| node.commit(arrive("game#1", "ann")).unwrap(),
+        |app, _| {
             app.commit(Commit { puts: vec![hold()], ..Commit::default() }).unwrap();
             app.read(Read::Presence(PresenceKey::new("game#1", "ann"))).unwrap()
         },
     );
     assert!(!arrived.held.is_empty() || seen != Found::Presence(None));
+}
+
+#[test]
+fn closing_an_epoch_waits_for_its_commits_under_way() {
+    let (written, left) = while_a_commit_ends(
+        "fence",
+        |store, node| store.commit(Commit { writer: Some(node.clone()), ..put("late") }).unwrap(),
+        |store, node| {
+            let close = NodeChange::Close { node: node.clone(), proof: Proof::ProcessGone };
+            store.commit(Commit { node: Some(close), ..Commit::default() }).unwrap();
+            version(store, "late")
+        },
+    );
+    assert_eq!(left, written.put[0], "nothing is written after the closing was answered");
+}
+
+#[test]
+fn an_epoch_that_ends_inside_a_batch_writes_nothing_after_it() {
+    let client = open(&server::fresh()).unwrap();
+    let node = open_node(&client, "n1");
+    let by_it = |name: &str| Commit { writer: Some(node.clone()), ..put(name) };
+    let close = NodeChange::Close { node: node.clone(), proof: Proof::ProcessGone };
+    let close = Commit { node: Some(close), ..Commit::default() };
+    let batch = [by_it("before"), close, by_it("after"), put("by somebody else")];
+    let answers = client.run(batch.into_iter().map(Work::Commit).collect());
+    let fenced = |answer: &Answer| matches!(answer, Answer::Failed(StoreError::Fenced { .. }));
+    assert_eq!(answers.iter().map(fenced).collect::<Vec<_>>(), [false, false, true, false]);
+    assert!(version(&client, "before") > 0 && version(&client, "after") == 0);
+}
+
+#[test]
+fn of_a_name_that_many_open_one_epoch_stays_open() {
+    let url = server::fresh();
+    let stores: Vec<Client> = (0..4).map(|_| open(&url).unwrap()).collect();
+    let mut epochs: Vec<Writer> = thread::scope(|scope| {
+        let open = |store| (0..15).map(|_| open_node(store, "n1")).collect::<Vec<_>>();
+        let opening: Vec<_> = stores.iter().map(|store| scope.spawn(move || open(store))).collect();
+        opening.into_iter().flat_map(|opening| opening.join().unwrap()).collect()
+    });
+    epochs.sort();
+    epochs.dedup();
+    assert_eq!(epochs.len(), 60, "an epoch is given once");
+    let by = |writer: &Writer| Commit { writer: Some(writer.clone()), ..put("a") };
+    let last = epochs.pop().unwrap();
+    stores[0].commit(by(&last)).unwrap();
+    for closed in &epochs {
+        assert!(matches!(stores[0].commit(by(closed)), Err(StoreError::Fenced { .. })));
+    }
 }
 
 #[test]

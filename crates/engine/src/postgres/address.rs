@@ -19,6 +19,8 @@ pub(super) struct Address {
 
 const SCHEMA: &str = "tavern";
 const CONNECT: Duration = Duration::from_secs(5);
+/// After which a server that does not answer at all is taken for gone.
+const SILENCE: Duration = Duration::from_secs(5);
 
 impl Address {
     pub fn parse(url: &str) -> Result<Address, StoreError> {
@@ -56,6 +58,9 @@ impl Address {
         if config.get_connect_timeout().is_none() {
             config.connect_timeout(CONNECT);
         }
+        // The library's own wait is two hours.
+        config.keepalives_idle(SILENCE).keepalives_interval(SILENCE).keepalives_retries(2);
+        config.tcp_user_timeout(SILENCE);
         Ok(Address { config, schema, verified, roots })
     }
 }
