@@ -493,6 +493,15 @@ fn a_schema_of_another_program_is_refused() {
 }
 
 #[test]
+fn a_schema_that_was_given_is_enough() {
+    let url = server::fresh();
+    let schema = url.rsplit('=').next().unwrap();
+    Reader::new(&url).run(&format!("CREATE ROLE guest LOGIN; CREATE SCHEMA {schema} AUTHORIZATION guest"));
+    let client = open(&url.replacen("postgres@", "guest@", 1)).unwrap();
+    client.commit(put("a")).unwrap();
+}
+
+#[test]
 fn a_database_that_cannot_be_reached_is_told_without_its_secrets() {
     let error = open("postgres://me:hush@127.0.0.1:1/app").map(drop).unwrap_err();
     let text = format!("{error} {error:?}");

@@ -30,7 +30,12 @@ async fn bring_up_to_date(link: &Link, schema: &str) -> Result<(), StoreError> {
         return Err(StoreError::Newer { found: found.unwrap_or_default(), known });
     }
     if found.is_none() {
-        run(link, &format!("CREATE SCHEMA IF NOT EXISTS {schema}")).await?;
+        // Even IF NOT EXISTS needs a right that whoever was given a schema may not have.
+        let sql = "SELECT count(*) FROM pg_namespace WHERE nspname = $1";
+        let row = link.client.query_one(sql, &[&schema]).await.map_err(Trouble::from)?;
+        if row.get::<_, i64>(0) == 0 {
+            run(link, &format!("CREATE SCHEMA {schema}")).await?;
+        }
         run(link, "CREATE TABLE schema_version (version BIGINT NOT NULL)").await?;
         run(link, "INSERT INTO schema_version (version) VALUES (0)").await?;
     }
