@@ -99,6 +99,9 @@ pub struct Counts {
 pub enum BusError {
     #[error("the bus is not available")]
     Unavailable { retry_after_ms: u64, source: Cause },
-    #[error("no bus of kind {kind:?}: use local or memory:")]
+    #[error("no bus of kind {kind:?}: use local, memory:, nats://… or redis://…")]
     Address { kind: String },
+    /// What the address says; the address itself is never repeated.
+    #[error("the address of the bus has a wrong {what}")]
+    Malformed { what: &'static str },
 }

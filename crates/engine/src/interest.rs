@@ -33,8 +33,62 @@ impl Interest {
     }
 }
 
+impl Interest {
+    /// What to listen to on a server that knows subjects alone: all of these together hear at least as much.
+    pub fn subjects(&self) -> Vec<Subject> {
+        match self {
+            Interest::Subject(subject) => vec![subject.clone()],
+            Interest::Channels { prefix, glob } => {
+                let literal = pattern::literal_prefix(glob);
+                if literal.len() == glob.len() {
+                    return Subject::of_channel(prefix, glob).into_iter().collect();
+                }
+                match literal.iter().position(|&byte| byte == b'#') {
+                    Some(end) => Subject::of_kind(prefix, &literal[..end]),
+                    None => Subject::everything(prefix).into_iter().collect(),
+                }
+            }
+        }
+    }
+}
+
 impl From<Subject> for Interest {
     fn from(subject: Subject) -> Interest {
         Interest::Subject(subject)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_subjects_of_a_pattern_hear_all_that_it_hears() {
+        let names: [&[u8]; 9] =
+            [b"game#a", b"game#", b"game", b"game#\xff", b"", b"_people#a", b"x", b"\xffz", b"a.b#c"];
+        let globs: [&[u8]; 11] = [
+            b"game#*",
+            b"game#a",
+            b"game*",
+            b"*",
+            b"?ame#a",
+            b"g[a]me#a",
+            b"",
+            b"_people#*",
+            b"\\game#*",
+            b"\xff*",
+            b"a.b#?",
+        ];
+        for glob in globs {
+            let interest = Interest::Channels { prefix: "p".into(), glob: glob.into() };
+            let subjects = interest.subjects();
+            for name in names {
+                let word = Subject::of_channel("p", name).unwrap();
+                let heard = subjects.iter().any(|subject| subject.hears(&word));
+                assert!(heard || !interest.hears(&word), "{:?} of {glob:?}", word);
+            }
+        }
+        let narrow = Interest::Channels { prefix: "p".into(), glob: (*b"game#a*").into() };
+        assert!(!narrow.subjects().contains(&Subject::everything("p").unwrap()));
     }
 }

@@ -11,6 +11,7 @@
 //! | `commit` | the one algorithm of a commit, over the tables of an engine |
 //! | `bus`, `subject`, `interest` | the contract of the bus, the names it routes by, what a node asks to hear |
 //! | `memory/`, `sqlite/`, `postgres/`, `local/` | the engines, with the same file names |
+//! | `remote/`, `nats/`, `redis/` | what the buses on a server have in common, and what each of them adds |
 //! | `conformance/` | what every engine must do, as cases that run against each of them |
 //! | `open`, `blocking` | choosing an engine by address; waiting for one answer, for tools |
 //!
@@ -38,10 +39,16 @@ mod interest;
 pub mod limits;
 pub mod local;
 pub mod memory;
+#[cfg(feature = "nats")]
+pub mod nats;
 mod open;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 pub mod presence;
+#[cfg(feature = "redis")]
+pub mod redis;
+#[cfg(feature = "remote")]
+mod remote;
 pub mod row;
 pub mod social;
 pub mod sqlite;

@@ -37,6 +37,7 @@ pub struct Place<'a> {
 }
 
 /// `local` reaches the processes that use the same folder; `memory:` reaches nobody: the bus of a node that is alone.
+/// `nats:`, `tls:`, `redis:` and `rediss:` reach whoever uses the same server; their modules tell the addresses.
 pub fn open_bus(
     url: &str,
     place: &Place<'_>,
@@ -46,6 +47,12 @@ pub fn open_bus(
     match url {
         "local" => Ok(Arc::new(LocalBus::open(place, inbox)?)),
         "memory:" => Ok(Hall::new(clock).bus(place.node, inbox)),
+        #[cfg(feature = "nats")]
+        _ if ["nats", "tls"].contains(&&*kind(url)) => Ok(Arc::new(crate::nats::open(url, place, inbox)?)),
+        #[cfg(feature = "redis")]
+        _ if ["redis", "rediss"].contains(&&*kind(url)) => {
+            Ok(Arc::new(crate::redis::open(url, place, inbox)?))
+        }
         _ => Err(BusError::Address { kind: kind(url) }),
     }
 }

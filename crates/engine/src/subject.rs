@@ -61,6 +61,16 @@ impl Subject {
         }
     }
 
+    /// Everything that channels whose names begin with `kind#` may be on.
+    pub fn of_kind(prefix: &str, kind: &[u8]) -> Vec<Subject> {
+        let own = std::str::from_utf8(kind).ok().filter(|kind| !kind.starts_with('_'));
+        [own, Some(NAME)]
+            .into_iter()
+            .flatten()
+            .filter_map(|kind| Subject::every_rest(prefix, kind).ok())
+            .collect()
+    }
+
     /// The name of the channel whose messages these are, if they are a channel's.
     pub fn channel(&self) -> Option<Vec<u8>> {
         let rest = self.rest()?;

@@ -1,0 +1,167 @@
+//! The bus on a Redis server: SUBSCRIBE for one subject, PSUBSCRIBE for a wide one, PUBLISH, all on one connection, which
+//! RESP3 allows: Redis 6 or newer, or what speaks like it. One server; databases do not part pub/sub, so the number
+//! of one in the address means nothing here and the prefix of the subjects keeps clusters apart.
+//!
+//! Addresses: `redis://[[user]:password@]host[:port][/number][?ca=FILE]`, and `rediss://` for TLS, where `ca` is a PEM file
+//! with the authorities to trust instead of those that browsers trust. Of several hosts the first that answers is
+//! taken: they must be names of the same server.
+
+use super::resp::{self, Value};
+use crate::bus::{BusError, BusInbox};
+use crate::open::Place;
+use crate::remote::{Address, Dialect, Frame, Host, RemoteBus, Socket, Tls, broken, dial};
+use crate::subject::Subject;
+use bytes::BytesMut;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+const PORT: u16 = 6379;
+/// How long logging in may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Redis takes far more; a server that is asked for this much at once stays quick for others.
+const LONGEST: usize = 1024 * 1024;
+
+pub fn open(url: &str, place: &Place<'_>, inbox: Arc<dyn BusInbox>) -> Result<RemoteBus, BusError> {
+    RemoteBus::open(Redis::new(Address::parse(url, PORT, &["ca"])?)?, place, inbox)
+}
+
+struct Redis {
+    address: Address,
+    tls: Option<Tls>,
+}
+
+impl Redis {
+    fn new(address: Address) -> Result<Redis, BusError> {
+        let authorities = address.options.get("ca").map(String::as_str);
+        let tls = if address.scheme == "rediss" { Some(Tls::new(authorities)?) } else { None };
+        Ok(Redis { address, tls })
+    }
+
+    async fn log_in(&self, host: &Host) -> io::Result<(Socket, BytesMut)> {
+        let plain = dial(host).await?;
+        let mut socket: Socket = match &self.tls {
+            Some(tls) => tls.wrap(plain, host).await?,
+            None => Box::new(plain),
+        };
+        let mut hello: Vec<&[u8]> = vec![b"HELLO", b"3"];
+        if let Some(password) = &self.address.password {
+            let user = self.address.user.as_deref().unwrap_or("default");
+            hello.extend([b"AUTH", user.as_bytes(), password.as_bytes()]);
+        }
+        let mut out = Vec::new();
+        resp::command(&hello, &mut out);
+        socket.write_all(&out).await?;
+        socket.flush().await?;
+        let mut input = BytesMut::new();
+        loop {
+            if let Some((value, used)) = resp::read(&input)? {
+                if let Value::Error(text) = value {
+                    return Err(broken(&String::from_utf8_lossy(&input[text])));
+                }
+                let _ = input.split_to(used);
+                return Ok((socket, input));
+            }
+            if socket.read_buf(&mut input).await? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+    }
+}
+
+/// The command, and the name of what it is about. No character of a subject is special in a pattern.
+fn listening<'a>(exact: &'a str, wide: &'a str, subject: &Subject) -> (&'a str, String) {
+    match subject.as_str().strip_suffix('>') {
+        Some(front) => (wide, format!("{front}*")),
+        None => (exact, subject.to_string()),
+    }
+}
+
+impl Dialect for Redis {
+    const NAME: &'static str = "redis";
+
+    fn hosts(&self) -> &[Host] {
+        &self.address.hosts
+    }
+
+    async fn connect(&mut self, host: &Host) -> io::Result<(Socket, BytesMut)> {
+        let done = tokio::time::timeout(PATIENCE, self.log_in(host)).await;
+        done.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
+    }
+
+    fn longest(&self) -> usize {
+        LONGEST
+    }
+
+    fn begin(&self, subject: &Subject, length: usize, out: &mut Vec<u8>) {
+        resp::command_but_last(&[b"PUBLISH", subject.as_str().as_bytes()], length, out);
+    }
+
+    fn subscribe(&mut self, subject: &Subject, out: &mut Vec<u8>) {
+        let (command, name) = listening("SUBSCRIBE", "PSUBSCRIBE", subject);
+        resp::command(&[command.as_bytes(), name.as_bytes()], out);
+    }
+
+    fn unsubscribe(&mut self, subject: &Subject, out: &mut Vec<u8>) {
+        let (command, name) = listening("UNSUBSCRIBE", "PUNSUBSCRIBE", subject);
+        resp::command(&[command.as_bytes(), name.as_bytes()], out);
+    }
+
+    fn ping(out: &mut Vec<u8>) {
+        resp::command(&[b"PING"], out);
+    }
+
+    /// A Redis server never asks.
+    fn pong(_out: &mut Vec<u8>) {}
+
+    fn read(input: &mut BytesMut) -> io::Result<Option<Frame>> {
+        let Some((value, used)) = resp::read(input)? else { return Ok(None) };
+        let whole = input.split_to(used).freeze();
+        Ok(Some(match value {
+            Value::Simple(text) if &whole[text.clone()] == b"PONG" => Frame::Pong,
+            Value::Error(text) => Frame::Refused(broken(&String::from_utf8_lossy(&whole[text])).to_string()),
+            Value::List(parts) => match &parts[..] {
+                [Value::Bulk(kind), .., Value::Bulk(subject), Value::Bulk(body)]
+                    if matches!(&whole[kind.clone()], b"message" | b"pmessage") =>
+                {
+                    Frame::Word { subject: whole.slice(subject.clone()), body: whole.slice(body.clone()) }
+                }
+                _ => Frame::Other,
+            },
+            _ => Frame::Other,
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_are_read_whole() {
+        let said = b">3\r\n$9\r\nsubscribe\r\n$1\r\nx\r\n:1\r\n>3\r\n$7\r\nmessage\r\n$8\r\np.game.A\r\n$5\r\nhe\r\no\r\n+PONG\r\n\
+            >4\r\n$8\r\npmessage\r\n$3\r\np.*\r\n$5\r\np.b.c\r\n$0\r\n\r\n:1\r\n-NOPERM no\r\n";
+        let mut read = Vec::new();
+        let mut input = BytesMut::new();
+        for &byte in said {
+            input.extend_from_slice(&[byte]);
+            read.extend(Redis::read(&mut input).unwrap());
+        }
+        let word = |subject: &'static str, body: &'static str| Frame::Word {
+            subject: subject.into(),
+            body: body.into(),
+        };
+        assert_eq!(
+            read,
+            [
+                Frame::Other,
+                word("p.game.A", "he\r\no"),
+                Frame::Pong,
+                word("p.b.c", ""),
+                Frame::Other,
+                Frame::Refused("NOPERM no".into())
+            ]
+        );
+    }
+}
