@@ -2,9 +2,12 @@
 
 #[cfg(feature = "postgres")]
 #[path = "support/postgres.rs"]
+mod database;
 mod server;
 
-use std::sync::{Arc, Mutex};
+use server::Server;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock, Mutex};
 use tavern_domain::Time;
 use tavern_engine::conformance::{self, BusWorld, Exclusion, World};
 use tavern_engine::memory::{Hall, MemoryBus, MemoryStore, NoFaults};
@@ -93,6 +96,8 @@ store_engine!(postgres, Database::new(), &[]);
 bus_engine!(memory_bus, Prompt::new(), &[]);
 bus_engine!(memory_bus_stepped, Stepped::new(), &[]);
 bus_engine!(local_bus, Folder::new(), &[]);
+bus_engine!(nats_bus, Served::new(&NATS), &[]);
+bus_engine!(redis_bus, Served::new(&REDIS), &[]);
 
 /// The memory engine in its prompt drive.
 struct Prompt {
@@ -253,7 +258,7 @@ struct Database {
 #[cfg(feature = "postgres")]
 impl Database {
     fn new() -> Database {
-        Database { clock: clock(), url: server::fresh() }
+        Database { clock: clock(), url: database::fresh() }
     }
 }
 
@@ -266,5 +271,31 @@ impl World for Database {
 
     fn clock(&self) -> &ManualClock {
         &self.clock
+    }
+}
+
+static NATS: LazyLock<Server> = LazyLock::new(Server::nats);
+static REDIS: LazyLock<Server> = LazyLock::new(Server::redis);
+
+/// A prefix of its own on a server that all cases share.
+struct Served {
+    server: &'static Server,
+    prefix: String,
+}
+
+impl Served {
+    fn new(server: &'static Server) -> Served {
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        Served { server, prefix: format!("case-{}", COUNT.fetch_add(1, Ordering::Relaxed)) }
+    }
+}
+
+impl BusWorld for Served {
+    fn open(&self, node: &str, inbox: Arc<dyn BusInbox>) -> Arc<dyn Bus> {
+        self.server.open(&self.prefix, node, inbox)
+    }
+
+    fn prefix(&self) -> &str {
+        &self.prefix
     }
 }

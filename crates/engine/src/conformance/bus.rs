@@ -105,8 +105,8 @@ impl Node {
     }
 }
 
-fn subject(rest: &str) -> Subject {
-    Subject::new("tavern", "game", rest.as_bytes()).unwrap()
+fn subject(world: &dyn BusWorld, rest: &str) -> Subject {
+    Subject::new(world.prefix(), "game", rest.as_bytes()).unwrap()
 }
 
 fn numbers(words: &[(String, u64)], subject: &Subject) -> Vec<u64> {
@@ -115,7 +115,7 @@ fn numbers(words: &[(String, u64)], subject: &Subject) -> Vec<u64> {
 
 pub(super) fn a_confirmed_subscription_hears_everything_after_it(world: &dyn BusWorld) {
     let (speaker, listener) = (Node::new(world, "n1"), Node::new(world, "n2"));
-    let game = subject("A b.c");
+    let game = subject(world, "A b.c");
     speaker.say(&game, 0..3);
     listener.subscribe(from_ref(&game), 1);
     speaker.say(&game, 3..50);
@@ -130,11 +130,11 @@ pub(super) fn a_confirmed_subscription_hears_everything_after_it(world: &dyn Bus
 
 pub(super) fn after_unsubscribing_nothing_is_heard(world: &dyn BusWorld) {
     let (speaker, listener) = (Node::new(world, "n1"), Node::new(world, "n2"));
-    let (left, kept, new) = (subject("left"), subject("kept"), subject("new"));
+    let (left, kept, new) = (subject(world, "left"), subject(world, "kept"), subject(world, "new"));
     listener.subscribe(&[left.clone(), kept.clone()], 1);
     speaker.say(&left, 0..1);
     listener.until(&left, 0);
-    listener.unlisten(vec![left.clone().into(), subject("never").into()]);
+    listener.unlisten(vec![left.clone().into(), subject(world, "never").into()]);
     listener.subscribe(&[new], 2);
     speaker.say(&left, 1..2);
     speaker.say(&kept, 0..1);
@@ -143,8 +143,8 @@ pub(super) fn after_unsubscribing_nothing_is_heard(world: &dyn BusWorld) {
 
 pub(super) fn a_node_does_not_hear_itself(world: &dyn BusWorld) {
     let (one, two) = (Node::new(world, "n1"), Node::new(world, "n2"));
-    let game = subject("A");
-    one.subscribe(&[game.clone(), Subject::everything("tavern").unwrap()], 1);
+    let game = subject(world, "A");
+    one.subscribe(&[game.clone(), Subject::everything(world.prefix()).unwrap()], 1);
     two.subscribe(from_ref(&game), 1);
     one.say(&game, 0..5);
     assert_eq!(numbers(&two.until(&game, 4), &game), [0, 1, 2, 3, 4]);
@@ -155,7 +155,7 @@ pub(super) fn a_node_does_not_hear_itself(world: &dyn BusWorld) {
 pub(super) fn one_publisher_has_one_order(world: &dyn BusWorld) {
     let speakers = [Node::new(world, "n1"), Node::new(world, "n2")];
     let listener = Node::new(world, "n3");
-    let (game, done) = (subject("A"), subject("done"));
+    let (game, done) = (subject(world, "A"), subject(world, "done"));
     listener.subscribe(&[game.clone(), done.clone()], 1);
     std::thread::scope(|scope| {
         for (at, speaker) in speakers.iter().enumerate() {
@@ -178,7 +178,7 @@ pub(super) fn one_publisher_has_one_order(world: &dyn BusWorld) {
 
 pub(super) fn two_nodes_hear_each_other(world: &dyn BusWorld) {
     let nodes = [Node::new(world, "n1"), Node::new(world, "n2")];
-    let game = subject("A");
+    let game = subject(world, "A");
     nodes.iter().for_each(|node| node.subscribe(from_ref(&game), 7));
     nodes[0].say(&game, 1..2);
     nodes[1].say(&game, 2..3);
@@ -188,10 +188,10 @@ pub(super) fn two_nodes_hear_each_other(world: &dyn BusWorld) {
 
 pub(super) fn overlapping_subscriptions_hear_once(world: &dyn BusWorld) {
     let (speaker, listener) = (Node::new(world, "n1"), Node::new(world, "n2"));
-    let game = subject("A");
-    let kind = Subject::every_rest("tavern", "game").unwrap();
+    let game = subject(world, "A");
+    let kind = Subject::every_rest(world.prefix(), "game").unwrap();
     listener.subscribe(&[game.clone(), kind.clone()], 1);
-    listener.subscribe(&[game.clone(), Subject::everything("tavern").unwrap()], 2);
+    listener.subscribe(&[game.clone(), Subject::everything(world.prefix()).unwrap()], 2);
     speaker.say(&game, 0..2_000);
     listener.until(&game, 1_999);
     speaker.say(&game, 2_000..2_001);
@@ -205,11 +205,11 @@ pub(super) fn overlapping_subscriptions_hear_once(world: &dyn BusWorld) {
 
 pub(super) fn wide_subjects_hear_their_kind(world: &dyn BusWorld) {
     let (speaker, kind, all) = (Node::new(world, "n1"), Node::new(world, "n2"), Node::new(world, "n3"));
-    kind.subscribe(&[Subject::every_rest("tavern", "game").unwrap()], 1);
-    all.subscribe(&[Subject::everything("tavern").unwrap()], 1);
-    let (game, empty) = (subject("A"), subject(""));
-    let lobby = Subject::new("tavern", "lobby", b"A").unwrap();
-    let foreign = Subject::new("other", "game", b"A").unwrap();
+    kind.subscribe(&[Subject::every_rest(world.prefix(), "game").unwrap()], 1);
+    all.subscribe(&[Subject::everything(world.prefix()).unwrap()], 1);
+    let (game, empty) = (subject(world, "A"), subject(world, ""));
+    let lobby = Subject::new(world.prefix(), "lobby", b"A").unwrap();
+    let foreign = Subject::new(&format!("{}-other", world.prefix()), "game", b"A").unwrap();
     for subject in [&foreign, &lobby, &game, &empty] {
         speaker.say(subject, 0..1);
     }
@@ -220,18 +220,18 @@ pub(super) fn wide_subjects_hear_their_kind(world: &dyn BusWorld) {
 
 pub(super) fn patterns_hear_the_channels_that_match(world: &dyn BusWorld) {
     let (speaker, listener) = (Node::new(world, "n1"), Node::new(world, "n2"));
-    let pattern = |glob: &[u8]| Interest::Channels { prefix: "tavern".into(), glob: glob.into() };
+    let pattern = |glob: &[u8]| Interest::Channels { prefix: world.prefix().into(), glob: glob.into() };
     listener.listen(vec![pattern(b"game#[ab]*"), pattern(b"*z"), pattern(b"game#a*")], 1);
     let names: [&[u8]; 6] = [b"game#a", b"game#c", b"\xffz", b"game#bz", b"other#a", b"game#az"];
     for (n, name) in names.iter().enumerate() {
-        speaker.say(&Subject::of_channel("tavern", name).unwrap(), n as u64..n as u64 + 1);
+        speaker.say(&Subject::of_channel(world.prefix(), name).unwrap(), n as u64..n as u64 + 1);
     }
-    let last = Subject::of_channel("tavern", b"game#az").unwrap();
+    let last = Subject::of_channel(world.prefix(), b"game#az").unwrap();
     let heard: Vec<u64> = listener.until(&last, 5).into_iter().map(|(_, n)| n).collect();
     assert_eq!(heard, [0, 2, 3, 5]);
     listener.unlisten(vec![pattern(b"game#[ab]*"), pattern(b"game#a*")]);
-    listener.subscribe(&[subject("still")], 2);
-    speaker.say(&Subject::of_channel("tavern", b"game#a").unwrap(), 10..11);
+    listener.subscribe(&[subject(world, "still")], 2);
+    speaker.say(&Subject::of_channel(world.prefix(), b"game#a").unwrap(), 10..11);
     speaker.say(&last, 11..12);
     let heard: Vec<u64> = listener.until(&last, 11).into_iter().map(|(_, n)| n).collect();
     assert_eq!(heard, [0, 2, 3, 5, 11]);
@@ -239,7 +239,7 @@ pub(super) fn patterns_hear_the_channels_that_match(world: &dyn BusWorld) {
 
 pub(super) fn what_is_subscribed_to_holds_at_once_when_asked_again(world: &dyn BusWorld) {
     let (speaker, listener) = (Node::new(world, "n1"), Node::new(world, "n2"));
-    let game = subject("A");
+    let game = subject(world, "A");
     listener.subscribe(from_ref(&game), 1);
     speaker.say(&game, 0..1);
     listener.until(&game, 0);
@@ -253,14 +253,14 @@ pub(super) fn what_is_subscribed_to_holds_at_once_when_asked_again(world: &dyn B
 
 pub(super) fn a_node_that_is_not_alone_does_not_say_so(world: &dyn BusWorld) {
     let (speaker, listener) = (Node::new(world, "n1"), Node::new(world, "n2"));
-    listener.subscribe(&[subject("A")], 1);
+    listener.subscribe(&[subject(world, "A")], 1);
     assert!(!speaker.bus.is_alone());
 }
 
 pub(super) fn a_stopped_node_hears_nothing(world: &dyn BusWorld) {
     let (speaker, stopped, witness) =
         (Node::new(world, "n1"), Node::new(world, "n2"), Node::new(world, "n3"));
-    let game = subject("A");
+    let game = subject(world, "A");
     stopped.subscribe(from_ref(&game), 1);
     witness.subscribe(from_ref(&game), 1);
     stopped.bus.stop();

@@ -30,6 +30,11 @@ pub trait World: Sync {
 /// A fresh bus for one case.
 pub trait BusWorld: Sync {
     fn open(&self, node: &str, inbox: Arc<dyn BusInbox>) -> Arc<dyn Bus>;
+
+    /// In front of every subject of the case. Worlds that share a server have one each.
+    fn prefix(&self) -> &str {
+        "tavern"
+    }
 }
 
 #[derive(Clone, Copy)]

@@ -247,6 +247,7 @@ async fn hear<D: Dialect>(
             return Ok(());
         }
         if is_empty {
+            input.reserve(BYTES_TOGETHER / 4);
             let read = tokio::time::timeout(SILENCE, socket.read_buf(&mut input)).await;
             if read.map_err(|_| broken("the server says nothing"))?? == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
