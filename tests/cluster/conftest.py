@@ -23,9 +23,9 @@ def folder():
 
 
 @contextlib.contextmanager
-def cluster(count, config=""):
+def cluster(count, config="", options=()):
     with folder() as data, contextlib.ExitStack() as stack:
-        yield [stack.enter_context(Tavern.dev(config, data=data)) for _ in range(count)]
+        yield [stack.enter_context(Tavern.dev(config, options, data=data)) for _ in range(count)]
 
 
 @pytest.fixture(scope="session")

@@ -12,6 +12,10 @@ class RedisServer(Server):
         self.resp_port = free_port()
         self.options = options
 
+    @property
+    def url(self):
+        return f"redis://127.0.0.1:{self.resp_port}"
+
     def command(self):
         return [
             "redis-server", "--port", str(self.resp_port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no",

@@ -35,17 +35,30 @@ impl fmt::Display for Secret {
 
 /// An address without the password it may hold: `redis://user:***@host`.
 pub fn without_password(link: &str) -> String {
+    let link = without_token(link);
     let Some((scheme, rest)) = link.split_once("://") else {
-        return link.to_owned();
+        return link;
     };
     let authority = &rest[..rest.find(['/', '?', '#']).unwrap_or(rest.len())];
     // The last `@` ends the user part: a careless password may hold one.
     let Some((user, _)) = authority.rsplit_once('@') else {
-        return link.to_owned();
+        return link;
     };
     // A user part without a colon may be a bare access token.
     let name = user.split_once(':').map_or("", |(name, _)| name);
     format!("{scheme}://{name}:***{}", &rest[user.len()..])
+}
+
+/// The options of an address may name a token.
+fn without_token(link: &str) -> String {
+    let Some((place, options)) = link.split_once('?') else {
+        return link.to_owned();
+    };
+    let shown = options.split('&').map(|option| match option.split_once('=') {
+        Some((name @ ("token" | "password"), _)) => format!("{name}=***"),
+        _ => option.to_owned(),
+    });
+    format!("{place}?{}", shown.collect::<Vec<_>>().join("&"))
 }
 
 #[cfg(test)]
@@ -67,6 +80,8 @@ mod tests {
             ("postgres://ann:p@w@host/db", "postgres://ann:***@host/db"),
             ("nats://host:4222", "nats://host:4222"),
             ("nats://token@host", "nats://:***@host"),
+            ("nats://host?ca=/a&token=t", "nats://host?ca=/a&token=***"),
+            ("tls://a:b@host?token=t@u", "tls://a:***@host?token=***"),
             ("sqlite:./data", "sqlite:./data"),
             ("http://host/a@b", "http://host/a@b"),
         ] {
