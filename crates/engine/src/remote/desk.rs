@@ -107,6 +107,11 @@ impl Desk {
         Some(word)
     }
 
+    /// The word that was taken out last cannot be carried.
+    pub fn drop_word(&mut self) {
+        self.writing -= 1;
+    }
+
     pub fn has_words(&self) -> bool {
         !self.words.is_empty()
     }
@@ -129,7 +134,8 @@ impl Desk {
     pub fn land(&mut self) -> Option<Flight> {
         let flight = self.under_way.pop_front()?;
         self.proved = flight.written;
-        if flight.is_refused {
+        // After a return one refusal among many must not end all the others, which were granted before.
+        if flight.is_refused && !flight.is_return {
             // Asked for again, it is asked of the server again.
             self.unsubscribe(&flight.interests);
         } else {

@@ -25,6 +25,8 @@ pub const HEAD_BYTES: usize = 2 + 1 + 1 + 8 + 8;
 pub const BODY_BYTES: usize = 16 * 1024 * 1024;
 /// Voices that are remembered: nodes, and their connections until the book is turned over.
 const VOICES: usize = 4096;
+/// All words together of which only the beginning has come.
+const BEGUN_BYTES: usize = 64 * 1024 * 1024;
 
 /// Numbers what one connection says.
 pub struct Voice {
@@ -45,7 +47,7 @@ impl Voice {
     }
 
     pub fn head(&mut self, first: bool, last: bool, out: &mut Vec<u8>) {
-        self.write(FIRST * u8::from(first) | LAST * u8::from(last), out);
+        self.write((FIRST * u8::from(first)) | (LAST * u8::from(last)), out);
     }
 
     /// The message that says: what was said before may be lost.
@@ -97,6 +99,7 @@ pub struct Reader {
     /// This node's own voice: what it tells the others it knows.
     pub own: u64,
     voices: HashMap<u64, Heard>,
+    begun_bytes: usize,
 }
 
 #[derive(Default)]
@@ -128,7 +131,7 @@ impl Reader {
         let Some((serial, piece)) = rest.split_first_chunk() else { return Read::Foreign };
         let (voice, serial) = (u64::from_be_bytes(*voice), u64::from_be_bytes(*serial));
         if self.voices.len() >= VOICES && !self.voices.contains_key(&voice) {
-            self.voices.clear();
+            self.voices.retain(|_, heard| heard.begun.is_some());
         }
         let heard = self.voices.entry(voice).or_default();
         if serial <= heard.serial {
@@ -137,6 +140,7 @@ impl Reader {
         let follows = serial == heard.serial + 1;
         heard.serial = serial;
         let begun = heard.begun.take();
+        self.begun_bytes -= begun.as_ref().map_or(0, |(_, body)| body.len());
         if flags & TORN != 0 {
             return if voice == self.own { Read::Nothing } else { Read::Torn };
         }
@@ -144,17 +148,24 @@ impl Reader {
             // Whatever was begun before never came to its end.
             let cut = begun.map(|(on, _)| on);
             if flags & LAST == 0 {
+                self.begun_bytes += piece.len();
                 heard.begun = Some((subject.clone(), piece.to_vec()));
                 return cut.map_or(Read::Nothing, Read::Incomplete);
             }
             return open(subject, piece).map_or(Read::Foreign, Read::Word);
         }
         match begun {
-            Some((on, mut body)) if follows && on == *subject && body.len() + piece.len() <= BODY_BYTES => {
+            Some((on, mut body))
+                if follows
+                    && on == *subject
+                    && body.len() + piece.len() <= BODY_BYTES
+                    && self.begun_bytes + body.len() + piece.len() <= BEGUN_BYTES =>
+            {
                 body.extend_from_slice(piece);
                 if flags & LAST != 0 {
                     return open(subject, &body).map_or(Read::Foreign, Read::Word);
                 }
+                self.begun_bytes += body.len();
                 heard.begun = Some((on, body));
                 Read::Nothing
             }

@@ -11,6 +11,7 @@ use crate::bus::{BusError, Lost, Parcel};
 use crate::store::Ticket;
 use crate::subject::Subject;
 use bytes::BytesMut;
+use std::collections::VecDeque;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::sync::Arc;
@@ -47,7 +48,7 @@ pub async fn run<D: Dialect>(
     inbox: mpsc::Sender<Delivery>,
     reached: Reached,
 ) {
-    let mut reader = Reader::default();
+    let mut ear = Ear::default();
     let mut wait = FIRST_WAIT;
     let mut is_return = false;
     while !shared.is_stopping() {
@@ -57,12 +58,12 @@ pub async fn run<D: Dialect>(
                     tracing::info!(bus = D::NAME, "the bus is back");
                 }
                 let voice = random();
-                reader.own = voice;
+                ear.reader.own = voice;
                 let is_torn = shared.desk().connect(is_return);
                 let _ = reached.send(Ok(()));
                 let pen = Pen::new(voice, is_torn.then(|| shared.own.clone()));
                 let began = Instant::now();
-                let ended = pump(shared, &mut dialect, pen, &mut reader, &inbox, socket, input).await;
+                let ended = pump(shared, &mut dialect, pen, &mut ear, &inbox, socket, input).await;
                 let failed = shared.desk().disconnect();
                 shared.counts.failed.fetch_add(failed as u64, Ordering::Relaxed);
                 if let Err(error) = ended {
@@ -108,14 +109,14 @@ async fn pump<D: Dialect>(
     shared: &Shared,
     dialect: &mut D,
     pen: Pen,
-    reader: &mut Reader,
+    ear: &mut Ear,
     inbox: &mpsc::Sender<Delivery>,
     socket: Socket,
     input: BytesMut,
 ) -> io::Result<()> {
     let (incoming, outgoing) = tokio::io::split(socket);
     tokio::select! {
-        heard = hear::<D>(shared, reader, inbox, incoming, input) => heard,
+        heard = hear::<D>(shared, ear, inbox, incoming, input) => heard,
         said = say(shared, dialect, pen, outgoing) => said,
         () = farewell(shared) => Ok(()),
     }
@@ -180,13 +181,14 @@ impl Pen {
             self.voice.torn(&mut out);
             out.extend_from_slice(b"\r\n");
         }
-        let mut failed = 0;
         while out.len() < BYTES_TOGETHER
             && let Some(word) = desk.next_word()
         {
-            failed += usize::from(!self.write(&word, dialect, &mut out));
+            if !self.write(&word, dialect, &mut out) {
+                desk.drop_word();
+                shared.counts.failed.fetch_add(1, Ordering::Relaxed);
+            }
         }
-        shared.counts.failed.fetch_add(failed as u64, Ordering::Relaxed);
         shared.note_fullness(desk);
         let is_last = shared.is_stopping() && !desk.has_words() && !self.is_last;
         if desk.is_asked() || is_last || self.pinged_at.elapsed() >= PING_EVERY {
@@ -230,20 +232,21 @@ impl Pen {
 /// Reads what comes. Ends well when the last ping was answered.
 async fn hear<D: Dialect>(
     shared: &Shared,
-    reader: &mut Reader,
+    ear: &mut Ear,
     inbox: &mpsc::Sender<Delivery>,
     mut socket: ReadHalf<Socket>,
     mut input: BytesMut,
 ) -> io::Result<()> {
-    let mut batch = Batch::default();
     loop {
-        let is_empty = batch.read::<D>(shared, reader, &mut input)?;
-        for delivery in batch.take() {
-            if inbox.send(delivery).await.is_err() {
-                return Ok(());
+        let is_empty = ear.read::<D>(shared, &mut input)?;
+        ear.end_words();
+        while !ear.deliveries.is_empty() {
+            let Ok(room) = inbox.reserve().await else { return Ok(()) };
+            if let Some(delivery) = ear.deliveries.pop_front() {
+                room.send(delivery);
             }
         }
-        if batch.is_last {
+        if ear.is_last {
             return Ok(());
         }
         if is_empty {
@@ -256,24 +259,20 @@ async fn hear<D: Dialect>(
     }
 }
 
-/// What was read and is not handed over.
+/// What was read and is not handed over. It outlives the connection: a ticket that was answered there has no other answer.
 #[derive(Default)]
-struct Batch {
-    deliveries: Vec<Delivery>,
+struct Ear {
+    reader: Reader,
+    deliveries: VecDeque<Delivery>,
     words: Vec<Parcel>,
     is_last: bool,
     /// Words that are no node's were mentioned in the log.
     is_foreign: bool,
 }
 
-impl Batch {
+impl Ear {
     /// True: nothing whole is left in the input.
-    fn read<D: Dialect>(
-        &mut self,
-        shared: &Shared,
-        reader: &mut Reader,
-        input: &mut BytesMut,
-    ) -> io::Result<bool> {
+    fn read<D: Dialect>(&mut self, shared: &Shared, input: &mut BytesMut) -> io::Result<bool> {
         let desk = &mut *shared.desk();
         while self.words.len() < WORDS_TOGETHER {
             match D::read(input)? {
@@ -282,7 +281,8 @@ impl Batch {
                     let subject =
                         std::str::from_utf8(&subject).ok().and_then(|text| Subject::parse(text).ok());
                     let Some(subject) = subject.filter(|subject| desk.book.hears(subject)) else { continue };
-                    self.open(shared, reader.read(&subject, &body));
+                    let read = self.reader.read(&subject, &body);
+                    self.open(shared, read);
                 }
                 Some(Frame::Ping) => {
                     desk.pongs += 1;
@@ -330,17 +330,12 @@ impl Batch {
 
     fn add(&mut self, delivery: Delivery) {
         self.end_words();
-        self.deliveries.push(delivery);
+        self.deliveries.push_back(delivery);
     }
 
     fn end_words(&mut self) {
         if !self.words.is_empty() {
-            self.deliveries.push(Delivery::Words(std::mem::take(&mut self.words)));
+            self.deliveries.push_back(Delivery::Words(std::mem::take(&mut self.words)));
         }
-    }
-
-    fn take(&mut self) -> Vec<Delivery> {
-        self.end_words();
-        std::mem::take(&mut self.deliveries)
     }
 }
