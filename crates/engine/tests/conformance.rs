@@ -96,7 +96,9 @@ store_engine!(postgres, Database::new(), &[]);
 bus_engine!(memory_bus, Prompt::new(), &[]);
 bus_engine!(memory_bus_stepped, Stepped::new(), &[]);
 bus_engine!(local_bus, Folder::new(), &[]);
+#[cfg(feature = "nats")]
 bus_engine!(nats_bus, Served::new(&NATS), &[]);
+#[cfg(feature = "redis")]
 bus_engine!(redis_bus, Served::new(&REDIS), &[]);
 
 /// The memory engine in its prompt drive.
@@ -274,7 +276,9 @@ impl World for Database {
     }
 }
 
+#[cfg(feature = "nats")]
 static NATS: LazyLock<Server> = LazyLock::new(Server::nats);
+#[cfg(feature = "redis")]
 static REDIS: LazyLock<Server> = LazyLock::new(Server::redis);
 
 /// A prefix of its own on a server that all cases share.

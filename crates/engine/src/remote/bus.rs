@@ -2,7 +2,8 @@
 
 use super::desk::Desk;
 use super::dialect::Dialect;
-use super::link::{self, Delivery};
+use super::ear::Delivery;
+use super::link;
 use crate::bus::{Bus, BusError, BusInbox, Counts, Lost, Parcel};
 use crate::interest::Interest;
 use crate::limits;

@@ -1,20 +1,14 @@
 //! The connection to the server: made, used until it breaks, made again. Must hold: after a break everything is
-//! subscribed to again before the loss is told; copies of a word, the node's own words and what nobody here asked for
-//! end here; a server that says nothing for a while is taken for gone.
+//! subscribed to again before the loss is told; a server that says nothing for a while is taken for gone.
 
-use super::bus::{Shared, unavailable};
-use super::desk::Order;
-use super::dialect::{Dialect, Frame, broken};
-use super::envelope::{self, Read, Reader, Voice};
+use super::bus::Shared;
+use super::dialect::{Dialect, broken};
+use super::ear::{Delivery, Ear};
+use super::pen::Pen;
 use super::socket::Socket;
-use crate::bus::{BusError, Lost, Parcel};
-use crate::store::Ticket;
-use crate::subject::Subject;
 use bytes::BytesMut;
-use std::collections::VecDeque;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
@@ -24,21 +18,13 @@ use tokio::sync::mpsc;
 const FIRST_WAIT: Duration = Duration::from_millis(50);
 const LAST_WAIT: Duration = Duration::from_secs(2);
 /// The server is asked this often whether it is there.
-const PING_EVERY: Duration = Duration::from_secs(5);
+pub const PING_EVERY: Duration = Duration::from_secs(5);
 /// A server that has said nothing for this long is gone; so is one that takes nothing.
 const SILENCE: Duration = Duration::from_secs(15);
 /// What a stopping node waits for the server to take its last words.
 const FAREWELL: Duration = Duration::from_secs(1);
-/// Words handed over together, and bytes written together.
-const WORDS_TOGETHER: usize = 256;
-const BYTES_TOGETHER: usize = 256 * 1024;
-
-/// What the inbox hears, in this order.
-pub enum Delivery {
-    Words(Vec<Parcel>),
-    Confirmed(Vec<Ticket>, Result<(), BusError>),
-    Lost(Lost),
-}
+/// Bytes written together.
+pub const BYTES_TOGETHER: usize = 256 * 1024;
 
 type Reached = std::sync::mpsc::Sender<io::Result<()>>;
 
@@ -152,83 +138,6 @@ async fn say<D: Dialect>(
     }
 }
 
-/// Puts down in the server's words what the desk has.
-struct Pen {
-    voice: Voice,
-    /// Where to tell that words were lost before this connection.
-    torn: Option<Subject>,
-    pinged_at: Instant,
-    is_last: bool,
-}
-
-impl Pen {
-    fn new(voice: u64, torn: Option<Subject>) -> Pen {
-        Pen { voice: Voice::new(voice), torn, pinged_at: Instant::now(), is_last: false }
-    }
-
-    fn fill<D: Dialect>(&mut self, shared: &Shared, dialect: &mut D) -> Vec<u8> {
-        let mut out = Vec::new();
-        let desk = &mut *shared.desk();
-        for order in desk.orders() {
-            match order {
-                Order::Subscribe(subject) => dialect.subscribe(&subject, &mut out),
-                Order::Unsubscribe(subject) => dialect.unsubscribe(&subject, &mut out),
-            }
-        }
-        (0..std::mem::take(&mut desk.pongs)).for_each(|_| D::pong(&mut out));
-        if let Some(subject) = self.torn.take() {
-            dialect.begin(&subject, envelope::HEAD_BYTES, &mut out);
-            self.voice.torn(&mut out);
-            out.extend_from_slice(b"\r\n");
-        }
-        while out.len() < BYTES_TOGETHER
-            && let Some(word) = desk.next_word()
-        {
-            if !self.write(&word, dialect, &mut out) {
-                desk.drop_word();
-                shared.counts.failed.fetch_add(1, Ordering::Relaxed);
-            }
-        }
-        shared.note_fullness(desk);
-        let is_last = shared.is_stopping() && !desk.has_words() && !self.is_last;
-        if desk.is_asked() || is_last || self.pinged_at.elapsed() >= PING_EVERY {
-            self.pinged_at = Instant::now();
-            self.is_last |= is_last;
-            desk.take_off(is_last);
-            D::ping(&mut out);
-        }
-        out
-    }
-
-    /// False: it is longer than any bound.
-    fn write<D: Dialect>(&mut self, word: &Parcel, dialect: &D, out: &mut Vec<u8>) -> bool {
-        let length = envelope::body_bytes(word);
-        let Some(pieces) = Voice::pieces(length, dialect.longest()) else {
-            tracing::warn!(bytes = length, "a word is too long for the bus");
-            return false;
-        };
-        let pieces: Vec<usize> = pieces.collect();
-        let mut body = Vec::new();
-        if pieces.len() > 1 {
-            envelope::body(word, &mut body);
-        }
-        let mut rest = &body[..];
-        for (at, &bytes) in pieces.iter().enumerate() {
-            dialect.begin(&word.subject, envelope::HEAD_BYTES + bytes, out);
-            self.voice.head(at == 0, at + 1 == pieces.len(), out);
-            if pieces.len() == 1 {
-                envelope::body(word, out);
-            } else {
-                let (piece, after) = rest.split_at(bytes);
-                out.extend_from_slice(piece);
-                rest = after;
-            }
-            out.extend_from_slice(b"\r\n");
-        }
-        true
-    }
-}
-
 /// Reads what comes. Ends well when the last ping was answered.
 async fn hear<D: Dialect>(
     shared: &Shared,
@@ -255,87 +164,6 @@ async fn hear<D: Dialect>(
             if read.map_err(|_| broken("the server says nothing"))?? == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
-        }
-    }
-}
-
-/// What was read and is not handed over. It outlives the connection: a ticket that was answered there has no other answer.
-#[derive(Default)]
-struct Ear {
-    reader: Reader,
-    deliveries: VecDeque<Delivery>,
-    words: Vec<Parcel>,
-    is_last: bool,
-    /// Words that are no node's were mentioned in the log.
-    is_foreign: bool,
-}
-
-impl Ear {
-    /// True: nothing whole is left in the input.
-    fn read<D: Dialect>(&mut self, shared: &Shared, input: &mut BytesMut) -> io::Result<bool> {
-        let desk = &mut *shared.desk();
-        while self.words.len() < WORDS_TOGETHER {
-            match D::read(input)? {
-                None => return Ok(true),
-                Some(Frame::Word { subject, body }) => {
-                    let subject =
-                        std::str::from_utf8(&subject).ok().and_then(|text| Subject::parse(text).ok());
-                    let Some(subject) = subject.filter(|subject| desk.book.hears(subject)) else { continue };
-                    let read = self.reader.read(&subject, &body);
-                    self.open(shared, read);
-                }
-                Some(Frame::Ping) => {
-                    desk.pongs += 1;
-                    shared.stirred.notify_one();
-                }
-                Some(Frame::Pong) => {
-                    let Some(flight) = desk.land() else {
-                        return Err(broken("an answer without a question"));
-                    };
-                    self.is_last |= flight.is_last;
-                    if flight.is_return {
-                        self.add(Delivery::Lost(Lost::Everything));
-                    }
-                    let refused = || unavailable(Arc::new(broken("the server refused it")));
-                    let outcome = if flight.is_refused { Err(refused()) } else { Ok(()) };
-                    if !flight.tickets.is_empty() {
-                        self.add(Delivery::Confirmed(flight.tickets, outcome));
-                    }
-                    shared.stirred.notify_one();
-                }
-                Some(Frame::Refused(text)) => {
-                    tracing::warn!(bus = D::NAME, text, "the server of the bus refused something");
-                    desk.refuse();
-                }
-                Some(Frame::Other) => {}
-            }
-        }
-        Ok(false)
-    }
-
-    fn open(&mut self, shared: &Shared, read: Read) {
-        match read {
-            Read::Word(parcel) if parcel.from.node == shared.node => {}
-            Read::Word(parcel) => self.words.push(parcel),
-            Read::Nothing => {}
-            Read::Incomplete(subject) => self.add(Delivery::Lost(Lost::On(subject))),
-            Read::Torn => self.add(Delivery::Lost(Lost::Everything)),
-            Read::Foreign => {
-                if !std::mem::replace(&mut self.is_foreign, true) {
-                    tracing::warn!("somebody who is no node speaks on the bus; it is not heard");
-                }
-            }
-        }
-    }
-
-    fn add(&mut self, delivery: Delivery) {
-        self.end_words();
-        self.deliveries.push_back(delivery);
-    }
-
-    fn end_words(&mut self) {
-        if !self.words.is_empty() {
-            self.deliveries.push_back(Delivery::Words(std::mem::take(&mut self.words)));
         }
     }
 }

@@ -14,8 +14,10 @@ mod book;
 mod bus;
 mod desk;
 mod dialect;
+mod ear;
 mod envelope;
 mod link;
+mod pen;
 mod socket;
 
 pub(crate) use address::{Address, Host};

@@ -2,9 +2,9 @@
 //! the process that started it, however that ends; a server that is not installed fails the test.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
-use std::io::{BufRead, BufReader};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tavern_engine::{Bus, BusInbox, LogBounds, Place, SystemClock};
@@ -12,11 +12,10 @@ use tavern_engine::{Bus, BusInbox, LogBounds, Place, SystemClock};
 /// Long enough for a loaded machine.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Starts the server, tells its process id, and ends it when nobody holds the other end of its input any more.
+/// Starts the server and ends it, by its process id, when nobody holds the other end of its own input any more.
 const WARDEN: &str = r#"folder=$(mktemp -d) && cd "$folder" || exit 1
 "$@" >log 2>&1 &
 server=$!
-echo "$server"
 cat >/dev/null
 kill -9 "$server" 2>/dev/null
 rm -rf "$folder""#;
@@ -25,12 +24,7 @@ pub struct Server {
     scheme: &'static str,
     pub port: u16,
     command: Vec<String>,
-    running: Mutex<Option<Running>>,
-}
-
-struct Running {
-    warden: Child,
-    pid: u32,
+    warden: Mutex<Option<Child>>,
 }
 
 impl Server {
@@ -59,23 +53,19 @@ impl Server {
     }
 
     fn begin(scheme: &'static str, port: u16, command: Vec<String>) -> Server {
-        let server = Server { scheme, port, command, running: Mutex::default() };
+        let server = Server { scheme, port, command, warden: Mutex::default() };
         server.start();
         server
     }
 
     pub fn start(&self) {
-        let mut warden = Command::new("sh")
+        let warden = Command::new("sh")
             .args(["-c", WARDEN, "warden"])
             .args(&self.command)
             .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
             .spawn()
             .expect("a shell starts");
-        let mut told = String::new();
-        BufReader::new(warden.stdout.take().unwrap()).read_line(&mut told).unwrap();
-        let pid = told.trim().parse().expect("the process id of the server");
-        *self.running.lock().unwrap() = Some(Running { warden, pid });
+        *self.warden.lock().unwrap() = Some(warden);
         let until = Instant::now() + PATIENCE;
         while TcpStream::connect(("127.0.0.1", self.port)).is_err() {
             assert!(Instant::now() < until, "{} does not answer", self.command[0]);
@@ -85,14 +75,9 @@ impl Server {
 
     /// It is gone at once, without a word.
     pub fn kill(&self) {
-        let Some(mut running) = self.running.lock().unwrap().take() else { return };
-        drop(running.warden.stdin.take());
-        running.warden.wait().unwrap();
-    }
-
-    pub fn signal(&self, signal: &str) {
-        let pid = self.running.lock().unwrap().as_ref().expect("it runs").pid.to_string();
-        assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
+        let Some(mut warden) = self.warden.lock().unwrap().take() else { return };
+        drop(warden.stdin.take());
+        warden.wait().unwrap();
     }
 
     pub fn url(&self) -> String {
@@ -120,8 +105,16 @@ pub fn open(
     tavern_engine::open_bus(url, &place, Arc::new(SystemClock), inbox)
 }
 
+/// Outside the ports that the system gives to connections: one of those could take the place of a server that is down.
 pub fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let first = (std::process::id() % 500) as u16 * 20;
+    loop {
+        let port = 20_000 + (first + NEXT.fetch_add(1, Ordering::Relaxed)) % 10_000;
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
 }
 
 /// `/usr/sbin` is not on every user's path.
