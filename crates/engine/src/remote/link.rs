@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::mpsc;
 
+/// How long reaching a server and logging in may take.
+const PATIENCE: Duration = Duration::from_secs(5);
 /// Waits between attempts to come back: they double from the first to the last.
 const FIRST_WAIT: Duration = Duration::from_millis(50);
 const LAST_WAIT: Duration = Duration::from_secs(2);
@@ -79,7 +81,8 @@ pub async fn run<D: Dialect>(
 async fn connect<D: Dialect>(dialect: &mut D) -> io::Result<(Socket, BytesMut)> {
     let mut outcome = Err(broken("no server is named"));
     for host in dialect.hosts().to_vec() {
-        outcome = dialect.connect(&host).await;
+        let reached = tokio::time::timeout(PATIENCE, dialect.connect(&host)).await;
+        outcome = reached.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
         if outcome.is_ok() {
             break;
         }

@@ -1,4 +1,4 @@
-//! Sockets to a server: plain or TLS. Knows no protocol. Must hold: every wait has an end.
+//! Sockets to a server: plain or TLS. Knows no protocol and no patience: the link gives up for it.
 
 use super::address::Host;
 use crate::bus::BusError;
@@ -8,13 +8,9 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, ServerName};
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
-
-/// How long reaching a server and logging in may take, each.
-pub const PATIENCE: Duration = Duration::from_secs(5);
 
 pub trait Duplex: AsyncRead + AsyncWrite + Unpin + Send {}
 
@@ -23,8 +19,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin + Send> Duplex for T {}
 pub type Socket = Box<dyn Duplex>;
 
 pub async fn dial(host: &Host) -> io::Result<TcpStream> {
-    let reached = tokio::time::timeout(PATIENCE, TcpStream::connect((host.name.as_str(), host.port))).await;
-    let socket = reached.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+    let socket = TcpStream::connect((host.name.as_str(), host.port)).await?;
     socket.set_nodelay(true)?;
     Ok(socket)
 }
@@ -59,7 +54,6 @@ impl Tls {
 
     pub async fn wrap(&self, socket: TcpStream, host: &Host) -> io::Result<Socket> {
         let name = ServerName::try_from(host.name.clone()).map_err(io::Error::other)?;
-        let shaken = tokio::time::timeout(PATIENCE, self.0.connect(name, socket)).await;
-        Ok(Box::new(shaken.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??))
+        Ok(Box::new(self.0.connect(name, socket).await?))
     }
 }
