@@ -52,6 +52,8 @@ impl Figure {
     fn verdict(&self) -> String {
         let mark = |good| if good { "✓" } else { "✗" };
         match self.aim {
+            // Memory that was freed meanwhile hides what was taken.
+            Some(Aim::AtMost(aim)) if self.median() < 0.0 => format!("≤ {}, lost in the noise", number(aim)),
             Some(Aim::AtLeast(aim)) => format!("≥ {} {}", number(aim), mark(self.median() >= aim)),
             Some(Aim::AtMost(aim)) => format!("≤ {} {}", number(aim), mark(self.median() <= aim)),
             None => String::new(),

@@ -12,7 +12,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("crates/domain", &[]),
     ("crates/wire", &["tavern-domain", "serde", "serde_json"]),
     ("crates/local", &["tavern-domain", "rusqlite"]),
-    ("crates/engine", &["tavern-domain", "tavern-local", "rusqlite", "tokio", "tracing"]),
+    // NATS says who it is in JSON.
+    ("crates/engine", &["tavern-domain", "tavern-local", "rusqlite", "tokio", "tracing", "serde_json"]),
     ("crates/hub", &["tavern-domain", "tavern-wire", "tavern-engine", "serde_json"]),
     ("crates/sim", &["tavern-domain", "tavern-wire", "tavern-engine", "tavern-hub", "serde_json"]),
     ("bench", &["mio", "serde", "serde_json", "socket2"]),
