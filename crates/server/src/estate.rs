@@ -15,6 +15,7 @@ use tavern_engine::{
     Commit, Expect, Found, Node, Read, RowKey, StoreError, StoredSession, Versioned, Writer,
 };
 use tavern_hub::handover::{Packed, unpacked};
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 pub async fn keep(services: Arc<Services>) {
@@ -116,8 +117,15 @@ async fn take_up(services: &Services, left: Vec<Versioned<StoredSession>>) -> Re
     }
     let sessions: usize = parts.iter().map(Vec::len).sum();
     tracing::info!(sessions, "taking up sessions that were left in the store");
+    let mut listening = Vec::new();
     for (inbox, part) in services.inboxes.iter().zip(parts) {
-        inbox.force(Mail::Adopt(part));
+        let (done, waiting) = oneshot::channel();
+        inbox.force(Mail::Adopt(part, done));
+        listening.push(waiting);
+    }
+    // Until each of them listens here, what is published would pass them by.
+    for waiting in listening {
+        let _ = waiting.await;
     }
     trouble.map_or(Ok(()), Err)
 }

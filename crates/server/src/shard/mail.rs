@@ -64,7 +64,7 @@ pub enum Mail {
     /// Tell clients to come back later and elsewhere, pack the sessions up, end.
     Stop(oneshot::Sender<Vec<tavern_hub::handover::Packed>>),
     /// Sessions that an earlier process left behind.
-    Adopt(Vec<tavern_hub::handover::Packed>),
+    Adopt(Vec<tavern_hub::handover::Packed>, oneshot::Sender<()>),
 }
 
 impl Mail {

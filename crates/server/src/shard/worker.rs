@@ -294,10 +294,12 @@ impl Worker {
             }
             Mail::Login(link, client, outcome) => self.login(link, client, outcome),
             Mail::Kill(link, client) => self.kill(link, client),
-            Mail::Adopt(packed) => {
+            Mail::Adopt(packed, done) => {
                 for packed in packed {
                     self.hub.adopt(self.now, &packed);
                 }
+                // Whoever waits for it may have given up.
+                let _ = done.send(());
             }
             Mail::Leave(nodes, drain_ms) => self.hub.leave_node(self.now, &nodes, drain_ms),
             Mail::Leaving(reply) => drop(reply.send(self.hub.leaving())),
