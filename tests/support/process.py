@@ -13,10 +13,19 @@ import time
 RUNNING = []
 
 
+# The kernel may name a port again that a server has not taken yet.
+GIVEN = set()
+
+
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """A port on the loopback that nobody has, and that was not given to anybody before."""
+    while True:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        if port not in GIVEN:
+            GIVEN.add(port)
+            return port
 
 
 def until(fact, what, timeout=10.0):
