@@ -1,4 +1,5 @@
 """Presence over several servers on one folder: watchers, node death, sleep, stop."""
+import contextlib
 import os
 import signal
 import sqlite3
@@ -170,3 +171,37 @@ def test_what_no_living_server_vouches_for_is_swept(room):
             # There, and in his own channel.
             swept = lambda: sum(server.metric("tavern_presences_swept_total") for server in (a, b))
             until(lambda: swept() == 2, "the sweep to be counted", 5)
+
+
+def astray(data, users):
+    """As if the folder had been put back from an old copy: users in two channels, of a node of which nothing else is left."""
+    with contextlib.closing(sqlite3.connect(data / "tavern.db", timeout=10)) as tables, tables:
+        for room in ("game#one", "game#two"):
+            tables.execute("INSERT INTO channel_presences VALUES (?, 1, ?, 1)", (room, users))
+            tables.executemany(
+                "INSERT INTO presences (channel_name, user_id, version, anonymous, since) VALUES (?, ?, 1, 0, 1)",
+                ((room, f"u{n}") for n in range(users)))
+            tables.executemany(
+                "INSERT INTO user_channel_presences (user_id, channel_name, connection_id, node, epoch, since) VALUES (?, ?, ?, 'gone', 1, 1)",
+                ((f"u{n}", room, f"{n:016d}") for n in range(users)))
+
+
+def test_a_server_that_is_killed_while_it_sweeps_leaves_whole_users_or_none():
+    users, left = 4000, set()
+    with cluster(1, CONFIG + "[presence]\nsweep_ms = 200\nsweep_age_ms = 500\n") as (a,):
+        a.terminate()
+        astray(a.data, users)
+        for _ in range(12):
+            a.start()
+            with contextlib.closing(sqlite3.connect(f"file:{a.data}/tavern.db?mode=ro", uri=True)) as tables:
+                there = lambda: tables.execute("SELECT count(*) FROM presences").fetchone()[0]
+                before = there()
+                until(lambda: there() < before or before == 0, "it sweeps")
+                a.kill()
+                halves = tables.execute("SELECT user_id FROM presences GROUP BY user_id HAVING count(*) <> 2").fetchall()
+                clients = tables.execute("SELECT count(*) FROM user_channel_presences").fetchone()[0]
+                assert halves == [] and clients == there()
+                left.add(there())
+            if min(left) == 0:
+                break
+        assert len(left - {0, users * 2}) >= 2, "it was killed in the middle"

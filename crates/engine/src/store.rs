@@ -193,7 +193,7 @@ pub enum Read {
         limit: u32,
     },
     /// Presences with a client that came by `before` and for which no node vouches that the store knows, open or
-    /// closed; and those whose last deadline was over by `before`. By channel and user.
+    /// closed; and those whose last deadline was over by `before`. By user and channel: a user is swept as a whole.
     Strays {
         before: Time,
         limit: u32,

@@ -254,16 +254,17 @@ fn whoever_is_swept_goes_with_every_word_and_once() {
     scene.check("user_online ann; client_online ann null; user_online bob; client_online bob null");
     let epoch = scene.street.house(1).shards[0].node().epoch();
     let home = tavern_domain::presence::Home { node: "two".into(), epoch };
+    let before = scene.street.commits();
     for user in ["ann", "bob", "ann"] {
-        let key = tavern_engine::PresenceKey::new("game#A", user);
-        let house = scene.street.house(0);
-        let now = house.now;
-        house.shards[0].sweep_stray(now, tavern_engine::Stray { key, homes: vec![home.clone()] });
+        let astray = tavern_hub::presence::Astray { user: user.into(), homes: vec![home.clone()] };
+        scene.street.house(0).shards[0].sweep_user(astray);
+        let commits = scene.street.commits();
         scene.street.settle();
+        assert_eq!(scene.street.commits() - commits, u64::from(user == "ann" && commits == before), "{user}");
     }
     scene.check("client_offline ann node_down; user_offline ann node_down");
     let swept = scene.street.house(0).shards[0].node().stats[0].presences_swept.get();
-    assert_eq!(swept, 1);
+    assert_eq!(swept, 2, "there and in her own channel");
 }
 
 #[test]

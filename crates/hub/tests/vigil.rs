@@ -322,8 +322,8 @@ fn what_no_living_node_vouches_for_is_swept_and_nothing_else() {
     assert_eq!(watch.count(|order| matches!(order, Chore::Sweep(_))), 0);
     watch.pass(2_200);
     let swept: Vec<_> = watch.orders.iter().filter(|order| matches!(order, Chore::Sweep(_))).collect();
-    let [Chore::Sweep(stray)] = swept[..] else { panic!("{swept:?}") };
-    assert_eq!((&*stray.key.user, &stray.homes[..]), ("ann", &[Home::from(&gone)][..]));
+    let [Chore::Sweep(astray)] = swept[..] else { panic!("{swept:?}") };
+    assert_eq!((&*astray.user, &astray.homes[..]), ("ann", &[Home::from(&gone)][..]));
     let told = |notice: &&Notice| matches!(notice, Notice::Astray(key) if &*key.user == "ann");
     assert_eq!(watch.notices.iter().filter(told).count(), 1);
     watch.pass(40_000);

@@ -63,7 +63,7 @@ fn give(services: &Services, order: Chore) {
     match order {
         Chore::TakeOver(taken) => services.inboxes[0].force(Mail::TakeOver(taken)),
         Chore::Overdue(deadline) => services.inboxes[0].force(Mail::Overdue(deadline)),
-        Chore::Sweep(stray) => services.inboxes[0].force(Mail::Sweep(stray)),
+        Chore::Sweep(astray) => services.inboxes[0].force(Mail::Sweep(astray)),
         Chore::Look => everybody(|| Mail::Look),
         Chore::Announce => everybody(|| Mail::Announce),
     }

@@ -3,6 +3,7 @@
 //! A disconnect is held back for a moment, so that switching pages or nodes never shows it.
 //! Must hold: an older fact changes nothing; the last status told is the true one; the same is not told twice.
 
+use super::attendance::Attendance;
 use super::status::{Activities, Status, Turn, Whereabouts, turn};
 use super::visibility::Visibility;
 use crate::channel::Channel;
@@ -64,6 +65,14 @@ pub struct Stay {
     pub since: Time,
     /// Nobody of his is there, and somebody may still come back.
     pub leaving: bool,
+}
+
+impl Stay {
+    /// None: he is not there.
+    pub fn of(attendance: &Attendance) -> Option<Stay> {
+        let (since, leaving) = (attendance.since(), attendance.is_leaving());
+        attendance.is_present().then_some(Stay { since, leaving })
+    }
 }
 
 /// Something to tell followers.

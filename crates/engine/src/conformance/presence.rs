@@ -218,7 +218,8 @@ fn strays(client: &Client, before: Time, limit: u32) -> Page<Stray> {
 
 fn put_all(client: &Client, rows: Vec<Presence>) {
     let puts = rows.into_iter().map(Row::Presence).collect();
-    client.commit(Commit { puts, raises: vec![raise("game#A", 9)], ..Commit::default() }).unwrap();
+    let raises = vec![raise("game#A", 9), raise("game#B", 9)];
+    client.commit(Commit { puts, raises, ..Commit::default() }).unwrap();
 }
 
 pub(super) fn what_no_known_node_vouches_for_is_astray(world: &dyn World) {
@@ -232,15 +233,17 @@ pub(super) fn what_no_known_node_vouches_for_is_astray(world: &dyn World) {
         presence("game#A", "ann", vec![at(1, &open), attendee(2, "n1"), attendee(3, "n9")]),
         presence("game#A", "bob", vec![at(4, &open), at(5, &closed), late(6)]),
         presence("game#A", "cid", vec![late(7), attendee(8, "n9"), attendee(9, "n9")]),
+        presence("game#B", "ann", vec![attendee(3, "n9")]),
     ];
     put_all(&client, rows);
     let home = |node: &str| Home { node: node.into(), epoch: Epoch(1) };
     let ann = Stray { key: PresenceKey::new("game#A", "ann"), homes: vec![home("n1"), home("n9")] };
+    let also = Stray { key: PresenceKey::new("game#B", "ann"), homes: vec![home("n9")] };
     let cid = Stray { key: PresenceKey::new("game#A", "cid"), homes: vec![home("n9")] };
     let found = strays(&client, Time(8), 10);
     let mut rows = found.rows;
     rows.iter_mut().for_each(|stray| stray.homes.sort_by(|one, two| one.node.cmp(&two.node)));
-    assert_eq!((rows, found.more), (vec![ann.clone(), cid], false));
+    assert_eq!((rows, found.more), (vec![ann.clone(), also, cid], false), "by user");
     let first = strays(&client, Time(8), 1);
     assert_eq!((first.rows[0].key.clone(), first.rows.len(), first.more), (ann.key, 1, true));
     assert!(strays(&client, Time(6), 10).rows.is_empty(), "too young");

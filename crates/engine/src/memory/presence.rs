@@ -96,9 +96,10 @@ impl Presences {
 
     pub fn strays(&self, nodes: &Nodes, before: Time, limit: u32) -> Page<Stray> {
         let known = |home: &Home| nodes.get(&Writer { node: home.node.clone(), epoch: home.epoch }).is_some();
-        let strays = self.rows.values().filter_map(|row| {
-            let homes = row.row.astray(before, known)?;
-            Some(Stray { key: row.row.key.clone(), homes })
+        let keys = self.by_user.iter().map(|(user, channel)| PresenceKey::new(channel, user));
+        let strays = keys.filter_map(|key| {
+            let homes = self.rows.get(&key)?.row.astray(before, known)?;
+            Some(Stray { key, homes })
         });
         page(limit, |_| 64, strays)
     }

@@ -156,10 +156,10 @@ pub(super) async fn strays(link: &Link, before: Time, limit: u32) -> Result<Page
             HAVING bool_or(w.lost_at IS NULL AND w.since <= $1 AND w.node <> ''
                     AND NOT EXISTS (SELECT FROM nodes n WHERE n.name = w.node AND n.epoch = w.epoch))
                 OR (bool_and(w.lost_at IS NOT NULL) AND max(w.lost_until) <= $1)
-            ORDER BY w.channel_name, w.user_id LIMIT $2) AS k
+            ORDER BY w.user_id, w.channel_name LIMIT $2) AS k
         JOIN presences p ON p.channel_name = k.channel_name AND p.user_id = k.user_id
         JOIN user_channel_presences c ON c.user_id = p.user_id AND c.channel_name = p.channel_name
-        ORDER BY p.channel_name, p.user_id"
+        ORDER BY p.user_id, p.channel_name"
     );
     let limit = limit.clamp(1, limits::PAGE_ROWS);
     let rows = link.one(Step::new(sql).with(time(before)).with(i64::from(limit) + 1)).await?;

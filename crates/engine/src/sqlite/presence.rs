@@ -175,7 +175,7 @@ pub(super) fn strays(connection: &Connection, before: Time, limit: u32) -> Resul
         "WHERE (p.channel_name, p.user_id) IN (SELECT DISTINCT channel_name, user_id FROM user_channel_presences
             WHERE (lost_at IS NULL AND since <= ?1 AND node <> '' AND (node, epoch) NOT IN (SELECT name, epoch FROM nodes))
                 OR lost_until <= ?1)
-        ORDER BY p.channel_name, p.user_id";
+        ORDER BY p.user_id, p.channel_name";
     let mut statement = moment.prepare_cached(&with_clients(rows))?;
     let rows = Gathering::new(statement.query([time(before)])?);
     let strays = rows.map(|row| stray(&moment, &row?.row, before));

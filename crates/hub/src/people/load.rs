@@ -412,9 +412,7 @@ pub(super) fn fact_of(row: &Versioned<Presence>) -> Fact {
     Fact::Place {
         channel: row.row.key.channel.clone(),
         version: row.version,
-        stay: attendance
-            .is_present()
-            .then_some(Stay { since: attendance.since(), leaving: attendance.is_leaving() }),
+        stay: Stay::of(attendance),
         last_seen: None,
         name: row.row.name.clone(),
     }

@@ -11,7 +11,7 @@ use crate::shard::Shard;
 use std::sync::Arc;
 use tavern_domain::presence::{Attendance, Attendee, Departure, Home, Input, Loss, State};
 use tavern_domain::{Channel, ClientId, Identity, Time};
-use tavern_engine::{Deadline, Presence, PresenceKey, Stray, Versioned};
+use tavern_engine::{Deadline, Presence, PresenceKey, Versioned};
 
 impl Shard {
     /// Present, or present with another state. Whoever claims the answer gets it when it is so.
@@ -288,12 +288,6 @@ impl Shard {
         let node = self.node.name.clone();
         let step = Step::of(key, Act::Input(Input::LoseAt { client, node, loss }));
         self.begin_step(now, step);
-    }
-
-    /// A presence that nobody will end. Looked at again when it is read: whoever is vouched for by then stays.
-    pub fn sweep_stray(&mut self, now: Time, stray: Stray) {
-        let Stray { key, homes } = stray;
-        self.begin_step(now, Step::of(key, Act::Input(Input::Sweep { homes })));
     }
 
     /// The session ends without a word: whoever it was may come back as another session.

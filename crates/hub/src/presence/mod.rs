@@ -3,6 +3,7 @@
 //! on a conflict read and decide again. Must hold: one command, at most one commit; news go out only when committed.
 
 mod ahead;
+mod astray;
 mod command;
 mod crowd;
 mod doubt;
@@ -14,6 +15,7 @@ mod watch;
 
 use crate::listener::{LinkId, ListenerId};
 use crate::registry::Entry;
+pub use astray::Astray;
 use crowd::Watched;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;

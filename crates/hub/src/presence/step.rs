@@ -1,5 +1,6 @@
 //! One change of one user's presence: read, decide, commit; again on a conflict.
 
+use super::astray::{Astray, Swept};
 use super::hold::{self, Holding};
 use super::{ChannelNews, Claim, Outcome};
 use crate::listener::ListenerId;
@@ -79,6 +80,12 @@ pub(crate) enum Task {
     /// Whether a watched channel is where the store says.
     Look {
         channel: Arc<str>,
+    },
+    /// A user is swept: first he is read, then all of it is one commit.
+    Astray {
+        astray: Astray,
+        tries: u8,
+        swept: Option<(Vec<Swept>, Commit)>,
     },
     /// Nobody waits for it and nothing depends on it.
     Tidy,
@@ -197,6 +204,9 @@ impl Shard {
                 step.tries += 1;
                 self.read_step(step);
             }
+            (Task::Astray { astray, tries, swept }, answer) => {
+                self.astray_answered(now, astray, tries, swept, answer);
+            }
             (Task::Tidy, _) => {}
             (Task::Look { channel }, Answer::Read(Found::Roster(roster))) => {
                 self.compare(&channel, &roster);
@@ -291,8 +301,7 @@ impl Shard {
         commit: Commit,
     ) {
         let due = attendance.next_wake();
-        let (since, leaving) = (attendance.since(), attendance.is_leaving());
-        let stay = attendance.is_present().then_some(Stay { since, leaving });
+        let stay = Stay::of(attendance);
         let alone = step.listener.and(attendance.alone());
         self.submit(Task::Commit { step, at: now, changes, due, stay, alone }, Work::Commit(commit));
     }
@@ -371,12 +380,23 @@ impl Shard {
         receipt: &Receipt,
     ) {
         self.end_step(&step, Ok(Vec::new()));
+        self.tell_commit(now, step, at, changes, stay, receipt);
+    }
+
+    /// Everybody whom it concerns hears what became so: riders, followers, watchers here and elsewhere.
+    pub(super) fn tell_commit(
+        &mut self,
+        now: Time,
+        step: Step,
+        at: Time,
+        changes: Vec<Change>,
+        stay: Option<Stay>,
+        receipt: &Receipt,
+    ) {
         self.move_riders(now, &step, &changes, receipt);
         if changes.is_empty() {
             return;
         }
-        let swept = matches!(step.act, Act::Input(Input::Sweep { .. }));
-        self.stats.presences_swept.add(u64::from(swept));
         let to = receipt.raised.first().copied().unwrap_or(0);
         let begins = receipt.begun.first().copied().unwrap_or(false);
         if !step.anonymous && concerns_followers(&step, &changes) {

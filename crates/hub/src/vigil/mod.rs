@@ -7,13 +7,13 @@
 mod round;
 
 use crate::node::Node;
+use crate::presence::Astray;
 use round::Round;
 use std::sync::Arc;
 use tavern_domain::Time;
 use tavern_domain::presence::{Home, Loss};
 use tavern_engine::{
-    Answer, Commit, Deadline, NodeChange, Presence, PresenceKey, Receipt, StoreError, Stray, Ticket, Work,
-    Writer,
+    Answer, Commit, Deadline, NodeChange, Presence, PresenceKey, Receipt, StoreError, Ticket, Work, Writer,
 };
 
 /// How often, and how long.
@@ -36,7 +36,7 @@ pub enum Chore {
     /// Any one shard: a deadline that nobody has settled.
     Overdue(Deadline),
     /// Any one shard: a presence that nobody will end.
-    Sweep(Stray),
+    Sweep(Astray),
     /// Every shard: compare the watched channels with the store.
     Look,
     /// Every shard: the node has a new epoch, its living clients are announced under it.

@@ -2,6 +2,7 @@
 //! then what went astray. One question at a time, so a look never asks more of the store than the store gives.
 
 use super::{Asked, Chore, Notice, Vigil};
+use crate::presence::Astray;
 use std::collections::VecDeque;
 use tavern_domain::presence::{Departure, Home, Loss};
 use tavern_domain::{Channel, Time};
@@ -163,10 +164,19 @@ impl Vigil {
     /// One page at a time: the rest is looked for with the next heartbeat, when these are gone.
     fn strays_found(&mut self, now: Time, page: Page<Stray>) {
         self.sweep_due = if page.more { now } else { now + self.rules.sweep_ms };
-        for stray in page.rows {
-            self.duties.notices.push(Notice::Astray(stray.key.clone()));
-            self.duties.orders.push(Chore::Sweep(stray));
+        let mut users: Vec<Astray> = Vec::new();
+        for Stray { key, homes } in page.rows {
+            match users.last_mut().filter(|astray| astray.user == key.user) {
+                Some(astray) => astray.homes.extend(homes),
+                None => users.push(Astray { user: key.user.clone(), homes }),
+            }
+            self.duties.notices.push(Notice::Astray(key));
         }
+        if page.more && users.len() > 1 {
+            // More of the last one may stand on the next page, and a user goes as a whole.
+            users.pop();
+        }
+        self.duties.orders.extend(users.into_iter().map(Chore::Sweep));
         self.duties.orders.push(Chore::Look);
     }
 }

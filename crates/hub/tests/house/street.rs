@@ -83,6 +83,7 @@ const NAMES: [&str; 4] = ["one", "two", "three", "four"];
 
 pub struct Street {
     reads: u64,
+    commits: u64,
     carried: u64,
     settings: Settings,
     clock: Arc<ManualClock>,
@@ -132,6 +133,7 @@ impl Street {
         let hall = Hall::stepped(clock.clone(), Box::new(script));
         let mut street = Street {
             reads: 0,
+            commits: 0,
             carried: 0,
             settings: settings.clone(),
             clock,
@@ -239,6 +241,7 @@ impl Street {
             }
             let work = std::mem::take(&mut house.shards[0].effects.work);
             self.reads += work.iter().filter(|(_, work)| matches!(work, Work::Read(_))).count() as u64;
+            self.commits += work.iter().filter(|(_, work)| matches!(work, Work::Commit(_))).count() as u64;
             store.submit(work);
             let abroad = std::mem::take(&mut house.shards[0].effects.abroad);
             let people = abroad.iter().filter(|parcel| parcel.subject.kind() == "_people");
@@ -275,6 +278,11 @@ impl Street {
     /// Readings that the nodes asked of the store so far.
     pub fn reads(&self) -> u64 {
         self.reads
+    }
+
+    /// Commits that the nodes asked of the store so far.
+    pub fn commits(&self) -> u64 {
+        self.commits
     }
 
     /// Words about people that went to the bus so far.

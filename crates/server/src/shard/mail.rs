@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use tavern_domain::presence::{Home, Loss};
 use tavern_domain::{ClientId, Identity, SessionKey};
-use tavern_engine::{Answer as StoreAnswer, Deadline, Presence, Stray, Ticket};
+use tavern_engine::{Answer as StoreAnswer, Deadline, Presence, Ticket};
+use tavern_hub::presence::Astray;
 use tavern_hub::{ChannelNews, LinkId, Order, Parcel, PersonNews, Question, Verdict, read_session};
 use tavern_wire::bus::letter::Letter;
 use tavern_wire::error::{Code, Refusal};
@@ -25,7 +26,7 @@ pub enum Mail {
     /// A deadline that nobody has settled.
     Overdue(Deadline),
     /// A presence that nobody will end.
-    Sweep(Stray),
+    Sweep(Astray),
     /// Compare the watched channels with the store.
     Look,
     /// The node has a new epoch: its living clients are announced under it.

@@ -258,7 +258,7 @@ impl Worker {
                 self.hub.take_over(self.now, &presence, home, loss);
             }
             Mail::Overdue(deadline) => self.hub.overdue(self.now, &deadline),
-            Mail::Sweep(stray) => self.hub.sweep_stray(self.now, stray),
+            Mail::Sweep(astray) => self.hub.sweep_user(astray),
             Mail::Look => {
                 self.hub.look_at_rooms();
                 self.hub.look_at_people(false);

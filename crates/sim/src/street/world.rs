@@ -401,7 +401,7 @@ impl Street {
                     shards[0].take_over(local, &presence, home, loss);
                 }
                 Chore::Overdue(deadline) => shards[0].overdue(local, &deadline),
-                Chore::Sweep(stray) => shards[0].sweep_stray(local, stray),
+                Chore::Sweep(astray) => shards[0].sweep_user(astray),
                 Chore::Look => shards.iter_mut().for_each(|shard| {
                     shard.look_at_rooms();
                     shard.look_at_people(false);
