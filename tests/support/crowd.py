@@ -38,9 +38,9 @@ async def connect_any(servers, user, dice):
 
 
 class Guest:
-    def __init__(self, name, servers, home, channels, watches=(), joins=()):
+    def __init__(self, name, servers, home, channels, watches=(), joins=(), follows=()):
         self.name, self.servers, self.home = name, servers, home
-        self.channels, self.watches, self.joins = channels, watches, joins
+        self.channels, self.watches, self.joins, self.follows = channels, watches, joins, follows
         self.dice = random.Random(name)
         self.seq, self.ids = 0, 0
         self.heard = collections.defaultdict(list)
@@ -61,6 +61,8 @@ class Guest:
             await self.ok(op="subscribe", channel=channel, presence=True)
         for channel in self.joins:
             await self.ok(op="join", channel=channel, state={"of": self.name})
+        for user in self.follows:
+            await self.ok(op="follow", user=user)
 
     async def ok(self, **command):
         self.ids += 1
@@ -153,7 +155,7 @@ class Speaker:
 
 
 class Crowd:
-    """Guests spread over the servers: rooms of ten that listen, are present, and are watched by one of them."""
+    """Guests spread over the servers: rooms of ten that listen, are present, are watched by one of them, and follow others."""
 
     def __init__(self, servers, count, speakers=3, pause=0.02):
         rooms = max(1, count // 10)
@@ -162,14 +164,16 @@ class Crowd:
             room = f"game#r{n % rooms}"
             watches = [room] if n < rooms else []
             channels = [room, f"own#g{n}"] + (["hall#all"] if n % 4 == 0 else [])
-            self.guests.append(Guest(f"g{n}", servers, servers[n % len(servers)], channels, watches, [room]))
+            # On this server and on another.
+            follows = [f"g{(n + step) % count}" for step in (1, len(servers) * 2)]
+            self.guests.append(Guest(f"g{n}", servers, servers[n % len(servers)], channels, watches, [room], follows))
         names = ["hall#all"] + [f"game#r{n % rooms}" for n in range(speakers - 1)]
         self.speakers = [Speaker(f"s{n}", servers, name, pause) for n, name in enumerate(names)]
         self.tasks = []
 
     async def begin(self):
         await self.at_once(self.guests, lambda guest: guest.begin())
-        # Every watcher was told everybody's arrival; from here on nothing happens that anybody should notice.
+        # Every watcher and follower was told of everybody's arrival; from here on nothing happens that anybody should notice.
         for guest in self.guests:
             await guest.ok(op="ping")
         await asyncio.sleep(1.5)
