@@ -35,6 +35,7 @@ pub mod bus;
 pub mod clock;
 mod commit;
 pub mod conformance;
+mod intake;
 mod interest;
 pub mod limits;
 pub mod local;
@@ -45,6 +46,7 @@ mod open;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 pub mod presence;
+mod queue;
 #[cfg(feature = "redis")]
 pub mod redis;
 #[cfg(feature = "remote")]

@@ -15,7 +15,6 @@ mod key;
 mod link;
 mod node;
 mod presence;
-mod queue;
 mod reader;
 mod roster;
 mod schema;

@@ -4,18 +4,19 @@
 
 use super::address::Address;
 use super::link::{Link, PATIENCE};
-use super::queue::{Queue, Refused};
 use super::tls::Tls;
 use super::value::Trouble;
 use super::way::{Door, Way};
 use super::writer::{self, Scribe, Watch};
 use super::{reader, schema};
 use crate::clock::Clock;
+use crate::intake::Intake;
 use crate::limits;
-use crate::store::{Answer, Commit, Inbox, Outage, Read, Store, StoreError, Ticket, Work};
+use crate::queue::Queue;
+use crate::store::{Answer, Commit, Inbox, Read, Store, StoreError, Ticket, Work};
 use futures_util::future::join_all;
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
-use std::thread::{self, JoinHandle};
+use std::sync::{Arc, mpsc};
+use std::thread;
 
 /// Connections that read: a slow reading holds up only those that share its connection.
 const READERS: usize = 2;
@@ -25,10 +26,7 @@ const READS: usize = 32;
 const BATCH_BYTES: usize = 8 * 1024 * 1024;
 
 pub struct PostgresStore {
-    inbox: Arc<dyn Inbox>,
-    commits: Arc<Queue<(Ticket, Commit)>>,
-    reads: Arc<Queue<(Ticket, Read)>>,
-    threads: Mutex<Vec<JoinHandle<()>>>,
+    intake: Intake,
 }
 
 impl PostgresStore {
@@ -53,13 +51,8 @@ impl PostgresStore {
     ) -> Result<PostgresStore, StoreError> {
         let address = Address::parse(url)?;
         let door = Door { tls: Tls::new(&address)?, address: Arc::new(address) };
-        let (commits, reads) = (Arc::new(Queue::new()), Arc::new(Queue::new()));
-        let store = PostgresStore {
-            inbox: inbox.clone(),
-            commits: commits.clone(),
-            reads: reads.clone(),
-            threads: Mutex::default(),
-        };
+        let store = PostgresStore { intake: Intake::new(inbox.clone()) };
+        let (commits, reads) = (store.intake.commits.clone(), store.intake.reads.clone());
         let watch = Watch(clock);
         let desk = move |door: &Door, link| Desk {
             way: Way::new(door.clone(), link),
@@ -87,7 +80,7 @@ impl PostgresStore {
         let (tell, opened) = mpsc::channel();
         let thread =
             thread::Builder::new().name(name.into()).spawn(move || runtime.block_on(run(Opened(tell))));
-        self.threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread.map_err(wrong)?);
+        self.intake.keep(thread.map_err(wrong)?);
         opened.recv().map_err(|_| Trouble::Down)?
     }
 }
@@ -116,26 +109,7 @@ async fn first(door: &Door) -> Result<Link, StoreError> {
 
 impl Store for PostgresStore {
     fn submit(&self, work: Vec<(Ticket, Work)>) {
-        let (mut commits, mut reads, mut failed) = (Vec::new(), Vec::new(), Vec::new());
-        for (ticket, work) in work {
-            let bytes = work.bytes();
-            match work {
-                Work::Commit(commit) => match commit.check() {
-                    Ok(()) => commits.push((bytes, (ticket, commit))),
-                    Err(error) => failed.push((ticket, Answer::Failed(error))),
-                },
-                Work::Read(read) => reads.push((bytes, (ticket, read))),
-            }
-        }
-        let refused = |why, ticket| match why {
-            Refused::Full => (ticket, Answer::Failed(Outage::Full.into())),
-            Refused::Closed => (ticket, Answer::Failed(Outage::Stopped.into())),
-        };
-        failed.extend(self.commits.push(commits).into_iter().map(|(why, (ticket, _))| refused(why, ticket)));
-        failed.extend(self.reads.push(reads).into_iter().map(|(why, (ticket, _))| refused(why, ticket)));
-        if !failed.is_empty() {
-            self.inbox.answer(failed);
-        }
+        self.intake.submit(work);
     }
 
     fn name(&self) -> &'static str {
@@ -143,20 +117,7 @@ impl Store for PostgresStore {
     }
 
     fn stop(&self) {
-        self.commits.close();
-        self.reads.close();
-        let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
-        for thread in threads {
-            if thread.join().is_err() {
-                tracing::error!("a thread of the store ended in a panic");
-            }
-        }
-    }
-}
-
-impl Drop for PostgresStore {
-    fn drop(&mut self) {
-        self.stop();
+        self.intake.stop();
     }
 }
 
@@ -170,7 +131,7 @@ struct Desk {
 impl Desk {
     async fn write_all(mut self, queue: &Queue<(Ticket, Commit)>) {
         let mut lane = None;
-        while let Some(batch) = queue.take(limits::BATCH_COMMITS, BATCH_BYTES).await {
+        while let Some(batch) = queue.next(limits::BATCH_COMMITS, BATCH_BYTES).await {
             let commits: Vec<&Commit> = batch.iter().map(|(_, commit)| commit).collect();
             let writing = async {
                 let link = self.way.link().await?;
@@ -203,7 +164,7 @@ impl Desk {
     }
 
     async fn read_all(mut self, queue: &Queue<(Ticket, Read)>) {
-        while let Some(batch) = queue.take(READS, usize::MAX).await {
+        while let Some(batch) = queue.next(READS, usize::MAX).await {
             let (inbox, watch) = (&self.inbox, &self.watch);
             let lost = match self.way.link().await {
                 Ok(link) => {

@@ -11,7 +11,6 @@ mod hold;
 mod key;
 mod node;
 mod presence;
-mod queue;
 mod schema;
 mod session;
 mod social;

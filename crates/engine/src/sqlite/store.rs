@@ -2,24 +2,22 @@
 //! fsync. Must hold: a commit that is refused has changed nothing by then, so its neighbours need no savepoint.
 
 use super::folder::{Folder, Lock};
-use super::queue::{Queue, Refused};
 use super::tables::SqliteTables;
 use super::value::{fault, number, read_number, read_time, time, unavailable};
 use super::{deadline, document, errand, hold, key, node, presence, schema, session, social};
 use crate::clock::Clock;
 use crate::commit::{self, Mark};
+use crate::intake::Intake;
 use crate::limits;
-use crate::store::{Answer, Commit, Found, Inbox, Outage, Read, Receipt, Store, StoreError, Ticket, Work};
+use crate::queue::Queue;
+use crate::store::{Answer, Commit, Found, Inbox, Read, Receipt, Store, StoreError, Ticket, Work};
 use rusqlite::{Connection, TransactionBehavior};
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::sync::Arc;
+use std::thread;
 
 pub struct SqliteStore {
-    inbox: Arc<dyn Inbox>,
-    commits: Arc<Queue<(Ticket, Commit)>>,
-    reads: Arc<Queue<(Ticket, Read)>>,
-    threads: Mutex<Vec<JoinHandle<()>>>,
+    intake: Intake,
 }
 
 struct Scribe {
@@ -58,15 +56,10 @@ impl SqliteStore {
         read_mark(&reader)?;
         drop(held);
 
-        let (commits, reads) = (Arc::new(Queue::new()), Arc::new(Queue::new()));
+        let store = SqliteStore { intake: Intake::new(inbox.clone()) };
+        let (commits, reads) = (store.intake.commits.clone(), store.intake.reads.clone());
         let writer = Scribe { connection: writer, lock: writing, clock: clock.clone() };
         let reader = Scribe { connection: reader, lock: reading, clock };
-        let store = SqliteStore {
-            inbox: inbox.clone(),
-            commits: commits.clone(),
-            reads: reads.clone(),
-            threads: Mutex::default(),
-        };
         let answers = inbox.clone();
         store.start("tavern-store-w", move || writer.write_all(&commits, &*answers))?;
         store.start("tavern-store-r", move || reader.read_all(&reads, &*inbox))?;
@@ -75,34 +68,14 @@ impl SqliteStore {
 
     fn start(&self, name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), StoreError> {
         let thread = thread::Builder::new().name(name.into()).spawn(run).map_err(unavailable)?;
-        self.threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
+        self.intake.keep(thread);
         Ok(())
     }
 }
 
 impl Store for SqliteStore {
     fn submit(&self, work: Vec<(Ticket, Work)>) {
-        let (mut commits, mut reads, mut failed) = (Vec::new(), Vec::new(), Vec::new());
-        for (ticket, work) in work {
-            let bytes = work.bytes();
-            match work {
-                Work::Commit(commit) => match commit.check() {
-                    Ok(()) => commits.push((bytes, (ticket, commit))),
-                    Err(error) => failed.push((ticket, Answer::Failed(error))),
-                },
-                Work::Read(read) => reads.push((bytes, (ticket, read))),
-            }
-        }
-        let refused = |(why, ticket)| match why {
-            Refused::Full => (ticket, Answer::Failed(Outage::Full.into())),
-            Refused::Closed => (ticket, Answer::Failed(Outage::Stopped.into())),
-        };
-        failed
-            .extend(self.commits.push(commits).into_iter().map(|(why, (ticket, _))| refused((why, ticket))));
-        failed.extend(self.reads.push(reads).into_iter().map(|(why, (ticket, _))| refused((why, ticket))));
-        if !failed.is_empty() {
-            self.inbox.answer(failed);
-        }
+        self.intake.submit(work);
     }
 
     fn name(&self) -> &'static str {
@@ -110,20 +83,7 @@ impl Store for SqliteStore {
     }
 
     fn stop(&self) {
-        self.commits.close();
-        self.reads.close();
-        let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
-        for thread in threads {
-            if thread.join().is_err() {
-                tracing::error!("a thread of the store ended in a panic");
-            }
-        }
-    }
-}
-
-impl Drop for SqliteStore {
-    fn drop(&mut self) {
-        self.stop();
+        self.intake.stop();
     }
 }
 

@@ -1,0 +1,162 @@
+//! Work that waits for an engine's thread or task. Must hold: bounded by count and by bytes; taken in the order in which
+//! it came.
+
+use crate::limits;
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+pub(crate) struct Queue<T> {
+    state: Mutex<State<T>>,
+    /// For threads that wait, and for tasks that do.
+    ready: Condvar,
+    #[cfg(feature = "postgres")]
+    awaited: tokio::sync::Notify,
+}
+
+struct State<T> {
+    items: VecDeque<(usize, T)>,
+    bytes: usize,
+    closed: bool,
+}
+
+/// Why an item was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    Full,
+    Closed,
+}
+
+impl<T> Queue<T> {
+    pub fn new() -> Queue<T> {
+        Queue {
+            state: Mutex::new(State { items: VecDeque::new(), bytes: 0, closed: false }),
+            ready: Condvar::new(),
+            #[cfg(feature = "postgres")]
+            awaited: tokio::sync::Notify::new(),
+        }
+    }
+
+    /// Takes what fits; gives the rest back.
+    pub fn push(&self, items: Vec<(usize, T)>) -> Vec<(Refused, T)> {
+        let mut refused = Vec::new();
+        let mut state = self.lock();
+        for (bytes, item) in items {
+            let full =
+                state.items.len() >= limits::QUEUED_ITEMS || state.bytes + bytes > limits::QUEUED_BYTES;
+            if state.closed || full {
+                refused.push((if state.closed { Refused::Closed } else { Refused::Full }, item));
+            } else {
+                state.bytes += bytes;
+                state.items.push_back((bytes, item));
+            }
+        }
+        drop(state);
+        self.ready.notify_one();
+        #[cfg(feature = "postgres")]
+        self.awaited.notify_one();
+        refused
+    }
+
+    /// Waits for items; None once it is closed and empty.
+    pub fn take(&self, most: usize) -> Option<Vec<T>> {
+        let state = self.lock();
+        let idle = |state: &mut State<T>| state.items.is_empty() && !state.closed;
+        let mut state = self.ready.wait_while(state, idle).unwrap_or_else(PoisonError::into_inner);
+        let taken = state.take(most, usize::MAX);
+        (!taken.is_empty()).then_some(taken)
+    }
+
+    /// The same for a task. Takes at least one, then no more than `bytes`.
+    #[cfg(feature = "postgres")]
+    pub async fn next(&self, most: usize, bytes: usize) -> Option<Vec<T>> {
+        loop {
+            let ready = self.awaited.notified();
+            {
+                let mut state = self.lock();
+                let taken = state.take(most, bytes);
+                if !taken.is_empty() {
+                    if !state.items.is_empty() {
+                        // Somebody else may wait too.
+                        self.awaited.notify_one();
+                    }
+                    return Some(taken);
+                }
+                if state.closed {
+                    return None;
+                }
+            }
+            ready.await;
+        }
+    }
+
+    pub fn close(&self) {
+        self.lock().closed = true;
+        self.ready.notify_all();
+        #[cfg(feature = "postgres")]
+        self.awaited.notify_waiters();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<T>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T> State<T> {
+    fn take(&mut self, most: usize, bytes: usize) -> Vec<T> {
+        let (mut taken, mut size) = (Vec::with_capacity(self.items.len().min(most)), 0usize);
+        while let Some((bytes_of, _)) = self.items.front() {
+            size += bytes_of;
+            if taken.len() == most || (size > bytes && !taken.is_empty()) {
+                break;
+            }
+            let Some((bytes_of, item)) = self.items.pop_front() else { break };
+            self.bytes -= bytes_of;
+            taken.push(item);
+        }
+        taken
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_closed_queue_is_emptied_first() {
+        let queue = Queue::new();
+        assert!(queue.push(vec![(1, 'a'), (1, 'b'), (1, 'c')]).is_empty());
+        queue.close();
+        assert_eq!(queue.push(vec![(1, 'd')]), [(Refused::Closed, 'd')]);
+        assert_eq!(queue.take(2), Some(vec!['a', 'b']));
+        assert_eq!(queue.take(2), Some(vec!['c']));
+        assert_eq!(queue.take(2), None);
+    }
+
+    #[test]
+    fn a_full_queue_gives_back() {
+        let queue = Queue::new();
+        assert!(queue.push(vec![(limits::QUEUED_BYTES, 'a')]).is_empty());
+        assert_eq!(queue.push(vec![(1, 'b')]), [(Refused::Full, 'b')]);
+        assert_eq!(queue.take(1), Some(vec!['a']));
+        assert!(queue.push(vec![(1, 'b')]).is_empty(), "room again");
+        assert_eq!(queue.push((0..limits::QUEUED_ITEMS).map(|_| (0, 'c')).collect()).len(), 1);
+    }
+
+    #[test]
+    #[cfg(feature = "postgres")]
+    fn a_task_takes_no_more_bytes_than_it_asks_for_and_one_too_large_alone() {
+        let next = |queue: &Queue<char>, most, bytes| {
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            runtime.block_on(queue.next(most, bytes))
+        };
+        let queue = Queue::new();
+        assert!(queue.push(vec![(limits::QUEUED_BYTES, 'a')]).is_empty());
+        assert_eq!(next(&queue, 1, 1), Some(vec!['a']));
+        assert!(queue.push(vec![(2, 'b'), (2, 'c'), (1, 'd')]).is_empty());
+        assert_eq!(next(&queue, 9, 3), Some(vec!['b']));
+        assert_eq!(next(&queue, 1, 9), Some(vec!['c']));
+        queue.close();
+        assert_eq!(next(&queue, 9, 9), Some(vec!['d']), "a closed queue is emptied first");
+        assert_eq!(next(&queue, 9, 9), None);
+    }
+}
