@@ -1,4 +1,5 @@
 """Who is in a channel: arrivals, states, departures, graces, on one server."""
+import json
 import time
 
 import pytest
@@ -461,3 +462,22 @@ def test_a_name_survives_the_loss_of_another_tab(server, room, watcher):
     time.sleep(GRACE + 0.3)
     assert watcher.ok("who", channel=room)["users"][0]["name"] == "Ann"
     two.close()
+
+
+def test_askers_at_the_same_moment_each_get_their_own_answer(server, room):
+    guests = [Socket(server, user=f"guest{n:02}") for n in range(12)]
+    for guest in guests:
+        guest.ok("join", channel=room)
+    askers = [Socket(server, user=f"asker{n}") for n in range(20)]
+    for n, asker in enumerate(askers):
+        # Sent without waiting for anybody: all of them are under way together.
+        asker.send(json.dumps({"id": f"who-{n}", "op": "who", "channel": room, "limit": n % 12 + 1}))
+        asker.send(json.dumps({"id": f"watch-{n}", "op": "subscribe", "channel": room, "presence": True}))
+    for n, asker in enumerate(askers):
+        who, watch = asker.frame(), asker.frame()
+        assert (who["id"], watch["id"]) == (f"who-{n}", f"watch-{n}")
+        assert [user["user"] for user in who["ok"]["users"]] == [f"guest{at:02}" for at in range(n % 12 + 1)]
+        assert who["ok"]["count"] == watch["ok"]["members"]["count"] == len(watch["ok"]["members"]["users"]) == 12
+        assert who["ok"]["version"] == watch["ok"]["members"]["version"]
+    for socket in guests + askers:
+        socket.close()
