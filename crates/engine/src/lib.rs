@@ -6,9 +6,10 @@
 //! | file | holds |
 //! |---|---|
 //! | `store` | the contract: `submit` work, answers arrive in the `Inbox`; `Commit`, `Read`, `StoreError` |
-//! | `row`, `presence`, `social` | the kinds of rows, their keys and versions |
+//! | `row`, `presence`, `social`, `lease` | the kinds of rows, their keys and versions |
+//! | `log`, `letter` | what is appended: the log of topics, the inboxes of users |
 //! | `body` | how a stored session carries its subscriptions, rights and mailbox |
-//! | `commit` | the one algorithm of a commit, over the tables of an engine |
+//! | `commit/` | the one algorithm of a commit, over the tables of an engine |
 //! | `bus`, `subject`, `interest` | the contract of the bus, the names it routes by, what a node asks to hear |
 //! | `memory/`, `sqlite/`, `postgres/`, `local/` | the engines, with the same file names |
 //! | `remote/`, `nats/`, `redis/` | what the buses on a server have in common, and what each of them adds |
@@ -37,8 +38,11 @@ mod commit;
 pub mod conformance;
 mod intake;
 mod interest;
+pub mod lease;
+pub mod letter;
 pub mod limits;
 pub mod local;
+pub mod log;
 pub mod memory;
 #[cfg(feature = "nats")]
 pub mod nats;
@@ -61,11 +65,14 @@ pub use body::SessionBody;
 pub use bus::{Bus, BusError, BusInbox, Counts, Lost, Parcel};
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use interest::Interest;
+pub use lease::{Lease, Take};
+pub use letter::{Freed, Letter, Letters, NewLetter};
 pub use local::LogBounds;
+pub use log::{Append, Appended, Entry, Log, Stretch, Topics, Trim};
 pub use open::{Place, open, open_bus};
 pub use presence::{Held, Hold, Presence, PresenceKey, Raise, Roster, Stray};
 pub use row::{
-    ApiKey, Deadline, Document, DocumentKey, Errand, ErrandId, NewErrand, Node, Page, Row, RowKey,
+    ApiKey, Deadline, Document, DocumentKey, Errand, ErrandId, NewErrand, Node, Page, Row, RowKey, RowKind,
     StoredSession, Versioned, Writer,
 };
 pub use social::{Edge, Follow, Person, Seen, User};

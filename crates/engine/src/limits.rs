@@ -8,6 +8,8 @@ pub const COMMIT_BYTES: usize = 16 * 1024 * 1024;
 pub const BODY_BYTES: usize = 4 * 1024 * 1024;
 /// One name in a key: the longest channel name, percent-encoded, with room.
 pub const NAME_BYTES: usize = 2048;
+/// What a publisher calls an event.
+pub const ID_BYTES: usize = 256;
 /// One page of a list, by rows and by bytes. A page holds at least one row, however large.
 pub const PAGE_ROWS: u32 = 1000;
 pub const PAGE_BYTES: usize = 4 * 1024 * 1024;

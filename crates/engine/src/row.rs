@@ -1,6 +1,7 @@
 //! What an engine keeps: the kinds of rows, their keys and their versions. No rule about any of them.
 //! Must hold: two different keys never have the same text, because errands name their source by it.
 
+use crate::lease::Lease;
 use crate::limits;
 use crate::presence::{Hold, Presence, PresenceKey};
 use crate::social::{Follow, User};
@@ -25,6 +26,7 @@ pub enum Row {
     Hold(Hold),
     User(User),
     Follow(Follow),
+    Lease(Lease),
 }
 
 /// Names one row. Deadlines and errands are named here too, to expect and to delete them:
@@ -38,8 +40,19 @@ pub enum RowKey {
     Hold(PresenceKey),
     User(Arc<str>),
     Follow { follower: Arc<str>, followee: Arc<str> },
+    Lease(Arc<str>),
     Deadline { kind: Arc<str>, name: Arc<str> },
     Errand(ErrandId),
+}
+
+/// Rows that are listed as a whole only to move a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RowKind {
+    Document,
+    Presence,
+    Hold,
+    User,
+    Follow,
 }
 
 /// A row as it was read.
@@ -175,6 +188,7 @@ impl Row {
             Row::Follow(follow) => {
                 RowKey::Follow { follower: follow.follower.clone(), followee: follow.followee.clone() }
             }
+            Row::Lease(lease) => RowKey::Lease(lease.name.clone()),
         }
     }
 
@@ -198,6 +212,7 @@ impl Row {
             }
             Row::User(user) => user.user.len(),
             Row::Follow(follow) => follow.follower.len() + follow.followee.len(),
+            Row::Lease(lease) => lease.name.len() + lease.holder.node.len(),
         }
     }
 }
@@ -215,6 +230,7 @@ impl fmt::Display for RowKey {
             RowKey::Follow { follower, followee } => {
                 write!(f, "follow:{}:{follower}/{followee}", follower.len())
             }
+            RowKey::Lease(name) => write!(f, "lease:{name}"),
             RowKey::Deadline { kind, name } => write!(f, "deadline:{kind}/{name}"),
             RowKey::Errand(id) => write!(f, "errand:{id}"),
         }
@@ -224,6 +240,25 @@ impl fmt::Display for RowKey {
 impl fmt::Display for ErrandId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}/{}", self.source, self.version, self.n)
+    }
+}
+
+impl RowKey {
+    /// The two names of a key of which whole lists are read, in the order in which they sort.
+    pub(crate) fn names(key: Option<&RowKey>) -> (&str, &str) {
+        match key {
+            Some(RowKey::Document(key)) => (&key.kind, &key.name),
+            Some(RowKey::Presence(key) | RowKey::Hold(key)) => (&key.channel, &key.user),
+            Some(RowKey::Follow { follower, followee }) => (follower, followee),
+            Some(RowKey::User(name) | RowKey::Key(name) | RowKey::Lease(name)) => (name, ""),
+            Some(RowKey::Session(_) | RowKey::Deadline { .. } | RowKey::Errand(_)) | None => ("", ""),
+        }
+    }
+}
+
+impl<T> Versioned<T> {
+    pub(crate) fn map<U>(self, row: impl FnOnce(T) -> U) -> Versioned<U> {
+        Versioned { version: self.version, row: row(self.row) }
     }
 }
 

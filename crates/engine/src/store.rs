@@ -1,10 +1,13 @@
 //! The contract of a store: one write verb, typed reads, answers into an inbox. No async runtime, no rule.
 //! Must hold: each submitted work gets exactly one answer, also after a failure; a commit is all or nothing.
 
+use crate::lease::{Lease, Take};
+use crate::letter::{Freed, Letters, NewLetter};
 use crate::limits;
+use crate::log::{Append, Appended, Stretch, Topics, Trim};
 use crate::presence::{Held, Hold, Presence, PresenceKey, Raise, Roster, Stray};
 use crate::row::{
-    ApiKey, Deadline, Document, DocumentKey, Errand, ErrandId, NewErrand, Node, Page, Row, RowKey,
+    ApiKey, Deadline, Document, DocumentKey, Errand, ErrandId, NewErrand, Node, Page, Row, RowKey, RowKind,
     StoredSession, Versioned, Writer,
 };
 use crate::social::{Edges, Person, Seen};
@@ -36,6 +39,10 @@ pub trait Inbox: Send + Sync {
 }
 
 #[derive(Clone, Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "most works are commits: a box each would cost more than it saves"
+)]
 pub enum Work {
     Commit(Commit),
     Read(Read),
@@ -48,8 +55,8 @@ pub enum Answer {
     Failed(StoreError),
 }
 
-/// Everything that one command changes. Checked first: the writer's epoch, then the expectations. Carried out in
-/// the order: node, deletes, puts, raises, seen, deadlines, errands.
+/// Everything that one command changes. Checked first: the writer's epoch, the expectations, the leases to take. Carried
+/// out in the order: node, deletes, puts, raises, seen, deadlines, errands, leases, log, letters.
 #[derive(Clone, Debug, Default)]
 pub struct Commit {
     /// Who writes. `None` only for operator tools and for the commit that opens the epoch.
@@ -65,6 +72,14 @@ pub struct Commit {
     pub seen: Vec<Seen>,
     pub deadlines: Vec<Deadline>,
     pub errands: Vec<NewErrand>,
+    /// Leases for the writer, each once.
+    pub takes: Vec<Take>,
+    /// To the log, in this order.
+    pub appends: Vec<Append>,
+    pub trim: Option<Trim>,
+    /// Before letters are posted.
+    pub freed: Vec<Freed>,
+    pub letters: Vec<NewLetter>,
 }
 
 /// The version a row must have; 0: it must not exist. A deadline's or errand's version is its due time.
@@ -114,6 +129,13 @@ pub struct Receipt {
     pub held: Vec<Held>,
     /// In the order of `errands`.
     pub errands: Vec<ErrandId>,
+    /// The number of each lease, in the order of `takes`. A later commit that expects it is refused when somebody else
+    /// has taken the lease.
+    pub taken: Vec<u64>,
+    /// In the order of `appends`.
+    pub appended: Vec<Appended>,
+    /// The number of each letter in its inbox, in the order of `letters`.
+    pub letters: Vec<u64>,
     /// The epoch that was opened.
     pub epoch: Option<Epoch>,
     /// When the epoch that was closed or stopped was closed first.
@@ -198,6 +220,32 @@ pub enum Read {
         before: Time,
         limit: u32,
     },
+    /// Everything of a kind, by key: documents by kind and name, presences and holds by channel and user, follows by
+    /// follower and followee. `after` is of the same kind.
+    Rows {
+        kind: RowKind,
+        after: Option<RowKey>,
+        limit: u32,
+    },
+    Lease(Arc<str>),
+    /// Events of these topics, or of all when none is named, by position.
+    Log {
+        topics: Vec<Arc<str>>,
+        after: u64,
+        limit: u32,
+    },
+    /// Topics by name; only these, when some are named.
+    Topics {
+        names: Vec<Arc<str>>,
+        after: Option<Arc<str>>,
+        limit: u32,
+    },
+    /// A user's letters, the oldest first.
+    Letters {
+        user: Arc<str>,
+        after: u64,
+        limit: u32,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -218,6 +266,11 @@ pub enum Found {
     Edges(Edges),
     Presences(Page<Versioned<Presence>>),
     Strays(Page<Stray>),
+    Rows(Page<Versioned<Row>>),
+    Lease(Option<Versioned<Lease>>),
+    Log(Stretch),
+    Topics(Topics),
+    Letters(Letters),
 }
 
 pub type Cause = Arc<dyn Error + Send + Sync>;
@@ -236,6 +289,9 @@ pub enum StoreError {
     /// An unknown node is not a dead node: nothing to take over.
     #[error("node {node} is unknown")]
     UnknownNode { node: Writer },
+    /// Somebody else works on it; try again when it has ended.
+    #[error("the lease {name} is held by {by} until {}", until.0)]
+    Taken { name: Arc<str>, by: Writer, until: Time },
     /// Try again later. Whether a commit happened is not known: expectations make trying again safe.
     #[error("the store is not available")]
     Unavailable { retry_after_ms: u64, source: Cause },
@@ -285,6 +341,7 @@ impl StoreError {
                 | StoreError::Fenced { .. }
                 | StoreError::Leased { .. }
                 | StoreError::UnknownNode { .. }
+                | StoreError::Taken { .. }
                 | StoreError::TooLarge { .. }
         )
     }
@@ -304,6 +361,7 @@ impl Commit {
     pub fn check(&self) -> Result<(), StoreError> {
         let items = self.expects.len() + self.puts.len() + self.deletes.len();
         let items = items + self.raises.len() + self.seen.len() + self.deadlines.len() + self.errands.len();
+        let items = items + self.takes.len() + self.appends.len() + self.freed.len() + self.letters.len();
         within("items in a commit", items, limits::COMMIT_ITEMS)?;
         within("bytes in a commit", self.bytes(), limits::COMMIT_BYTES)?;
         for row in &self.puts {
@@ -314,6 +372,19 @@ impl Commit {
         self.deadlines.iter().try_for_each(|deadline| check_key(&deadline.key()))?;
         self.seen.iter().try_for_each(|seen| check_key(&RowKey::User(seen.user.clone())))?;
         self.check_raises();
+        self.check_takes()?;
+        for append in &self.appends {
+            within("bytes in an event", append.body.len(), limits::BODY_BYTES)?;
+            within("bytes in a name", append.topic.len(), limits::NAME_BYTES)?;
+            within("bytes in an id", append.id.as_ref().map_or(0, |id| id.len()), limits::ID_BYTES)?;
+        }
+        for letter in &self.letters {
+            within("bytes in a letter", letter.body.len(), limits::BODY_BYTES)?;
+        }
+        let users = self.letters.iter().map(|letter| &letter.user);
+        for user in users.chain(self.freed.iter().map(|freed| &freed.user)) {
+            within("bytes in a name", user.len(), limits::NAME_BYTES)?;
+        }
         let causes: BTreeSet<RowKey> = match self.errands.is_empty() {
             true => BTreeSet::new(),
             false => self.puts.iter().map(Row::key).chain(self.deletes.iter().cloned()).collect(),
@@ -348,10 +419,27 @@ impl Commit {
         }
     }
 
+    fn check_takes(&self) -> Result<(), StoreError> {
+        assert!(self.takes.is_empty() || self.writer.is_some(), "whoever takes a lease is a node");
+        let taken: BTreeSet<&str> = self.takes.iter().map(|take| &*take.name).collect();
+        assert_eq!(taken.len(), self.takes.len(), "a lease is taken once");
+        for take in &self.takes {
+            check_key(&RowKey::Lease(take.name.clone()))?;
+            let lease = usize::try_from(take.lease_ms).unwrap_or(usize::MAX);
+            within("milliseconds in a lease", lease, limits::LEASE_MS as usize)?;
+        }
+        Ok(())
+    }
+
     fn bytes(&self) -> usize {
         let rows: usize = self.puts.iter().map(Row::bytes).sum();
         let errands: usize = self.errands.iter().map(|errand| errand.body.len()).sum();
-        rows + errands + 64 * (self.expects.len() + self.deletes.len() + self.deadlines.len())
+        let events: usize = self.appends.iter().map(|append| append.body.len() + append.topic.len()).sum();
+        let letters: usize = self.letters.iter().map(|letter| letter.body.len()).sum();
+        rows + errands
+            + events
+            + letters
+            + 64 * (self.expects.len() + self.deletes.len() + self.deadlines.len())
     }
 }
 
@@ -362,6 +450,7 @@ fn check_key(key: &RowKey) -> Result<(), StoreError> {
         RowKey::Document(key) => key.name().len(),
         RowKey::Presence(key) | RowKey::Hold(key) => key.channel.len() + key.user.len(),
         RowKey::User(user) => user.len(),
+        RowKey::Lease(name) => name.len(),
         RowKey::Follow { follower, followee } => follower.len() + followee.len(),
         RowKey::Deadline { name, .. } => name.len(),
         RowKey::Errand(id) => id.source.len().saturating_sub("document:/".len() + 32),

@@ -6,8 +6,12 @@ mod bus;
 mod document;
 mod due;
 mod key;
+mod lease;
+mod letter;
+mod log;
 mod node;
 mod presence;
+mod rows;
 mod session;
 mod social;
 mod work;
@@ -123,6 +127,26 @@ macro_rules! store_cases {
             social::last_seen_never_goes_back,
             social::follows_are_found_from_both_ends,
             social::a_pair_follows_once_and_can_stop,
+            lease::a_lease_has_one_holder,
+            lease::prolonging_a_lease_keeps_its_number,
+            lease::an_ended_lease_goes_to_the_next_with_a_higher_number,
+            lease::the_leases_of_a_closed_epoch_are_free,
+            lease::a_lease_given_back_is_free_and_its_number_grows,
+            log::events_count_without_holes,
+            log::a_refused_commit_appends_nothing,
+            log::an_id_is_taken_once_in_its_topic,
+            log::several_topics_are_read_as_one_list,
+            log::a_page_of_the_log_is_bounded_in_bytes,
+            log::trimming_takes_the_oldest_and_keeps_the_counts,
+            log::topics_come_in_pages_and_by_name,
+            log::a_reader_never_skips_what_racing_appenders_add,
+            letter::letters_are_numbered_in_each_inbox,
+            letter::a_letter_is_posted_with_its_cause,
+            letter::freed_letters_are_gone_and_numbers_go_on,
+            letter::a_full_inbox_drops_the_oldest_and_says_so,
+            letter::letters_kept_too_long_are_told_as_dropped,
+            rows::every_row_of_a_kind_is_listed_by_its_key,
+            rows::every_presence_is_listed_by_channel_and_user,
             work::what_is_unknown_is_not_found,
             work::bounds_are_the_same_everywhere,
             work::every_work_is_answered_once,

@@ -1,6 +1,7 @@
 //! Documents, in memory.
 
-use crate::row::{Document, DocumentKey, Versioned};
+use super::store::rows;
+use crate::row::{Document, DocumentKey, Page, Row, RowKey, Versioned};
 use std::collections::BTreeMap;
 
 #[derive(Default)]
@@ -17,6 +18,14 @@ impl Documents {
 
     pub fn put(&mut self, document: &Document, version: u64) {
         self.0.insert(document.key.clone(), Versioned { version, row: document.clone() });
+    }
+
+    pub fn rows(&self, after: Option<&RowKey>, limit: u32) -> Page<Versioned<Row>> {
+        let after = after.and_then(|key| match key {
+            RowKey::Document(key) => Some(key),
+            _ => None,
+        });
+        rows(&self.0, after, limit, Row::Document)
     }
 
     pub fn delete(&mut self, key: &DocumentKey) {

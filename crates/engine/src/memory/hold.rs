@@ -1,7 +1,8 @@
 //! What apps say about users, in memory.
 
+use super::store::rows;
 use crate::presence::{Hold, PresenceKey};
-use crate::row::Versioned;
+use crate::row::{Page, Row, RowKey, Versioned};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -19,6 +20,14 @@ impl Holds {
 
     pub fn get(&self, key: &PresenceKey) -> Option<Versioned<Hold>> {
         self.rows.get(key).cloned()
+    }
+
+    pub fn rows(&self, after: Option<&RowKey>, limit: u32) -> Page<Versioned<Row>> {
+        let after = after.and_then(|key| match key {
+            RowKey::Hold(key) => Some(key),
+            _ => None,
+        });
+        rows(&self.rows, after, limit, Row::Hold)
     }
 
     pub fn put(&mut self, hold: &Hold, version: u64) {

@@ -1,9 +1,9 @@
 //! Presences, in memory, in the order of channel and user.
 
 use super::node::Nodes;
-use super::store::page;
+use super::store::{page, rows};
 use crate::presence::{Presence, PresenceKey, Roster, Stray};
-use crate::row::{Page, Versioned, Writer};
+use crate::row::{Page, Row, RowKey, Versioned, Writer};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
@@ -26,6 +26,14 @@ impl Presences {
 
     pub fn get(&self, key: &PresenceKey) -> Option<Versioned<Presence>> {
         self.rows.get(key).cloned()
+    }
+
+    pub fn rows(&self, after: Option<&RowKey>, limit: u32) -> Page<Versioned<Row>> {
+        let after = after.and_then(|key| match key {
+            RowKey::Presence(key) => Some(key),
+            _ => None,
+        });
+        rows(&self.rows, after, limit, Row::Presence)
     }
 
     pub fn put(&mut self, presence: &Presence, version: u64) {

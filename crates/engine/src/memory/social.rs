@@ -1,7 +1,7 @@
 //! Users and follows, in memory.
 
-use super::store::page;
-use crate::row::{Page, Versioned};
+use super::store::{page, rows};
+use crate::row::{Page, Row, RowKey, Versioned};
 use crate::social::{Edge, Follow, Seen, User};
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -30,6 +30,22 @@ impl People {
         let before = self.users.get(&user.user).and_then(|row| row.row.last_seen);
         let row = User { last_seen: user.last_seen.max(before), ..user.clone() };
         self.users.insert(user.user.clone(), Versioned { version, row });
+    }
+
+    pub fn user_rows(&self, after: Option<&RowKey>, limit: u32) -> Page<Versioned<Row>> {
+        let after = after.and_then(|key| match key {
+            RowKey::User(user) => Some(user),
+            _ => None,
+        });
+        rows(&self.users, after, limit, Row::User)
+    }
+
+    pub fn follow_rows(&self, after: Option<&RowKey>, limit: u32) -> Page<Versioned<Row>> {
+        let after = after.and_then(|key| match key {
+            RowKey::Follow { follower, followee } => Some((follower.clone(), followee.clone())),
+            _ => None,
+        });
+        rows(&self.follows, after.as_ref(), limit, Row::Follow)
     }
 
     pub fn see(&mut self, seen: &Seen, version: u64) {

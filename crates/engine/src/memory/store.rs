@@ -6,15 +6,22 @@ use super::document::Documents;
 use super::errand::Errands;
 use super::hold::Holds;
 use super::key::Keys;
+use super::lease::Leases;
+use super::letter::Inboxes;
+use super::log::Events;
 use super::node::Nodes;
 use super::presence::Presences;
 use super::session::Sessions;
 use super::social::People;
-use crate::commit::{self, Mark, Tables};
+use crate::commit::{self, Bag, Mark, Occupied, Tables};
+use crate::letter::Letter;
+use crate::log::{Entry, Trim};
 use crate::presence::{PresenceKey, Roster};
-use crate::row::{Deadline, Errand, Node, Row, RowKey, Writer};
+use crate::row::{Deadline, Errand, Node, Page, Row, RowKey, RowKind, Versioned, Writer};
 use crate::social::{Person, Seen};
 use crate::store::{Answer, Commit, Found, Inbox, Outage, Read, Receipt, Store, StoreError, Ticket, Work};
+use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tavern_domain::Time;
@@ -44,6 +51,9 @@ pub(super) struct MemoryTables {
     holds: Holds,
     deadlines: Deadlines,
     errands: Errands,
+    leases: Leases,
+    events: Events,
+    inboxes: Inboxes,
 }
 
 impl MemoryStore {
@@ -147,11 +157,30 @@ impl MemoryTables {
             Read::Strays { before, limit } => {
                 Found::Strays(self.presences.strays(&self.nodes, *before, *limit))
             }
+            Read::Rows { kind, after, limit } => Found::Rows(self.rows(*kind, after.as_ref(), *limit)),
+            Read::Lease(name) => Found::Lease(self.leases.get(name)),
+            Read::Log { topics, after, limit } => Found::Log(self.events.stretch(topics, *after, *limit)),
+            Read::Topics { names, after, limit } => {
+                Found::Topics(self.events.topics(names, after.as_ref(), *limit))
+            }
+            Read::Letters { user, after, limit } => {
+                Found::Letters(self.inboxes.letters(user, *after, *limit))
+            }
         }
     }
 }
 
 impl MemoryTables {
+    fn rows(&self, kind: RowKind, after: Option<&RowKey>, limit: u32) -> Page<Versioned<Row>> {
+        match kind {
+            RowKind::Document => self.documents.rows(after, limit),
+            RowKind::Presence => self.presences.rows(after, limit),
+            RowKind::Hold => self.holds.rows(after, limit),
+            RowKind::User => self.people.user_rows(after, limit),
+            RowKind::Follow => self.people.follow_rows(after, limit),
+        }
+    }
+
     fn person(&self, user: &Arc<str>, viewer: Option<&Arc<str>>) -> Person {
         Person {
             user: user.clone(),
@@ -172,6 +201,7 @@ impl Tables for MemoryTables {
             RowKey::Hold(key) => self.holds.version(key),
             RowKey::User(user) => self.people.user_version(user),
             RowKey::Follow { follower, followee } => self.people.follow_version(follower, followee),
+            RowKey::Lease(name) => self.leases.version(name),
             RowKey::Deadline { kind, name } => self.deadlines.version(kind, name),
             RowKey::Errand(id) => self.errands.version(id),
         })
@@ -186,6 +216,7 @@ impl Tables for MemoryTables {
             Row::Hold(hold) => self.holds.put(hold, version),
             Row::User(user) => self.people.put_user(user, version),
             Row::Follow(follow) => self.people.put_follow(follow, version),
+            Row::Lease(lease) => self.leases.put(lease, version),
         }
         Ok(())
     }
@@ -198,6 +229,7 @@ impl Tables for MemoryTables {
             RowKey::Presence(key) => self.presences.delete(key),
             RowKey::Hold(key) => self.holds.delete(key),
             RowKey::User(user) => self.people.delete_user(user),
+            RowKey::Lease(name) => self.leases.delete(name),
             RowKey::Follow { follower, followee } => self.people.delete_follow(follower, followee),
             RowKey::Deadline { kind, name } => self.deadlines.delete(kind, name),
             RowKey::Errand(id) => self.errands.delete(id),
@@ -255,6 +287,53 @@ impl Tables for MemoryTables {
     fn held_by(&mut self, carrier: &PresenceKey) -> Result<Vec<Arc<str>>, StoreError> {
         Ok(self.holds.held_by(carrier))
     }
+
+    fn lease(&mut self, name: &Arc<str>) -> Result<Option<Occupied>, StoreError> {
+        let Some(lease) = self.leases.get(name) else { return Ok(None) };
+        let vouched = self.nodes.get(&lease.row.holder).is_some_and(|node| node.closed_at.is_none());
+        Ok(Some(Occupied { lease, vouched }))
+    }
+
+    fn head(&mut self) -> Result<u64, StoreError> {
+        Ok(self.events.head())
+    }
+
+    fn count(&mut self, topic: &Arc<str>) -> Result<u64, StoreError> {
+        Ok(self.events.count(topic))
+    }
+
+    fn known_event(&mut self, topic: &Arc<str>, id: &Arc<str>) -> Result<Option<(u64, u64)>, StoreError> {
+        Ok(self.events.known(topic, id))
+    }
+
+    fn append(&mut self, entry: &Entry) -> Result<(), StoreError> {
+        self.events.append(entry);
+        Ok(())
+    }
+
+    fn trim(&mut self, trim: &Trim) -> Result<(), StoreError> {
+        self.events.trim(trim);
+        Ok(())
+    }
+
+    fn bag(&mut self, user: &Arc<str>) -> Result<Bag, StoreError> {
+        Ok(self.inboxes.bag(user))
+    }
+
+    fn add_letter(&mut self, user: &Arc<str>, letter: &Letter) -> Result<(), StoreError> {
+        self.inboxes.add(user, letter);
+        Ok(())
+    }
+
+    fn remove_letters(&mut self, user: &Arc<str>, through: u64) -> Result<(), StoreError> {
+        self.inboxes.remove(user, through);
+        Ok(())
+    }
+
+    fn set_bag(&mut self, user: &Arc<str>, last: u64, dropped: u64) -> Result<(), StoreError> {
+        self.inboxes.set(user, last, dropped);
+        Ok(())
+    }
 }
 
 /// A page of what a map holds; maps cannot fail.
@@ -267,4 +346,17 @@ pub(super) fn page<T>(
         Ok(page) => page,
         Err(never) => match never {},
     }
+}
+
+/// A page of a whole map.
+pub(super) fn rows<K: Ord, T: Clone>(
+    map: &BTreeMap<K, Versioned<T>>,
+    after: Option<&K>,
+    limit: u32,
+    row: impl Fn(T) -> Row,
+) -> Page<Versioned<Row>> {
+    let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+    let found = map.range((from, Bound::Unbounded));
+    let rows = found.map(|(_, kept)| Versioned { version: kept.version, row: row(kept.row.clone()) });
+    page(limit, |kept: &Versioned<Row>| kept.row.bytes(), rows)
 }

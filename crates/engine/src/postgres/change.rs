@@ -1,7 +1,8 @@
 //! What becomes of rows, and the statements that write it: one for each kind of row, however many rows.
 
 use super::link::Step;
-use super::{document, hold, key, presence, session, social};
+use super::{document, hold, key, lease, presence, session, social};
+use crate::lease::Lease;
 use crate::presence::{Hold, Presence};
 use crate::row::{ApiKey, Deadline, Document, Errand, Row, StoredSession};
 use crate::social::{Follow, User};
@@ -23,6 +24,7 @@ pub(super) struct Sorted<'a> {
     holds: Vec<(&'a Hold, u64)>,
     users: Vec<(&'a User, u64)>,
     follows: Vec<(&'a Follow, u64)>,
+    leases: Vec<(&'a Lease, u64)>,
 }
 
 impl<'a> Sorted<'a> {
@@ -35,6 +37,7 @@ impl<'a> Sorted<'a> {
             Row::Hold(hold) => self.holds.push((hold, version)),
             Row::User(user) => self.users.push((user, version)),
             Row::Follow(follow) => self.follows.push((follow, version)),
+            Row::Lease(lease) => self.leases.push((lease, version)),
         }
     }
 
@@ -52,5 +55,6 @@ impl<'a> Sorted<'a> {
         each(steps, &self.holds, hold::put);
         each(steps, &self.users, social::put_users);
         each(steps, &self.follows, social::put_follows);
+        each(steps, &self.leases, lease::put);
     }
 }

@@ -1,9 +1,10 @@
 //! What a batch of commits touches, and its locks. Must hold: every transaction of every store locks in the one order of
-//! names of nodes, nodes, rows by kind and key, channels, errands; a row that is not there is reserved with version 0, so
+//! names of nodes, nodes, rows by kind and key, channels, errands, inboxes, the log; a row that is not there is reserved with version 0, so
 //! that nobody else makes it meanwhile; the store's time and floor are read after the last lock.
 
 use super::link::Step;
-use super::{deadline, document, errand, hold, key, node, presence, session, social};
+use super::log::{self, Wanted};
+use super::{deadline, document, errand, hold, key, lease, letter, node, presence, session, social};
 use crate::presence::PresenceKey;
 use crate::row::{ErrandId, Row, RowKey, Writer};
 use crate::store::{Commit, NodeChange};
@@ -24,6 +25,10 @@ pub(super) struct Claim {
     pub errands: BTreeSet<ErrandId>,
     /// Presences that are put or deleted: somebody may be held by them.
     pub carriers: BTreeSet<PresenceKey>,
+    /// Users whose letters change.
+    pub inboxes: BTreeSet<Arc<str>>,
+    /// None: the log stays as it is.
+    pub log: Option<Wanted>,
 }
 
 /// The statements of one kind of row, in two columns of keys.
@@ -36,7 +41,7 @@ pub(super) struct Kind {
 }
 
 /// In the order of their locks.
-pub(super) const KINDS: [&Kind; 8] = [
+pub(super) const KINDS: [&Kind; 9] = [
     &key::KIND,
     &session::KIND,
     &document::KIND,
@@ -44,6 +49,7 @@ pub(super) const KINDS: [&Kind; 8] = [
     &hold::KIND,
     &social::USERS,
     &social::FOLLOWS,
+    &lease::KIND,
     &deadline::KIND,
 ];
 
@@ -69,6 +75,10 @@ impl Claim {
             commit.seen.iter().for_each(|seen| claim.row(RowKey::User(seen.user.clone())));
             commit.deadlines.iter().for_each(|deadline| claim.row(deadline.key()));
             claim.channels.extend(commit.raises.iter().map(|raise| raise.channel.clone()));
+            commit.takes.iter().for_each(|take| claim.row(RowKey::Lease(take.name.clone())));
+            claim.inboxes.extend(commit.letters.iter().map(|letter| letter.user.clone()));
+            claim.inboxes.extend(commit.freed.iter().map(|freed| freed.user.clone()));
+            claim.log(commit);
         }
         claim
     }
@@ -85,6 +95,17 @@ impl Claim {
             ) => drop(self.nodes.insert(node.clone())),
         }
         self.exclusive = true;
+    }
+
+    fn log(&mut self, commit: &Commit) {
+        if commit.appends.is_empty() && commit.trim.is_none() {
+            return;
+        }
+        let wanted = self.log.get_or_insert_default();
+        for append in &commit.appends {
+            wanted.topics.insert(append.topic.clone());
+            wanted.ids.extend(append.id.iter().map(|id| (append.topic.clone(), id.clone())));
+        }
     }
 
     fn changed(&mut self, key: RowKey) {
@@ -130,6 +151,13 @@ impl Claim {
         if !self.errands.is_empty() {
             steps.push(errand::lock(&self.errands));
         }
+        if !self.inboxes.is_empty() {
+            steps.push(letter::lock(&self.inboxes));
+        }
+        // Everybody who appends waits here: nobody waits for anything else behind it.
+        if self.log.is_some() {
+            steps.push(log::lock());
+        }
         (steps, nodes)
     }
 }
@@ -144,7 +172,8 @@ fn kind_of(key: &RowKey) -> usize {
         RowKey::Hold(_) => 4,
         RowKey::User(_) => 5,
         RowKey::Follow { .. } => 6,
-        RowKey::Deadline { .. } => 7,
+        RowKey::Lease(_) => 7,
+        RowKey::Deadline { .. } => 8,
         RowKey::Errand(_) => unreachable!("errands are kept apart"),
     }
 }
@@ -157,7 +186,7 @@ pub(super) fn names<'a>(keys: impl Iterator<Item = &'a RowKey>) -> Names<'a> {
             RowKey::Session(client) => (client.to_string().into(), "".into()),
             RowKey::Document(key) => (key.kind().into(), key.name().into()),
             RowKey::Presence(key) | RowKey::Hold(key) => ((&*key.channel).into(), (&*key.user).into()),
-            RowKey::User(user) => ((&**user).into(), "".into()),
+            RowKey::User(name) | RowKey::Lease(name) => ((&**name).into(), "".into()),
             RowKey::Follow { follower, followee } => ((&**follower).into(), (&**followee).into()),
             RowKey::Deadline { kind, name } => ((&**kind).into(), (&**name).into()),
             RowKey::Errand(_) => unreachable!("errands are kept apart"),

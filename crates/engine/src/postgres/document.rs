@@ -3,7 +3,8 @@
 use super::claim::Kind;
 use super::link::{Link, Step};
 use super::value::{Trouble, get as column, number, read_number};
-use crate::row::{Document, DocumentKey, Versioned};
+use crate::limits;
+use crate::row::{Document, DocumentKey, Page, Row, RowKey, Versioned};
 
 pub(super) const KIND: Kind = Kind {
     lock: "INSERT INTO documents (kind, name, version, body)
@@ -32,4 +33,26 @@ pub(super) async fn get(link: &Link, key: &DocumentKey) -> Result<Option<Version
     let Some(row) = rows.first() else { return Ok(None) };
     let document = Document { key: key.clone(), body: column::<&[u8]>(row, 1)?.into() };
     Ok(Some(Versioned { version: read_number(row, 0)?, row: document }))
+}
+
+pub(super) async fn rows(
+    link: &Link,
+    after: Option<&RowKey>,
+    limit: u32,
+) -> Result<Page<Versioned<Row>>, Trouble> {
+    // Bodies can be large: the server sends no more than a page of them and the one that is too many.
+    let sql = "SELECT kind, name, version, body FROM
+            (SELECT *, sum(length(body)) OVER (ORDER BY kind, name) - length(body) AS earlier FROM
+                (SELECT * FROM documents WHERE (kind, name) > ($1, $2) ORDER BY kind, name LIMIT $3) AS few) AS counted
+        WHERE earlier <= $4 ORDER BY kind, name";
+    let limit = limit.clamp(1, limits::PAGE_ROWS);
+    let (kind, name) = RowKey::names(after);
+    let step = Step::new(sql).with(kind).with(name).with(i64::from(limit) + 1);
+    let rows = link.one(step.with(limits::PAGE_BYTES as i64)).await?;
+    let read = |row| {
+        let key = DocumentKey::new(column(row, 0)?, column(row, 1)?);
+        let document = Document { key, body: column::<&[u8]>(row, 3)?.into() };
+        Ok::<_, Trouble>(Versioned { version: read_number(row, 2)?, row: Row::Document(document) })
+    };
+    Page::fill(limit, |row| row.row.bytes(), rows.iter().map(read))
 }

@@ -3,8 +3,9 @@
 use super::claim::Kind;
 use super::link::{Link, Step};
 use super::value::{Trouble, number, read_number, read_time_or_none, text, text_or_none, time};
+use crate::limits;
 use crate::presence::{Hold, PresenceKey};
-use crate::row::Versioned;
+use crate::row::{self, Page, RowKey, Versioned};
 use std::collections::BTreeSet;
 use tokio_postgres::Row;
 
@@ -53,4 +54,21 @@ pub(super) async fn get(link: &Link, key: &PresenceKey) -> Result<Option<Version
     let rows = link.one(Step::new(sql).with(&*key.channel).with(&*key.user)).await?;
     let Some(row) = rows.first() else { return Ok(None) };
     Ok(Some(Versioned { version: read_number(row, 1)?, row: loaded(row)? }))
+}
+
+pub(super) async fn rows(
+    link: &Link,
+    after: Option<&RowKey>,
+    limit: u32,
+) -> Result<Page<Versioned<row::Row>>, Trouble> {
+    let sql = "SELECT 0::bigint, version, channel_name, user_id, carrier, until FROM holds
+        WHERE (channel_name, user_id) > ($1, $2) ORDER BY channel_name, user_id LIMIT $3";
+    let limit = limit.clamp(1, limits::PAGE_ROWS);
+    let (channel, user) = RowKey::names(after);
+    let rows = link.one(Step::new(sql).with(channel).with(user).with(i64::from(limit) + 1)).await?;
+    let read = |row| {
+        let hold = row::Row::Hold(loaded(row)?);
+        Ok::<_, Trouble>(Versioned { version: read_number(row, 1)?, row: hold })
+    };
+    Page::fill(limit, |row| row.row.bytes(), rows.iter().map(read))
 }

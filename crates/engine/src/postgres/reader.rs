@@ -3,7 +3,8 @@
 use super::link::Link;
 use super::value::Trouble;
 use super::writer::Watch;
-use super::{deadline, document, errand, hold, key, node, roster, session, social};
+use super::{deadline, document, errand, hold, key, lease, letter, log, node, roster, session, social};
+use crate::row::RowKind;
 use crate::store::{Found, Read};
 
 pub(super) async fn read(link: &Link, watch: &Watch, read: &Read) -> Result<Found, Trouble> {
@@ -44,5 +45,23 @@ pub(super) async fn read(link: &Link, watch: &Watch, read: &Read) -> Result<Foun
             Found::Presences(roster::at_home(link, home, after.as_ref(), *limit).await?)
         }
         Read::Strays { before, limit } => Found::Strays(roster::strays(link, *before, *limit).await?),
+        Read::Rows { kind, after, limit } => {
+            let after = after.as_ref();
+            Found::Rows(match kind {
+                RowKind::Document => document::rows(link, after, *limit).await?,
+                RowKind::Presence => roster::rows(link, after, *limit).await?,
+                RowKind::Hold => hold::rows(link, after, *limit).await?,
+                RowKind::User => social::user_rows(link, after, *limit).await?,
+                RowKind::Follow => social::follow_rows(link, after, *limit).await?,
+            })
+        }
+        Read::Lease(name) => Found::Lease(lease::get(link, name).await?),
+        Read::Log { topics, after, limit } => Found::Log(log::stretch(link, topics, *after, *limit).await?),
+        Read::Topics { names, after, limit } => {
+            Found::Topics(log::topics(link, names, after.as_deref(), *limit).await?)
+        }
+        Read::Letters { user, after, limit } => {
+            Found::Letters(letter::letters(link, user, *after, *limit).await?)
+        }
     })
 }

@@ -8,7 +8,7 @@ use super::value::{
 };
 use crate::limits;
 use crate::presence::{Presence, PresenceKey, Roster, Stray};
-use crate::row::{Page, Versioned, Writer};
+use crate::row::{self, Page, RowKey, Versioned, Writer};
 use std::iter::Peekable;
 use std::slice::Iter;
 use std::sync::Arc;
@@ -145,6 +145,25 @@ pub(super) async fn at_home(
     let step = Step::new(sql).with(&*home.node).with(number(home.epoch.0)).with(channel).with(user);
     let rows = link.one(step.with(i64::from(limit) + 1)).await?;
     Page::fill(limit, |row| row.row.bytes(), gather(&rows))
+}
+
+pub(super) async fn rows(
+    link: &Link,
+    after: Option<&RowKey>,
+    limit: u32,
+) -> Result<Page<Versioned<row::Row>>, Trouble> {
+    let sql = with_clients!(
+        "",
+        "(SELECT * FROM presences WHERE (channel_name, user_id) > ($1, $2)
+            ORDER BY channel_name, user_id LIMIT $3) AS p
+        LEFT JOIN user_channel_presences c ON c.user_id = p.user_id AND c.channel_name = p.channel_name
+        ORDER BY p.channel_name, p.user_id"
+    );
+    let limit = limit.clamp(1, limits::PAGE_ROWS);
+    let (channel, user) = RowKey::names(after);
+    let rows = link.one(Step::new(sql).with(channel).with(user).with(i64::from(limit) + 1)).await?;
+    let rows = gather(&rows).map(|row| row.map(|row| row.map(row::Row::Presence)));
+    Page::fill(limit, |row| row.row.bytes(), rows)
 }
 
 /// Looks at every client once: done seldom.

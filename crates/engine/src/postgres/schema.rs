@@ -9,6 +9,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0001_first_rows.sql"),
     include_str!("migrations/0002_presence.sql"),
     include_str!("migrations/0003_people.sql"),
+    include_str!("migrations/0004_log_letters_leases.sql"),
 ];
 
 pub(super) async fn migrate(link: &Link, schema: &str) -> Result<(), StoreError> {

@@ -6,7 +6,7 @@ use super::roster;
 use super::value::{Trouble, get, number, read_number, read_time, read_time_or_none, text, time};
 use crate::limits;
 use crate::presence::Presence;
-use crate::row::{Page, Versioned};
+use crate::row::{self, Page, RowKey, Versioned};
 use crate::social::{Edge, Follow, Person, User};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -145,4 +145,37 @@ async fn edges(
         Ok::<_, Trouble>(Edge { follow, version: read_number(row, 3)?, mutual: get(row, 4)? })
     };
     Page::fill(limit, |_| 64, rows.iter().map(read))
+}
+
+pub(super) async fn user_rows(
+    link: &Link,
+    after: Option<&RowKey>,
+    limit: u32,
+) -> Result<Page<Versioned<row::Row>>, Trouble> {
+    let sql = "SELECT 0::bigint, version, user_id, last_seen, visibility FROM user_presences
+        WHERE user_id > $1 ORDER BY user_id LIMIT $2";
+    let limit = limit.clamp(1, limits::PAGE_ROWS);
+    let rows = link.one(Step::new(sql).with(RowKey::names(after).0).with(i64::from(limit) + 1)).await?;
+    let read = |row| {
+        let user = row::Row::User(loaded_user(row)?);
+        Ok::<_, Trouble>(Versioned { version: read_number(row, 1)?, row: user })
+    };
+    Page::fill(limit, |row| row.row.bytes(), rows.iter().map(read))
+}
+
+pub(super) async fn follow_rows(
+    link: &Link,
+    after: Option<&RowKey>,
+    limit: u32,
+) -> Result<Page<Versioned<row::Row>>, Trouble> {
+    let sql = "SELECT follower, followee, since, version FROM follows
+        WHERE (follower, followee) > ($1, $2) ORDER BY follower, followee LIMIT $3";
+    let limit = limit.clamp(1, limits::PAGE_ROWS);
+    let (follower, followee) = RowKey::names(after);
+    let rows = link.one(Step::new(sql).with(follower).with(followee).with(i64::from(limit) + 1)).await?;
+    let read = |row| {
+        let follow = Follow { follower: text(row, 0)?, followee: text(row, 1)?, since: read_time(row, 2)? };
+        Ok::<_, Trouble>(Versioned { version: read_number(row, 3)?, row: row::Row::Follow(follow) })
+    };
+    Page::fill(limit, |row| row.row.bytes(), rows.iter().map(read))
 }

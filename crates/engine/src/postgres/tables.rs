@@ -7,10 +7,12 @@ use super::claim::{Claim, KINDS, names};
 use super::link::Step;
 use super::presence::Channel;
 use super::value::{Trouble, get as column, read_number, read_time};
-use super::{deadline, errand, hold, node, presence, social};
-use crate::commit::Tables;
+use super::{deadline, errand, hold, lease, letter, log, node, presence, social};
+use crate::commit::{Bag, Occupied, Tables};
+use crate::letter::Letter;
+use crate::log::{Entry, Trim};
 use crate::presence::{Hold, PresenceKey};
-use crate::row::{Deadline, Errand, ErrandId, Node, Row, RowKey, Writer};
+use crate::row::{Deadline, Errand, ErrandId, Node, Row, RowKey, Versioned, Writer};
 use crate::social::{Seen, User};
 use crate::store::StoreError;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -27,6 +29,9 @@ pub(super) struct PostgresTables<'a> {
     channels: BTreeMap<Arc<str>, Channel>,
     users: HashMap<Arc<str>, User>,
     holds: BTreeMap<PresenceKey, Hold>,
+    leases: HashMap<Arc<str>, Occupied>,
+    inboxes: letter::Inboxes,
+    log: Option<log::Tally>,
     /// The last thing that happened to each row.
     changes: BTreeMap<RowKey, Change>,
     changed_nodes: BTreeSet<Writer>,
@@ -52,6 +57,12 @@ impl<'a> PostgresTables<'a> {
         if !claim.carriers.is_empty() {
             steps.push(hold::load_carried(&claim.carriers));
         }
+        if !claim.inboxes.is_empty() {
+            steps.extend(letter::load(&claim.inboxes));
+        }
+        if let Some(wanted) = &claim.log {
+            steps.extend(log::load(wanted));
+        }
         steps
     }
 
@@ -69,6 +80,9 @@ impl<'a> PostgresTables<'a> {
             channels: claim.channels.iter().map(|name| (name.clone(), Channel::default())).collect(),
             users: HashMap::new(),
             holds: BTreeMap::new(),
+            leases: HashMap::new(),
+            inboxes: letter::Inboxes::default(),
+            log: None,
             changes: BTreeMap::new(),
             changed_nodes: BTreeSet::new(),
         };
@@ -103,6 +117,13 @@ impl<'a> PostgresTables<'a> {
                 tables.holds.insert(hold.key.clone(), hold);
             }
         }
+        let mut next = || found.next().map_or(&[][..], |lines| lines);
+        if !claim.inboxes.is_empty() {
+            tables.inboxes = letter::Inboxes::load(next(), next())?;
+        }
+        if claim.log.is_some() {
+            tables.log = Some(log::Tally::load(next(), next(), next())?);
+        }
         Ok(tables)
     }
 
@@ -115,6 +136,7 @@ impl<'a> PostgresTables<'a> {
             match key {
                 RowKey::User(user) => drop(self.users.insert(user.clone(), social::loaded_user(line)?)),
                 RowKey::Hold(key) => drop(self.holds.insert(key.clone(), hold::loaded(line)?)),
+                RowKey::Lease(name) => drop(self.leases.insert(name.clone(), lease::loaded(line)?)),
                 _ => {}
             }
         }
@@ -154,6 +176,8 @@ impl<'a> PostgresTables<'a> {
             let empty: Vec<_> = empty.into_iter().map(|(name, _)| name).collect();
             steps.push(presence::forget_channels(&empty));
         }
+        steps.extend(self.inboxes.changes());
+        steps.extend(self.log.iter().flat_map(log::Tally::changes));
         steps
     }
 
@@ -191,6 +215,10 @@ impl<'a> PostgresTables<'a> {
         self.changes.insert(key, change);
     }
 
+    fn log(&mut self) -> &mut log::Tally {
+        self.log.as_mut().expect("the log is locked")
+    }
+
     fn channel_of(&mut self, key: &PresenceKey) -> &mut Channel {
         let channel = self.channels.get_mut(&key.channel).expect("a presence changes with its channel");
         channel.changed = true;
@@ -222,6 +250,10 @@ impl Tables for PostgresTables<'_> {
                 user.last_seen = user.last_seen.max(before);
                 self.users.insert(user.user.clone(), user.clone());
             }
+            Row::Lease(lease) => {
+                let lease = Versioned { version, row: lease.clone() };
+                self.leases.insert(lease.row.name.clone(), Occupied { lease, vouched: true });
+            }
             Row::Key(_) | Row::Session(_) | Row::Document(_) | Row::Follow(_) => {}
         }
         self.change(row.key(), version, Change::Put(row, version));
@@ -235,6 +267,7 @@ impl Tables for PostgresTables<'_> {
             }
             RowKey::Hold(key) => drop(self.holds.remove(key)),
             RowKey::User(user) => drop(self.users.remove(user)),
+            RowKey::Lease(name) => drop(self.leases.remove(name)),
             _ => {}
         }
         self.change(key.clone(), 0, Change::Delete);
@@ -307,5 +340,49 @@ impl Tables for PostgresTables<'_> {
         let carried =
             |hold: &&Hold| hold.key.user == carrier.user && hold.carrier.as_ref() == Some(&carrier.channel);
         Ok(self.holds.values().filter(carried).map(|hold| hold.key.channel.clone()).collect())
+    }
+    fn lease(&mut self, name: &Arc<str>) -> Result<Option<Occupied>, StoreError> {
+        Ok(self.leases.get(name).cloned())
+    }
+
+    fn head(&mut self) -> Result<u64, StoreError> {
+        Ok(self.log().head())
+    }
+
+    fn count(&mut self, topic: &Arc<str>) -> Result<u64, StoreError> {
+        Ok(self.log().count(topic))
+    }
+
+    fn known_event(&mut self, topic: &Arc<str>, id: &Arc<str>) -> Result<Option<(u64, u64)>, StoreError> {
+        Ok(self.log().known(topic, id))
+    }
+
+    fn append(&mut self, entry: &Entry) -> Result<(), StoreError> {
+        self.log().append(entry);
+        Ok(())
+    }
+
+    fn trim(&mut self, trim: &Trim) -> Result<(), StoreError> {
+        self.log().trim(trim);
+        Ok(())
+    }
+
+    fn bag(&mut self, user: &Arc<str>) -> Result<Bag, StoreError> {
+        Ok(self.inboxes.bag(user))
+    }
+
+    fn add_letter(&mut self, user: &Arc<str>, letter: &Letter) -> Result<(), StoreError> {
+        self.inboxes.add(user, letter);
+        Ok(())
+    }
+
+    fn remove_letters(&mut self, user: &Arc<str>, through: u64) -> Result<(), StoreError> {
+        self.inboxes.remove(user, through);
+        Ok(())
+    }
+
+    fn set_bag(&mut self, user: &Arc<str>, last: u64, dropped: u64) -> Result<(), StoreError> {
+        self.inboxes.set(user, last, dropped);
+        Ok(())
     }
 }

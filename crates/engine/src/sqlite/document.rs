@@ -1,7 +1,7 @@
 //! Documents: the table `documents`.
 
 use super::value::{number, read_number};
-use crate::row::{Document, DocumentKey, Versioned};
+use crate::row::{Document, DocumentKey, Page, Row, RowKey, Versioned};
 use rusqlite::{Connection, Error, OptionalExtension};
 
 pub(super) fn version(connection: &Connection, key: &DocumentKey) -> Result<u64, Error> {
@@ -29,4 +29,20 @@ pub(super) fn put(connection: &Connection, document: &Document, version: u64) ->
 pub(super) fn delete(connection: &Connection, key: &DocumentKey) -> Result<(), Error> {
     let sql = "DELETE FROM documents WHERE kind = ?1 AND name = ?2";
     connection.prepare_cached(sql)?.execute((key.kind(), key.name())).map(drop)
+}
+
+pub(super) fn rows(
+    connection: &Connection,
+    after: Option<&RowKey>,
+    limit: u32,
+) -> Result<Page<Versioned<Row>>, Error> {
+    let sql =
+        "SELECT kind, name, version, body FROM documents WHERE (kind, name) > (?1, ?2) ORDER BY kind, name";
+    let read = |row: &rusqlite::Row<'_>| {
+        let (kind, name): (String, String) = (row.get(0)?, row.get(1)?);
+        let document = Document { key: DocumentKey::new(&kind, &name), body: row.get(3)? };
+        Ok(Versioned { version: read_number(row, 2)?, row: Row::Document(document) })
+    };
+    let mut statement = connection.prepare_cached(sql)?;
+    Page::fill(limit, |row| row.row.bytes(), statement.query_map(RowKey::names(after), read)?)
 }

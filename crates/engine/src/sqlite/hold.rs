@@ -2,7 +2,7 @@
 
 use super::value::{number, read_number, read_time_or_none, time};
 use crate::presence::{Hold, PresenceKey};
-use crate::row::Versioned;
+use crate::row::{Page, Row, RowKey, Versioned};
 use rusqlite::{Connection, Error, OptionalExtension};
 use std::sync::Arc;
 
@@ -45,4 +45,20 @@ pub(super) fn held_by(connection: &Connection, carrier: &PresenceKey) -> Result<
 /// Whether there is any.
 pub(super) fn any(connection: &Connection) -> Result<bool, Error> {
     connection.prepare_cached("SELECT EXISTS (SELECT 1 FROM holds)")?.query_row([], |row| row.get(0))
+}
+
+pub(super) fn rows(
+    connection: &Connection,
+    after: Option<&RowKey>,
+    limit: u32,
+) -> Result<Page<Versioned<Row>>, Error> {
+    let sql = "SELECT channel_name, user_id, version, carrier, until FROM holds
+        WHERE (channel_name, user_id) > (?1, ?2) ORDER BY channel_name, user_id";
+    let read = |row: &rusqlite::Row<'_>| {
+        let key = PresenceKey { channel: row.get(0)?, user: row.get(1)? };
+        let hold = Hold { key, carrier: row.get(3)?, until: read_time_or_none(row, 4)? };
+        Ok(Versioned { version: read_number(row, 2)?, row: Row::Hold(hold) })
+    };
+    let mut statement = connection.prepare_cached(sql)?;
+    Page::fill(limit, |row| row.row.bytes(), statement.query_map(RowKey::names(after), read)?)
 }

@@ -5,7 +5,7 @@ use super::node;
 use super::value::{number, read_number, read_time, read_time_or_none, strange, time};
 use crate::limits;
 use crate::presence::{Presence, PresenceKey, Roster, Stray};
-use crate::row::{Page, Versioned, Writer};
+use crate::row::{Page, RowKey, Versioned, Writer};
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Error, OptionalExtension, Row, Rows, params};
 use std::sync::Arc;
@@ -145,6 +145,18 @@ pub(super) fn of_user(
         ORDER BY p.channel_name";
     let mut statement = connection.prepare_cached(&with_clients(rows))?;
     let rows = Gathering::new(statement.query((user, after.unwrap_or("")))?);
+    Page::fill(limit, |row| row.row.bytes(), rows)
+}
+
+pub(super) fn rows(
+    connection: &Connection,
+    after: Option<&RowKey>,
+    limit: u32,
+) -> Result<Page<Versioned<crate::row::Row>>, Error> {
+    let rows = "WHERE (p.channel_name, p.user_id) > (?1, ?2) ORDER BY p.channel_name, p.user_id";
+    let mut statement = connection.prepare_cached(&with_clients(rows))?;
+    let rows = Gathering::new(statement.query(RowKey::names(after))?);
+    let rows = rows.map(|row| row.map(|row| row.map(crate::row::Row::Presence)));
     Page::fill(limit, |row| row.row.bytes(), rows)
 }
 

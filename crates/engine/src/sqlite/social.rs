@@ -2,7 +2,7 @@
 
 use super::value::{number, read_number, read_time, read_time_or_none, strange, time};
 use crate::limits;
-use crate::row::{Page, Versioned};
+use crate::row::{Page, RowKey, Versioned};
 use crate::social::{Edge, Follow, Person, Seen, User};
 use rusqlite::{Connection, Error, OptionalExtension, Row};
 use tavern_domain::presence::Visibility;
@@ -14,17 +14,45 @@ pub(super) fn user_version(connection: &Connection, user: &str) -> Result<u64, E
 }
 
 pub(super) fn user(connection: &Connection, user: &str) -> Result<Option<Versioned<User>>, Error> {
-    let sql = "SELECT version, last_seen, visibility FROM user_presences WHERE user_id = ?1";
-    let read = |row: &Row<'_>| {
-        let visibility: String = row.get(2)?;
-        let row_of = User {
-            user: user.into(),
-            last_seen: read_time_or_none(row, 1)?,
-            visibility: Visibility::parse(&visibility).ok_or_else(|| strange(2, "no visibility"))?,
-        };
-        Ok(Versioned { version: read_number(row, 0)?, row: row_of })
+    let sql = "SELECT version, last_seen, visibility, user_id FROM user_presences WHERE user_id = ?1";
+    connection.prepare_cached(sql)?.query_row([user], read_user).optional()
+}
+
+fn read_user(row: &Row<'_>) -> Result<Versioned<User>, Error> {
+    let visibility: String = row.get(2)?;
+    let user = User {
+        user: row.get(3)?,
+        last_seen: read_time_or_none(row, 1)?,
+        visibility: Visibility::parse(&visibility).ok_or_else(|| strange(2, "no visibility"))?,
     };
-    connection.prepare_cached(sql)?.query_row([user], read).optional()
+    Ok(Versioned { version: read_number(row, 0)?, row: user })
+}
+
+pub(super) fn user_rows(
+    connection: &Connection,
+    after: Option<&RowKey>,
+    limit: u32,
+) -> Result<Page<Versioned<crate::row::Row>>, Error> {
+    let sql = "SELECT version, last_seen, visibility, user_id FROM user_presences
+        WHERE user_id > ?1 ORDER BY user_id";
+    let mut statement = connection.prepare_cached(sql)?;
+    let rows = statement.query_map([RowKey::names(after).0], read_user)?;
+    Page::fill(limit, |row| row.row.bytes(), rows.map(|row| row.map(|row| row.map(crate::row::Row::User))))
+}
+
+pub(super) fn follow_rows(
+    connection: &Connection,
+    after: Option<&RowKey>,
+    limit: u32,
+) -> Result<Page<Versioned<crate::row::Row>>, Error> {
+    let sql = "SELECT follower, followee, since, version, 0 FROM follows
+        WHERE (follower, followee) > (?1, ?2) ORDER BY follower, followee";
+    let mut statement = connection.prepare_cached(sql)?;
+    let rows = statement.query_map(RowKey::names(after), |row| {
+        let Edge { follow, version, .. } = read(row)?;
+        Ok(Versioned { version, row: crate::row::Row::Follow(follow) })
+    })?;
+    Page::fill(limit, |row| row.row.bytes(), rows)
 }
 
 pub(super) fn put_user(connection: &Connection, user: &User, version: u64) -> Result<(), Error> {

@@ -4,12 +4,15 @@
 use super::folder::{Folder, Lock};
 use super::tables::SqliteTables;
 use super::value::{fault, number, read_number, read_time, time, unavailable};
-use super::{deadline, document, errand, hold, key, node, presence, schema, session, social};
+use super::{
+    deadline, document, errand, hold, key, lease, letter, log, node, presence, schema, session, social,
+};
 use crate::clock::Clock;
 use crate::commit::{self, Mark};
 use crate::intake::Intake;
 use crate::limits;
 use crate::queue::Queue;
+use crate::row::{Page, Row, RowKey, RowKind, Versioned};
 use crate::store::{Answer, Commit, Found, Inbox, Read, Receipt, Store, StoreError, Ticket, Work};
 use rusqlite::{Connection, TransactionBehavior};
 use std::path::Path;
@@ -130,7 +133,7 @@ impl Scribe {
             }
         }
         if outcomes.iter().any(Result::is_ok) {
-            tables.write_channels().map_err(fault)?;
+            tables.write_counts().map_err(fault)?;
             write_mark(&transaction, mark)?;
             transaction.commit().map_err(fault)?;
         }
@@ -195,6 +198,19 @@ impl Scribe {
             Read::Strays { before, limit } => {
                 Found::Strays(presence::strays(from, *before, *limit).map_err(fault)?)
             }
+            Read::Rows { kind, after, limit } => {
+                Found::Rows(rows(from, *kind, after.as_ref(), *limit).map_err(fault)?)
+            }
+            Read::Lease(name) => Found::Lease(lease::get(from, name).map_err(fault)?),
+            Read::Log { topics, after, limit } => {
+                Found::Log(log::stretch(from, topics, *after, *limit).map_err(fault)?)
+            }
+            Read::Topics { names, after, limit } => {
+                Found::Topics(log::topics(from, names, after.as_deref(), *limit).map_err(fault)?)
+            }
+            Read::Letters { user, after, limit } => {
+                Found::Letters(letter::letters(from, user, *after, *limit).map_err(fault)?)
+            }
         })
     }
 
@@ -219,4 +235,19 @@ fn write_mark(connection: &Connection, mark: Mark) -> Result<(), StoreError> {
     let values = (time(mark.time), number(mark.floor));
     connection.prepare_cached(sql).and_then(|mut statement| statement.execute(values)).map_err(fault)?;
     Ok(())
+}
+
+fn rows(
+    from: &Connection,
+    kind: RowKind,
+    after: Option<&RowKey>,
+    limit: u32,
+) -> Result<Page<Versioned<Row>>, rusqlite::Error> {
+    match kind {
+        RowKind::Document => document::rows(from, after, limit),
+        RowKind::Presence => presence::rows(from, after, limit),
+        RowKind::Hold => hold::rows(from, after, limit),
+        RowKind::User => social::user_rows(from, after, limit),
+        RowKind::Follow => social::follow_rows(from, after, limit),
+    }
 }

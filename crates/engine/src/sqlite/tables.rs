@@ -1,11 +1,13 @@
 //! The tables as one transaction of the writer sees them. What many commits of a batch would ask again is remembered:
-//! who writes, the presence looked at last, and the counts of channels, which are written once at the end.
+//! who writes, the presence looked at last, and the counts of channels and of the log, which are written once at the end.
 //! Must hold: nothing is remembered beyond the transaction, in which nobody else can write; before COMMIT the tables say
 //! what was remembered.
 
 use super::value::fault;
-use super::{deadline, document, errand, hold, key, node, presence, session, social};
-use crate::commit::Tables;
+use super::{deadline, document, errand, hold, key, lease, letter, log, node, presence, session, social};
+use crate::commit::{Bag, Occupied, Tables};
+use crate::letter::Letter;
+use crate::log::{Entry, Trim};
 use crate::presence::{Presence, PresenceKey};
 use crate::row::{Deadline, Errand, Node, Row, RowKey, Writer};
 use crate::social::Seen;
@@ -24,6 +26,7 @@ pub(super) struct SqliteTables<'a> {
     channels: HashMap<Arc<str>, Channel>,
     /// Whether apps hold anybody anywhere: usually not.
     holds: Option<bool>,
+    log: Option<log::Tally>,
 }
 
 /// A row of `channel_presences`; without users it is no row.
@@ -36,11 +39,18 @@ struct Channel {
 
 impl<'a> SqliteTables<'a> {
     pub fn new(connection: &'a Connection) -> SqliteTables<'a> {
-        SqliteTables { connection, node: None, presence: None, channels: HashMap::new(), holds: None }
+        SqliteTables {
+            connection,
+            node: None,
+            presence: None,
+            channels: HashMap::new(),
+            holds: None,
+            log: None,
+        }
     }
 
     /// Puts down what was counted. The last act before COMMIT.
-    pub fn write_channels(&mut self) -> Result<(), Error> {
+    pub fn write_counts(&mut self) -> Result<(), Error> {
         for (name, channel) in self.channels.drain().filter(|(_, channel)| channel.changed) {
             let Channel { version, users, updated, .. } = channel;
             match users {
@@ -48,7 +58,7 @@ impl<'a> SqliteTables<'a> {
                 _ => presence::put_channel(self.connection, &name, version, users, updated)?,
             }
         }
-        Ok(())
+        self.log.take().map_or(Ok(()), |log| log.write(self.connection))
     }
 
     fn count(&mut self, name: &Arc<str>) -> Result<&mut Channel, Error> {
@@ -57,6 +67,13 @@ impl<'a> SqliteTables<'a> {
             self.channels.insert(name.clone(), Channel { version, users, updated, changed: false });
         }
         Ok(self.channels.get_mut(name).expect("it was just put there"))
+    }
+
+    fn log(&mut self) -> Result<&mut log::Tally, Error> {
+        if self.log.is_none() {
+            self.log = Some(log::Tally::read(self.connection)?);
+        }
+        Ok(self.log.get_or_insert_default())
     }
 
     fn presence_version(&mut self, key: &PresenceKey) -> Result<u64, Error> {
@@ -106,6 +123,7 @@ impl Tables for SqliteTables<'_> {
             RowKey::Follow { follower, followee } => {
                 social::follow_version(self.connection, follower, followee)
             }
+            RowKey::Lease(name) => lease::version(self.connection, name),
             RowKey::Deadline { kind, name } => deadline::version(self.connection, kind, name),
             RowKey::Errand(id) => errand::version(self.connection, id),
         }
@@ -124,6 +142,7 @@ impl Tables for SqliteTables<'_> {
             }
             Row::User(user) => social::put_user(self.connection, user, version),
             Row::Follow(follow) => social::put_follow(self.connection, follow, version),
+            Row::Lease(lease) => lease::put(self.connection, lease, version),
         }
         .map_err(fault)
     }
@@ -139,6 +158,7 @@ impl Tables for SqliteTables<'_> {
             RowKey::Follow { follower, followee } => {
                 social::delete_follow(self.connection, follower, followee)
             }
+            RowKey::Lease(name) => lease::delete(self.connection, name),
             RowKey::Deadline { kind, name } => deadline::delete(self.connection, kind, name),
             RowKey::Errand(id) => errand::delete(self.connection, id),
         }
@@ -208,5 +228,50 @@ impl Tables for SqliteTables<'_> {
             return Ok(Vec::new());
         }
         hold::held_by(self.connection, carrier).map_err(fault)
+    }
+
+    fn lease(&mut self, name: &Arc<str>) -> Result<Option<Occupied>, StoreError> {
+        let Some(lease) = lease::get(self.connection, name).map_err(fault)? else { return Ok(None) };
+        let holder = node::get(self.connection, &lease.row.holder).map_err(fault)?;
+        Ok(Some(Occupied { lease, vouched: holder.is_some_and(|node| node.closed_at.is_none()) }))
+    }
+
+    fn head(&mut self) -> Result<u64, StoreError> {
+        self.log().map(|log| log.head()).map_err(fault)
+    }
+
+    fn count(&mut self, topic: &Arc<str>) -> Result<u64, StoreError> {
+        let connection = self.connection;
+        self.log().and_then(|log| log.count(connection, topic)).map_err(fault)
+    }
+
+    fn known_event(&mut self, topic: &Arc<str>, id: &Arc<str>) -> Result<Option<(u64, u64)>, StoreError> {
+        log::known(self.connection, topic, id).map_err(fault)
+    }
+
+    fn append(&mut self, entry: &Entry) -> Result<(), StoreError> {
+        let connection = self.connection;
+        self.log().and_then(|log| log.append(connection, entry)).map_err(fault)
+    }
+
+    fn trim(&mut self, trim: &Trim) -> Result<(), StoreError> {
+        let connection = self.connection;
+        self.log().and_then(|log| log.trim(connection, trim)).map_err(fault)
+    }
+
+    fn bag(&mut self, user: &Arc<str>) -> Result<Bag, StoreError> {
+        letter::bag(self.connection, user).map_err(fault)
+    }
+
+    fn add_letter(&mut self, user: &Arc<str>, letter: &Letter) -> Result<(), StoreError> {
+        letter::add(self.connection, user, letter).map_err(fault)
+    }
+
+    fn remove_letters(&mut self, user: &Arc<str>, through: u64) -> Result<(), StoreError> {
+        letter::remove(self.connection, user, through).map_err(fault)
+    }
+
+    fn set_bag(&mut self, user: &Arc<str>, last: u64, dropped: u64) -> Result<(), StoreError> {
+        letter::set(self.connection, user, last, dropped).map_err(fault)
     }
 }

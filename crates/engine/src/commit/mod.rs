@@ -1,13 +1,23 @@
 //! The one algorithm of a commit, and the store's time and versions, over the tables of an embedded engine.
 //! The tables keep; this decides nothing but order. Must hold: every check comes before the first change.
 
+mod lease;
+mod letter;
+mod log;
+mod node;
+
+pub(crate) use letter::Bag;
+
+use crate::lease::Lease;
+use crate::letter::Letter;
+use crate::log::{Entry, Trim};
 use crate::presence::{Held, PresenceKey, Raise};
-use crate::row::{Deadline, Errand, ErrandId, Node, Row, RowKey, Writer};
+use crate::row::{Deadline, Errand, ErrandId, Node, Row, RowKey, Versioned, Writer};
 use crate::social::Seen;
-use crate::store::{Commit, NodeChange, Proof, Receipt, StoreError};
+use crate::store::{Commit, Receipt, StoreError};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tavern_domain::{Epoch, Time};
+use tavern_domain::Time;
 
 /// What an engine's tables can do inside one transaction.
 pub(crate) trait Tables {
@@ -30,6 +40,30 @@ pub(crate) trait Tables {
     fn see(&mut self, seen: &Seen, version: u64) -> Result<(), StoreError>;
     /// The channels in which an app holds a user while he is in this one.
     fn held_by(&mut self, carrier: &PresenceKey) -> Result<Vec<Arc<str>>, StoreError>;
+    fn lease(&mut self, name: &Arc<str>) -> Result<Option<Occupied>, StoreError>;
+    /// The last position of the log; 0: nothing was ever appended.
+    fn head(&mut self) -> Result<u64, StoreError>;
+    /// How many events a topic has had.
+    fn count(&mut self, topic: &Arc<str>) -> Result<u64, StoreError>;
+    /// Position and count of the event that a publisher gave this id.
+    fn known_event(&mut self, topic: &Arc<str>, id: &Arc<str>) -> Result<Option<(u64, u64)>, StoreError>;
+    /// At the head, and counted.
+    fn append(&mut self, entry: &Entry) -> Result<(), StoreError>;
+    fn trim(&mut self, trim: &Trim) -> Result<(), StoreError>;
+    /// What is known of a user's inbox; nothing but zeros when it is empty.
+    fn bag(&mut self, user: &Arc<str>) -> Result<Bag, StoreError>;
+    fn add_letter(&mut self, user: &Arc<str>, letter: &Letter) -> Result<(), StoreError>;
+    /// With everything before it.
+    fn remove_letters(&mut self, user: &Arc<str>, through: u64) -> Result<(), StoreError>;
+    /// The numbers of an inbox that stands; an inbox without letters and without anything dropped is no row.
+    fn set_bag(&mut self, user: &Arc<str>, last: u64, dropped: u64) -> Result<(), StoreError>;
+}
+
+/// A lease as it is found: who has it, and whether his epoch is known to be open.
+#[derive(Clone, Debug)]
+pub(crate) struct Occupied {
+    pub lease: Versioned<Lease>,
+    pub vouched: bool,
 }
 
 /// The store's time, and the highest number that a deleted row has had. A row that comes back begins above it,
@@ -69,7 +103,7 @@ pub(crate) fn apply(
 ) -> Result<Receipt, StoreError> {
     let time = mark.now(wall);
     if let Some(writer) = &commit.writer {
-        open_node(tables, writer)?;
+        node::open(tables, writer)?;
     }
     for expect in &commit.expects {
         let found = tables.version(&expect.key)?;
@@ -78,8 +112,9 @@ pub(crate) fn apply(
         }
     }
     let mut receipt = Receipt { time, ..Receipt::default() };
+    lease::check(tables, time, commit)?;
     if let Some(change) = &commit.node {
-        change_node(tables, mark, change, &mut receipt)?;
+        node::change(tables, mark, change, &mut receipt)?;
     }
     for key in &commit.deletes {
         let version = match key {
@@ -90,7 +125,8 @@ pub(crate) fn apply(
             | RowKey::Presence(_)
             | RowKey::Hold(_)
             | RowKey::User(_)
-            | RowKey::Follow { .. } => mark.next(tables.version(key)?),
+            | RowKey::Follow { .. }
+            | RowKey::Lease(_) => mark.next(tables.version(key)?),
         };
         mark.bury(version);
         tables.delete(key)?;
@@ -115,6 +151,9 @@ pub(crate) fn apply(
         tables.set_deadline(&Deadline { due: deadline.due.max(Time(1)), ..deadline.clone() })?;
     }
     add_errands(tables, commit, &mut receipt)?;
+    lease::take(tables, mark, commit, &mut receipt)?;
+    log::append(tables, commit, &mut receipt)?;
+    letter::post(tables, mark, commit, &mut receipt)?;
     Ok(receipt)
 }
 
@@ -169,74 +208,4 @@ fn add_errands(tables: &mut impl Tables, commit: &Commit, receipt: &mut Receipt)
         receipt.errands.push(id);
     }
     Ok(())
-}
-
-fn change_node(
-    tables: &mut impl Tables,
-    mark: &mut Mark,
-    change: &NodeChange,
-    receipt: &mut Receipt,
-) -> Result<(), StoreError> {
-    let now = receipt.time;
-    match change {
-        NodeChange::Open { name, lease_ms } => {
-            let epochs = tables.epochs(name)?;
-            for mut earlier in epochs.iter().filter(|node| node.closed_at.is_none()).cloned() {
-                earlier.closed_at = Some(now);
-                tables.put_node(&earlier)?;
-            }
-            let last = epochs.last().map_or(0, |node| node.writer.epoch.0);
-            let epoch = Epoch(mark.begin(last));
-            tables.put_node(&Node {
-                writer: Writer { node: name.clone(), epoch },
-                opened_at: now,
-                lease_until: now + *lease_ms,
-                closed_at: None,
-                clean: false,
-            })?;
-            receipt.epoch = Some(epoch);
-        }
-        NodeChange::Renew { node, lease_ms } => {
-            let mut node = open_node(tables, node)?;
-            // An ended lease whose epoch nobody has closed is simply renewed: nobody has been told anything yet.
-            node.lease_until = node.lease_until.max(now + *lease_ms);
-            tables.put_node(&node)?;
-        }
-        NodeChange::Close { node: writer, proof } => {
-            let unknown = || StoreError::UnknownNode { node: writer.clone() };
-            let mut node = tables.node(writer)?.ok_or_else(unknown)?;
-            if node.closed_at.is_none() {
-                if *proof == Proof::LeaseEnded && now < node.lease_until {
-                    return Err(StoreError::Leased { node: writer.clone(), until: node.lease_until });
-                }
-                node.closed_at = Some(now);
-                tables.put_node(&node)?;
-            }
-            receipt.closed_at = node.closed_at;
-        }
-        NodeChange::Stop { node } => {
-            let mut node = open_node(tables, node)?;
-            (node.closed_at, node.clean) = (Some(now), true);
-            tables.put_node(&node)?;
-            receipt.closed_at = node.closed_at;
-        }
-        NodeChange::Forget { node: writer } => {
-            if let Some(node) = tables.node(writer)? {
-                if node.closed_at.is_none() {
-                    return Err(StoreError::Leased { node: writer.clone(), until: node.lease_until });
-                }
-                tables.forget_node(writer)?;
-                mark.bury(writer.epoch.0);
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Fencing: an epoch that is closed or forgotten writes nothing more.
-fn open_node(tables: &mut impl Tables, writer: &Writer) -> Result<Node, StoreError> {
-    match tables.node(writer)? {
-        Some(node) if node.closed_at.is_none() => Ok(node),
-        _ => Err(StoreError::Fenced { node: writer.node.clone(), epoch: writer.epoch }),
-    }
 }

@@ -1,0 +1,46 @@
+//! Taking leases. Must hold: whoever has a lease that has not ended keeps it, with its number.
+
+use super::{Mark, Tables};
+use crate::lease::Lease;
+use crate::row::{Row, Writer};
+use crate::store::{Commit, Receipt, StoreError};
+use tavern_domain::Time;
+
+/// Before the first change: nobody else may hold what this commit wants.
+pub(super) fn check(tables: &mut impl Tables, now: Time, commit: &Commit) -> Result<(), StoreError> {
+    for take in &commit.takes {
+        let Some(found) = tables.lease(&take.name)? else { continue };
+        let Lease { holder, until, .. } = found.lease.row;
+        // The node of a closed epoch works on nothing any more.
+        if *holder_of(commit) != holder && found.vouched && now < until {
+            return Err(StoreError::Taken { name: take.name.clone(), by: holder, until });
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn take(
+    tables: &mut impl Tables,
+    mark: &Mark,
+    commit: &Commit,
+    receipt: &mut Receipt,
+) -> Result<(), StoreError> {
+    for take in &commit.takes {
+        let holder = holder_of(commit).clone();
+        let until = receipt.time + take.lease_ms;
+        let (number, until) = match tables.lease(&take.name)? {
+            Some(found) if found.lease.row.holder == holder => {
+                (found.lease.version, until.max(found.lease.row.until))
+            }
+            Some(found) => (mark.next(found.lease.version), until),
+            None => (mark.next(0), until),
+        };
+        tables.put(&Row::Lease(Lease { name: take.name.clone(), holder, until }), number)?;
+        receipt.taken.push(number);
+    }
+    Ok(())
+}
+
+fn holder_of(commit: &Commit) -> &Writer {
+    commit.writer.as_ref().expect("checked: whoever takes a lease is a node")
+}

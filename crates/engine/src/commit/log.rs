@@ -1,0 +1,36 @@
+//! Appending to the log. Must hold: positions and the counts of topics have no holes; an id is taken once.
+
+use super::Tables;
+use crate::log::{Appended, Entry};
+use crate::store::{Commit, Receipt, StoreError};
+
+pub(super) fn append(
+    tables: &mut impl Tables,
+    commit: &Commit,
+    receipt: &mut Receipt,
+) -> Result<(), StoreError> {
+    for new in &commit.appends {
+        let known = match &new.id {
+            Some(id) => tables.known_event(&new.topic, id)?,
+            None => None,
+        };
+        if let Some((position, count)) = known {
+            receipt.appended.push(Appended { position, count, again: true });
+            continue;
+        }
+        let (position, count) = (tables.head()? + 1, tables.count(&new.topic)? + 1);
+        tables.append(&Entry {
+            position,
+            topic: new.topic.clone(),
+            count,
+            at: receipt.time,
+            id: new.id.clone(),
+            body: new.body.clone(),
+        })?;
+        receipt.appended.push(Appended { position, count, again: false });
+    }
+    if let Some(trim) = &commit.trim {
+        tables.trim(trim)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,173 @@
+//! The log of topics: order without holes, ids taken once, several topics read as one list, removal from the old end.
+
+use super::*;
+use crate::limits;
+use crate::log::{Append, Entry, Log, Stretch, Topics, Trim};
+use std::sync::Barrier;
+
+fn event(topic: &str, id: Option<&str>, body: &str) -> Append {
+    Append { topic: topic.into(), id: id.map(Arc::from), body: body.as_bytes().into() }
+}
+
+fn append(events: &[(&str, &str)]) -> Commit {
+    let appends = events.iter().map(|(topic, body)| event(topic, None, body)).collect();
+    Commit { appends, ..Commit::default() }
+}
+
+fn log(client: &Client, topics: &[&str], after: u64, limit: u32) -> Stretch {
+    let topics = topics.iter().map(|topic| Arc::from(*topic)).collect();
+    match client.read(Read::Log { topics, after, limit }) {
+        Ok(Found::Log(stretch)) => stretch,
+        other => panic!("no log but {other:?}"),
+    }
+}
+
+fn counts(client: &Client, names: &[&str], after: Option<&str>, limit: u32) -> Topics {
+    let names = names.iter().map(|name| Arc::from(*name)).collect();
+    match client.read(Read::Topics { names, after: after.map(Arc::from), limit }) {
+        Ok(Found::Topics(topics)) => topics,
+        other => panic!("no topics but {other:?}"),
+    }
+}
+
+/// `position topic count body`, in order.
+fn shown(stretch: &Stretch) -> Vec<String> {
+    let body = |entry: &Entry| String::from_utf8_lossy(&entry.body).into_owned();
+    let line = |entry: &Entry| format!("{} {}{} {}", entry.position, entry.topic, entry.count, body(entry));
+    stretch.page.rows.iter().map(line).collect()
+}
+
+pub(super) fn events_count_without_holes(world: &dyn World) {
+    let client = client(world);
+    assert_eq!(log(&client, &[], 0, 10).log, Log { first: 1, head: 0, bytes: 0 });
+    let receipt = client.commit(append(&[("a", "x"), ("b", "yy"), ("a", "z")])).unwrap();
+    let places: Vec<_> = receipt.appended.iter().map(|at| (at.position, at.count, at.again)).collect();
+    assert_eq!(places, [(1, 1, false), (2, 1, false), (3, 2, false)]);
+    client.commit(append(&[("b", "w")])).unwrap();
+    let all = log(&client, &[], 0, 10);
+    assert_eq!(shown(&all), ["1 a1 x", "2 b1 yy", "3 a2 z", "4 b2 w"]);
+    assert_eq!(all.log, Log { first: 1, head: 4, bytes: 5 });
+    assert_eq!(all.page.rows[0].at, receipt.time);
+    let topics = counts(&client, &[], None, 10);
+    assert_eq!((topics.page.rows, topics.log.head), (vec![("a".into(), 2), ("b".into(), 2)], 4));
+}
+
+pub(super) fn a_refused_commit_appends_nothing(world: &dyn World) {
+    let client = client(world);
+    let refused = Commit { expects: vec![expect("missing", 7)], ..append(&[("a", "x")]) };
+    assert_conflict(client.commit(refused), (RowKey::Document(key("missing")), 7, 0));
+    client.commit(append(&[("a", "y")])).unwrap();
+    assert_eq!(shown(&log(&client, &[], 0, 10)), ["1 a1 y"]);
+}
+
+pub(super) fn an_id_is_taken_once_in_its_topic(world: &dyn World) {
+    let client = client(world);
+    let one = |topic, body| Commit { appends: vec![event(topic, Some("i"), body)], ..Commit::default() };
+    let first = client.commit(one("a", "x")).unwrap().appended.remove(0);
+    let again = client.commit(one("a", "other")).unwrap().appended.remove(0);
+    assert_eq!((again.position, again.count, again.again), (first.position, first.count, true));
+    client.commit(one("b", "y")).unwrap();
+    // In one list, the second time too.
+    let appends = vec![event("a", Some("i"), "x"), event("a", Some("j"), "z"), event("a", Some("j"), "z")];
+    let list = client.commit(Commit { appends, ..Commit::default() }).unwrap().appended;
+    let places: Vec<_> = list.iter().map(|at| (at.position, at.again)).collect();
+    assert_eq!(places, [(1, true), (3, false), (3, true)]);
+    assert_eq!(shown(&log(&client, &[], 0, 10)), ["1 a1 x", "2 b1 y", "3 a2 z"]);
+    let kept = log(&client, &["a"], 0, 10).page.rows.pop().unwrap();
+    assert_eq!(kept.id.as_deref(), Some("j"));
+}
+
+pub(super) fn several_topics_are_read_as_one_list(world: &dyn World) {
+    let client = client(world);
+    let names = ["a", "b", "c"];
+    let events: Vec<_> = (0..30).map(|n| (names[n % 3], "x")).collect();
+    client.commit(append(&events)).unwrap();
+    let (mut after, mut seen) = (0, Vec::new());
+    loop {
+        let stretch = log(&client, &["c", "a", "nobody", "a"], after, 7);
+        assert!(stretch.page.rows.len() <= 7);
+        seen.extend(stretch.page.rows.iter().map(|entry| entry.position));
+        after = *seen.last().unwrap();
+        if !stretch.page.more {
+            break;
+        }
+    }
+    let wanted: Vec<u64> = (1..=30).filter(|position| position % 3 != 2).collect();
+    assert_eq!(seen, wanted);
+    let page = log(&client, &[], 10, 5);
+    assert_eq!((page.page.rows[0].position, page.page.rows.len(), page.page.more), (11, 5, true));
+}
+
+pub(super) fn a_page_of_the_log_is_bounded_in_bytes(world: &dyn World) {
+    let client = client(world);
+    let large = "x".repeat(limits::PAGE_BYTES / 2);
+    client.commit(append(&[("a", &large), ("a", &large)])).unwrap();
+    client.commit(append(&[("a", &large)])).unwrap();
+    for topics in [&[][..], &["a"]] {
+        let stretch = log(&client, topics, 0, 10);
+        assert_eq!((stretch.page.rows.len(), stretch.page.more), (2, true), "{topics:?}");
+    }
+}
+
+pub(super) fn trimming_takes_the_oldest_and_keeps_the_counts(world: &dyn World) {
+    let client = client(world);
+    let named = |n: u32| event("a", Some(&format!("i{n}")), "xx");
+    client.commit(Commit { appends: (1..=6).map(named).collect(), ..Commit::default() }).unwrap();
+    let trim = Some(Trim { before: 4, ids_before: 2 });
+    client.commit(Commit { trim, ..Commit::default() }).unwrap();
+    let left = log(&client, &[], 0, 10);
+    assert_eq!(left.log, Log { first: 4, head: 6, bytes: 6 });
+    assert_eq!(left.page.rows.iter().map(|entry| entry.count).collect::<Vec<_>>(), [4, 5, 6]);
+    // An id may outlive its event, and is new again when it is forgotten.
+    let again = client.commit(Commit { appends: vec![named(2), named(1)], ..Commit::default() }).unwrap();
+    let places: Vec<_> = again.appended.iter().map(|at| (at.position, at.count, at.again)).collect();
+    assert_eq!(places, [(2, 2, true), (7, 7, false)]);
+    let everything = Some(Trim { before: 100, ids_before: 100 });
+    client.commit(Commit { trim: everything, ..Commit::default() }).unwrap();
+    assert_eq!(log(&client, &["a"], 0, 10).log, Log { first: 8, head: 7, bytes: 0 });
+    client.commit(append(&[("a", "y")])).unwrap();
+    assert_eq!(shown(&log(&client, &["a"], 0, 10)), ["8 a8 y"]);
+}
+
+pub(super) fn topics_come_in_pages_and_by_name(world: &dyn World) {
+    let client = client(world);
+    let events: Vec<_> = ["d", "b", "a", "c", "a"].iter().map(|topic| (*topic, "x")).collect();
+    client.commit(append(&events)).unwrap();
+    let names = |topics: &Topics| topics.page.rows.iter().map(|(name, _)| &**name).collect::<String>();
+    let first = counts(&client, &[], None, 3);
+    assert_eq!((names(&first), first.page.more), ("abc".into(), true));
+    let rest = counts(&client, &[], Some("c"), 3);
+    assert_eq!((names(&rest), rest.page.more), ("d".into(), false));
+    let some = counts(&client, &["c", "nobody", "a"], None, 10);
+    assert_eq!(some.page.rows, [("a".into(), 2), ("c".into(), 1)]);
+}
+
+pub(super) fn a_reader_never_skips_what_racing_appenders_add(world: &dyn World) {
+    const APPENDERS: usize = 3;
+    const ROUNDS: usize = 40;
+    let barrier = Barrier::new(APPENDERS + 1);
+    std::thread::scope(|scope| {
+        for appender in 0..APPENDERS {
+            let barrier = &barrier;
+            scope.spawn(move || {
+                let client = client(world);
+                barrier.wait();
+                let topic = format!("t{appender}");
+                for _ in 0..ROUNDS {
+                    client.commit(append(&[(&topic, "x"), ("all", "y")])).unwrap();
+                }
+            });
+        }
+        let client = client(world);
+        barrier.wait();
+        let total = (APPENDERS * ROUNDS * 2) as u64;
+        let mut after = 0;
+        while after < total {
+            for entry in log(&client, &[], after, 1000).page.rows {
+                assert_eq!(entry.position, after + 1, "a position became visible after a later one");
+                after = entry.position;
+            }
+        }
+        assert_eq!(counts(&client, &["all"], None, 1).page.rows[0].1, (APPENDERS * ROUNDS) as u64);
+    });
+}

@@ -1,0 +1,99 @@
+//! The log of topics, in memory.
+
+use super::store::page;
+use crate::log::{Entry, Log, Stretch, Topics, Trim};
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+
+#[derive(Default)]
+pub(super) struct Events {
+    /// By position.
+    entries: BTreeMap<u64, Entry>,
+    head: u64,
+    bytes: u64,
+    topics: BTreeMap<Arc<str>, Topic>,
+    /// By topic and id: position and count.
+    ids: BTreeMap<(Arc<str>, Arc<str>), (u64, u64)>,
+}
+
+#[derive(Default)]
+struct Topic {
+    count: u64,
+    /// Of the events that are kept.
+    positions: BTreeMap<u64, ()>,
+}
+
+impl Events {
+    pub fn head(&self) -> u64 {
+        self.head
+    }
+
+    pub fn count(&self, topic: &str) -> u64 {
+        self.topics.get(topic).map_or(0, |topic| topic.count)
+    }
+
+    pub fn known(&self, topic: &Arc<str>, id: &Arc<str>) -> Option<(u64, u64)> {
+        self.ids.get(&(topic.clone(), id.clone())).copied()
+    }
+
+    pub fn append(&mut self, entry: &Entry) {
+        let topic = self.topics.entry(entry.topic.clone()).or_default();
+        topic.count = entry.count;
+        topic.positions.insert(entry.position, ());
+        if let Some(id) = &entry.id {
+            self.ids.insert((entry.topic.clone(), id.clone()), (entry.position, entry.count));
+        }
+        (self.head, self.bytes) = (entry.position, self.bytes + entry.body.len() as u64);
+        self.entries.insert(entry.position, entry.clone());
+    }
+
+    pub fn trim(&mut self, trim: &Trim) {
+        while let Some(first) = self.entries.first_entry()
+            && *first.key() < trim.before
+        {
+            let gone = first.remove();
+            self.bytes -= gone.body.len() as u64;
+            if let Some(topic) = self.topics.get_mut(&gone.topic) {
+                topic.positions.remove(&gone.position);
+            }
+        }
+        self.ids.retain(|_, (position, _)| *position >= trim.ids_before);
+    }
+
+    pub fn log(&self) -> Log {
+        let first = self.entries.first_key_value().map_or(self.head + 1, |(position, _)| *position);
+        Log { first, head: self.head, bytes: self.bytes }
+    }
+
+    pub fn stretch(&self, topics: &[Arc<str>], after: u64, limit: u32) -> Stretch {
+        let from = (Bound::Excluded(after), Bound::Unbounded);
+        let mut positions: Vec<u64> = match topics {
+            [] => self.entries.range(from).map(|(position, _)| *position).take(most(limit)).collect(),
+            _ => topics
+                .iter()
+                .filter_map(|topic| self.topics.get(topic))
+                .flat_map(|topic| {
+                    topic.positions.range(from).map(|(position, ())| *position).take(most(limit))
+                })
+                .collect(),
+        };
+        positions.sort_unstable();
+        positions.dedup();
+        let entries = positions.iter().filter_map(|position| self.entries.get(position)).cloned();
+        Stretch { log: self.log(), page: page(limit, |entry| entry.body.len(), entries) }
+    }
+
+    pub fn topics(&self, names: &[Arc<str>], after: Option<&Arc<str>>, limit: u32) -> Topics {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let topics = self.topics.range::<Arc<str>, _>((from, Bound::Unbounded));
+        let wanted = topics.filter(|(name, _)| names.is_empty() || names.contains(name));
+        let counts = wanted.map(|(name, topic)| (name.clone(), topic.count));
+        Topics { log: self.log(), page: page(limit, |_| 64, counts) }
+    }
+}
+
+/// A page and the one that tells that there is more.
+fn most(limit: u32) -> usize {
+    limit.clamp(1, crate::limits::PAGE_ROWS) as usize + 1
+}
