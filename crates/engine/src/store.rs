@@ -28,6 +28,9 @@ pub trait Store: Send + Sync {
 
     fn name(&self) -> &'static str;
 
+    /// Whether its time comes from a server that all nodes share, and not from the clock it was opened with.
+    fn keeps_time(&self) -> bool;
+
     /// Finishes what was submitted, then joins the threads. Later work is answered `Unavailable`.
     /// Not to be called from inside the inbox.
     fn stop(&self);

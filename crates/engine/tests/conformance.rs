@@ -188,6 +188,10 @@ impl Store for Settled<MemoryStore> {
         self.inner.name()
     }
 
+    fn keeps_time(&self) -> bool {
+        self.inner.keeps_time()
+    }
+
     fn stop(&self) {
         self.inner.stop();
         self.settle();

@@ -4,6 +4,7 @@
 
 use crate::auth::{self, Keyring, Verifier};
 use crate::bus::Ear;
+use crate::clock::HouseClock;
 use crate::config::{Config, LogFormat, Mode};
 use crate::desk::Desk;
 use crate::door::{self, Counts, Seat};
@@ -11,7 +12,7 @@ use crate::estate;
 use crate::hook::Hook;
 use crate::http::{self, Edge};
 use crate::resp::Peer;
-use crate::services::{Parts, Services, TokenGate, wall};
+use crate::services::{Parts, Services, TokenGate};
 use crate::settings;
 use crate::shard::conn::{Conn, Speaks};
 use crate::shard::inbox::Inbox;
@@ -24,7 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tavern_domain::{Epoch, Identity, Scopes, Time};
-use tavern_engine::{Commit, LogBounds, NodeChange, Row, SystemClock, Writer};
+use tavern_engine::{Commit, LogBounds, NodeChange, Row, Writer};
 use tavern_hub::handover::stored;
 use tavern_hub::{LinkId, Node, Shard};
 use tokio::net::TcpStream;
@@ -62,9 +63,10 @@ async fn serve(mut config: Config) -> anyhow::Result<()> {
         None => None,
     };
     let config = Arc::new(config);
-    let desk = open_store(&config)?;
-    let writer = open_epoch(&config, &desk).await?;
-    let (services, workers) = assemble(config.clone(), desk.clone(), writer.epoch)?;
+    let clock = Arc::new(HouseClock::new());
+    let desk = open_store(&config, &clock)?;
+    let writer = open_epoch(&config, &desk, &clock).await?;
+    let (services, workers) = assemble(config.clone(), desk.clone(), clock, writer.epoch)?;
     open_bus(&services)?;
     let threads = start_shards(workers)?;
     estate::look(&services).await?;
@@ -110,10 +112,13 @@ fn busy_port(address: SocketAddr) -> String {
     format!("cannot listen on {address}; is another server there? choose another with --listen or --resp")
 }
 
-fn open_store(config: &Config) -> anyhow::Result<Arc<Desk>> {
+fn open_store(config: &Config, clock: &Arc<HouseClock>) -> anyhow::Result<Arc<Desk>> {
     let desk = Arc::new(Desk::default());
-    let store = tavern_engine::open(&config.store, Arc::new(SystemClock), desk.clone())
+    let store = tavern_engine::open(&config.store, clock.clone(), desk.clone())
         .context("the store cannot be opened")?;
+    if store.keeps_time() {
+        clock.leave_to_store();
+    }
     desk.set_store(store);
     Ok(desk)
 }
@@ -133,17 +138,19 @@ fn open_bus(services: &Services) -> anyhow::Result<()> {
             message_bytes: config.limits.message_bytes,
         },
     };
-    let bus = tavern_engine::open_bus(&config.bus, &place, Arc::new(SystemClock), ear)
+    let bus = tavern_engine::open_bus(&config.bus, &place, services.clock.clone(), ear)
         .context("the bus cannot be opened")?;
     services.node.carrier.set_bus(bus);
     services.node.listen();
     Ok(())
 }
 
-async fn open_epoch(config: &Config, desk: &Desk) -> anyhow::Result<Writer> {
+async fn open_epoch(config: &Config, desk: &Desk, clock: &HouseClock) -> anyhow::Result<Writer> {
     let name: Arc<str> = config.node.as_str().into();
     let open = NodeChange::Open { name: name.clone(), lease_ms: config.nodes.lease_ms };
+    let asked = clock.moment();
     let receipt = desk.commit(Commit { node: Some(open), ..Commit::default() }).await?;
+    clock.heard(asked, receipt.time);
     let epoch = receipt.epoch.unwrap_or(Epoch(0));
     Ok(Writer { node: name, epoch })
 }
@@ -151,6 +158,7 @@ async fn open_epoch(config: &Config, desk: &Desk) -> anyhow::Result<Writer> {
 fn assemble(
     config: Arc<Config>,
     desk: Arc<Desk>,
+    clock: Arc<HouseClock>,
     epoch: Epoch,
 ) -> anyhow::Result<(Arc<Services>, Vec<Seed>)> {
     let verifier = Verifier::new(&config)?;
@@ -177,6 +185,7 @@ fn assemble(
         inboxes: inboxes.clone(),
         gate,
         desk: desk.clone(),
+        clock,
         hook,
     });
     desk.set_shards(inboxes.clone());
@@ -204,7 +213,7 @@ fn start_shards(workers: Vec<Seed>) -> anyhow::Result<Vec<std::thread::JoinHandl
         let run = move || {
             let _whole = WholeOrNothing;
             let node = worker.node();
-            let hub = Shard::new(node, worker.index(), Box::new(auth::SystemDice::default()), wall());
+            let hub = Shard::new(node, worker.index(), Box::new(auth::SystemDice::default()), worker.now());
             worker.run(hub);
         };
         std::thread::Builder::new().name(name).spawn(run).context("a shard could not be started")
@@ -260,7 +269,7 @@ fn welcome_redis(
     let Ok(socket) = socket.into_std() else { return };
     let socket = mio::net::TcpStream::from_std(socket);
     let shard = services.next_shard();
-    let info = services.clients.register(shard, LinkId(0), peer, local);
+    let info = services.clients.register(shard, LinkId(0), peer, local, services.now());
     let client = info.id;
     let identity = (services.config.mode == Mode::Dev).then(|| Identity {
         user: None,

@@ -4,7 +4,7 @@
 //! before it is used here.
 
 use crate::desk::DeskError;
-use crate::services::{Services, wall};
+use crate::services::Services;
 use crate::shard::mail::Mail;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -62,7 +62,7 @@ pub async fn meet(services: &Services) -> Result<Vec<Arc<str>>, DeskError> {
 async fn read_nodes(services: &Services) -> Result<(Time, Vec<Node>), DeskError> {
     let now = match services.desk.read(Read::Time).await? {
         Found::Time(now) => now,
-        _ => wall(),
+        _ => services.now(),
     };
     let mut nodes: Vec<Node> = Vec::new();
     loop {
@@ -110,7 +110,7 @@ async fn take_up(services: &Services, left: Vec<Versioned<StoredSession>>) -> Re
     let mut trouble = None;
     while let Some(taken) = taking.join_next().await {
         match taken {
-            Ok(Ok(Some(row))) => unpack(row, &mut parts),
+            Ok(Ok(Some(row))) => unpack(row, services.now(), &mut parts),
             Ok(Ok(None)) | Err(_) => {}
             Ok(Err(error)) => trouble = Some(error),
         }
@@ -130,9 +130,9 @@ async fn take_up(services: &Services, left: Vec<Versioned<StoredSession>>) -> Re
     trouble.map_or(Ok(()), Err)
 }
 
-fn unpack(row: StoredSession, parts: &mut [Vec<Packed>]) {
+fn unpack(row: StoredSession, now: Time, parts: &mut [Vec<Packed>]) {
     let (client, shard) = (row.client, row.secret.shard(parts.len()));
-    match unpacked(row, wall()) {
+    match unpacked(row, now) {
         Ok(packed) => parts[shard].push(packed),
         Err(error) => tracing::warn!(%error, %client, "a stored session is left out"),
     }

@@ -5,6 +5,7 @@ pub mod auth;
 pub mod boot;
 mod bus;
 pub mod cli;
+mod clock;
 pub mod config;
 mod desk;
 mod door;

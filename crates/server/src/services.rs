@@ -1,6 +1,7 @@
 //! What every part of the running server may use: the configuration, the node, the shards' inboxes, the gate.
 
 use crate::auth::{self, Credential};
+use crate::clock::HouseClock;
 use crate::config::Config;
 use crate::desk::Desk;
 use crate::http::idempotency::Remembered;
@@ -8,8 +9,9 @@ use crate::resp::clients::Clients;
 use crate::shard::inbox::Inbox;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 use tavern_domain::{Identity, Time};
+use tavern_engine::Clock;
 use tavern_hub::{Gate, Node};
 use tavern_wire::error::{Code, Refusal};
 
@@ -18,6 +20,8 @@ pub struct Services {
     pub node: Arc<Node>,
     pub inboxes: Vec<Arc<Inbox>>,
     pub gate: Arc<auth::Gate>,
+    /// Only the server reads a clock; everybody else is told.
+    pub clock: Arc<HouseClock>,
     /// The way to the store.
     pub desk: Arc<Desk>,
     pub clients: Clients,
@@ -43,6 +47,7 @@ pub struct Parts {
     pub inboxes: Vec<Arc<Inbox>>,
     pub gate: Arc<auth::Gate>,
     pub desk: Arc<Desk>,
+    pub clock: Arc<HouseClock>,
     pub runtime: tokio::runtime::Handle,
     pub hook: Option<crate::hook::Hook>,
     pub doors: Arc<crate::door::Counts>,
@@ -50,7 +55,7 @@ pub struct Parts {
 
 impl Services {
     pub fn new(parts: Parts) -> Arc<Services> {
-        let Parts { config, node, inboxes, gate, desk, runtime, hook, doors } = parts;
+        let Parts { config, node, inboxes, gate, desk, clock, runtime, hook, doors } = parts;
         let remembered = Remembered::new(config.limits.idempotency_keys);
         Arc::new(Services {
             config,
@@ -58,6 +63,7 @@ impl Services {
             inboxes,
             gate,
             desk,
+            clock,
             clients: Clients::default(),
             remembered,
             runtime,
@@ -69,6 +75,11 @@ impl Services {
             doors,
             next_shard: AtomicUsize::new(0),
         })
+    }
+
+    /// The time by which everything is decided.
+    pub fn now(&self) -> Time {
+        self.clock.now()
     }
 
     /// Newcomers go to the shards in turn.
@@ -85,12 +96,6 @@ impl Services {
     pub fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Relaxed)
     }
-}
-
-/// The wall clock. Only the server reads it; everybody else is told.
-pub fn wall() -> Time {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Time(since.as_millis() as u64)
 }
 
 /// Checks the tokens of `hello` for the hub. A key that must be looked up first does not belong there.

@@ -47,8 +47,15 @@ fn rules(services: &Services) -> Rules {
 
 fn carry_out(services: &Arc<Services>, vigil: &mut Vigil, asked: &mut JoinSet<(Ticket, Option<Answer>)>) {
     for (ticket, work) in vigil.duties.work.drain(..) {
-        let desk = services.desk.clone();
-        asked.spawn(async move { (ticket, desk.answer_to(work).await) });
+        let services = services.clone();
+        asked.spawn(async move {
+            let began = services.clock.moment();
+            let answer = services.desk.answer_to(work).await;
+            if let Some(Answer::Committed(receipt)) = &answer {
+                services.clock.heard(began, receipt.time);
+            }
+            (ticket, answer)
+        });
     }
     for order in vigil.duties.orders.drain(..) {
         give(services, order);

@@ -78,6 +78,10 @@ impl Store for MemoryStore {
         self.hall.submit(&self.desk, work);
     }
 
+    fn keeps_time(&self) -> bool {
+        false
+    }
+
     fn name(&self) -> &'static str {
         "memory"
     }

@@ -112,6 +112,10 @@ impl Store for PostgresStore {
         self.intake.submit(work);
     }
 
+    fn keeps_time(&self) -> bool {
+        true
+    }
+
     fn name(&self) -> &'static str {
         "postgres"
     }

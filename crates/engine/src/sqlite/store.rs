@@ -81,6 +81,10 @@ impl Store for SqliteStore {
         self.intake.submit(work);
     }
 
+    fn keeps_time(&self) -> bool {
+        false
+    }
+
     fn name(&self) -> &'static str {
         "sqlite"
     }

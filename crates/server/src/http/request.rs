@@ -2,7 +2,7 @@
 
 use crate::auth::{AuthError, Credential};
 use crate::config::{Cidr, Mode};
-use crate::services::{Services, wall};
+use crate::services::Services;
 use bytes::Bytes;
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
@@ -107,7 +107,7 @@ pub async fn identity(
 }
 
 pub async fn admit(services: &Services, credential: &Credential) -> Result<Identity, Refusal> {
-    services.gate.admit(credential, wall()).await.map_err(unauthenticated)
+    services.gate.admit(credential, services.now()).await.map_err(unauthenticated)
 }
 
 /// The whole body, bounded in bytes and time.

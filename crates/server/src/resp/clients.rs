@@ -3,7 +3,6 @@
 //! Must hold: ids begin at 1 and are never used again; a command on the hot path costs one relaxed store here.
 
 use crate::resp::command;
-use crate::services::wall;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::net::SocketAddr;
@@ -62,9 +61,10 @@ impl Clients {
         link: LinkId,
         addr: SocketAddr,
         laddr: SocketAddr,
+        now: Time,
     ) -> Arc<ClientInfo> {
         let id = self.last_id.fetch_add(1, Ordering::Relaxed) + 1;
-        let client = Arc::new(ClientInfo::new(id, addr, laddr, wall()));
+        let client = Arc::new(ClientInfo::new(id, addr, laddr, now));
         client.moved(shard, link);
         self.lock().insert(id, client.clone());
         client
@@ -257,9 +257,9 @@ mod tests {
     #[test]
     fn ids_are_not_used_again() {
         let clients = Clients::default();
-        let first = clients.register(0, LinkId(0), address(1), address(2));
+        let first = clients.register(0, LinkId(0), address(1), address(2), Time(0));
         clients.leave(first.id);
-        let second = clients.register(0, LinkId(0), address(1), address(2));
+        let second = clients.register(0, LinkId(0), address(1), address(2), Time(0));
         assert_eq!((first.id, second.id, clients.list().len(), clients.ever()), (1, 2, 1, 2));
         assert!(clients.find(1).is_none() && clients.find(2).is_some());
     }

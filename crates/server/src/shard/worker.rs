@@ -3,7 +3,7 @@
 //! Must hold: a turn is bounded in bytes; nothing here waits for anything but the poll.
 
 use crate::resp;
-use crate::services::{Services, wall};
+use crate::services::Services;
 use crate::shard::conn::Speaks;
 use crate::shard::inbox::Inbox;
 use crate::shard::links::{Links, Target};
@@ -42,6 +42,10 @@ pub struct Seed {
 impl Seed {
     pub fn new(index: usize, services: Arc<Services>, inbox: Arc<Inbox>, poll: mio::Poll) -> Seed {
         Seed { index, services, inbox, poll }
+    }
+
+    pub fn now(&self) -> Time {
+        self.services.now()
     }
 
     pub fn index(&self) -> usize {
@@ -105,7 +109,7 @@ pub struct Worker {
 
 impl Worker {
     fn new(seed: Seed, hub: Shard) -> Worker {
-        let now = wall();
+        let now = seed.services.now();
         let Seed { index, services, inbox, poll } = seed;
         Worker {
             index,
@@ -148,7 +152,7 @@ impl Worker {
                 tracing::error!(%error, "the poll of a shard failed");
                 return;
             }
-            self.now = self.now.max(wall());
+            self.now = self.now.max(self.services.now());
             self.turn(&events);
         }
         self.inbox.close();
@@ -169,7 +173,7 @@ impl Worker {
         }
         let dues = [self.hub.next_wake(), self.wheel.next_wake(), self.tending.next_wake(&self.links)];
         let due = dues.into_iter().flatten().min()?;
-        Some(Duration::from_millis(due.since(wall()).max(1)))
+        Some(Duration::from_millis(due.since(self.services.now()).max(1)))
     }
 
     fn turn(&mut self, events: &Events) {

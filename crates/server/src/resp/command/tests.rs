@@ -60,11 +60,12 @@ fn world(mode: Mode, settings: Settings) -> World {
         inboxes: vec![Arc::new(Inbox::new(bell, 100))],
         gate,
         desk: Arc::default(),
+        clock: Arc::new(crate::clock::HouseClock::new()),
         runtime: runtime.handle().clone(),
         hook: None,
         doors: Counts::new(100, 100),
     });
-    let now = crate::services::wall();
+    let now = services.now();
     World {
         now,
         hub: Shard::new(node, 0, Box::new(Counting(0)), now),
@@ -89,6 +90,7 @@ impl World {
             link,
             ([127, 0, 0, 1], 50_000).into(),
             ([127, 0, 0, 1], 7401).into(),
+            self.now,
         );
         let identity: Option<Identity> = self.services.gate.admit_unnamed().ok();
         self.peers.push(Peer::new(link, identity, info));

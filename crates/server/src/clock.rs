@@ -1,0 +1,127 @@
+//! What time it is in the house. Facts are dated by the store; a node that decides when a grace is over must not go by a
+//! clock of its own. Between two words of the store the machine's steady clock counts.
+//! Must hold: it does not stand still and does not jump because somebody sets the machine's clock back.
+
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use tavern_domain::Time;
+use tavern_engine::Clock;
+
+pub struct HouseClock {
+    began: Instant,
+    /// What is added to the milliseconds since `began`.
+    ahead_ms: AtomicI64,
+    /// The store has no clock of its own and is given this one: then the machine's clock leads.
+    by_wall: AtomicBool,
+}
+
+/// A moment of the steady clock.
+#[derive(Clone, Copy, Debug)]
+pub struct Moment(i64);
+
+impl HouseClock {
+    pub fn new() -> HouseClock {
+        let clock =
+            HouseClock { began: Instant::now(), ahead_ms: AtomicI64::new(0), by_wall: AtomicBool::new(true) };
+        clock.ahead_ms.store(wall_ms(), Ordering::Relaxed);
+        clock
+    }
+
+    /// From here on only the store says what time it is.
+    pub fn leave_to_store(&self) {
+        self.by_wall.store(false, Ordering::Relaxed);
+    }
+
+    pub fn moment(&self) -> Moment {
+        Moment(i64::try_from(self.began.elapsed().as_millis()).unwrap_or(i64::MAX))
+    }
+
+    /// The store said what time it was, at some moment since `asked`. Nothing changes while that can be true.
+    pub fn heard(&self, asked: Moment, time: Time) {
+        self.settle(asked, self.moment(), time);
+    }
+
+    fn settle(&self, asked: Moment, answered: Moment, time: Time) {
+        let time = i64::try_from(time.0).unwrap_or(i64::MAX);
+        // Both clocks cut off parts of a millisecond.
+        let (least, most) = (time - answered.0 - 1, time - asked.0 + 1);
+        let by_wall = self.by_wall.load(Ordering::Relaxed);
+        let settle = |ahead: i64| Some(if by_wall { ahead.max(least) } else { ahead.clamp(least, most) });
+        let _ = self.ahead_ms.fetch_update(Ordering::Relaxed, Ordering::Relaxed, settle);
+    }
+}
+
+impl Clock for HouseClock {
+    fn now(&self) -> Time {
+        let Moment(moment) = self.moment();
+        let mut ahead = self.ahead_ms.load(Ordering::Relaxed);
+        if self.by_wall.load(Ordering::Relaxed) {
+            // Forward at once, also after the machine slept; never back.
+            let wall = wall_ms() - moment;
+            if wall > ahead {
+                ahead = wall.max(self.ahead_ms.fetch_max(wall, Ordering::Relaxed));
+            }
+        }
+        Time((moment + ahead).max(0).unsigned_abs())
+    }
+}
+
+fn wall_ms() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How far the clock is ahead of the steady one, when the store says these times.
+    fn ahead(by_wall: bool, start: i64, words: &[(i64, i64, u64)]) -> i64 {
+        let clock = HouseClock::new();
+        clock.by_wall.store(by_wall, Ordering::Relaxed);
+        clock.ahead_ms.store(start, Ordering::Relaxed);
+        for &(asked, answered, time) in words {
+            clock.settle(Moment(asked), Moment(answered), Time(time));
+        }
+        clock.ahead_ms.load(Ordering::Relaxed)
+    }
+
+    #[test]
+    fn a_store_with_a_clock_is_followed_both_ways() {
+        assert_eq!(ahead(false, 1_000, &[(0, 10, 9_000)]), 8_989, "a clock that is late");
+        assert_eq!(ahead(false, 60_000, &[(0, 10, 9_000)]), 9_001, "a clock that is early");
+        assert_eq!(ahead(false, 60_000, &[(0, 10, 9_000), (100, 102, 9_100)]), 9_001, "settled");
+    }
+
+    #[test]
+    fn an_answer_that_took_long_says_little() {
+        assert_eq!(ahead(false, 5_000, &[(0, 4_000, 5_003)]), 5_000);
+        assert_eq!(ahead(false, 5_000, &[(0, 4_000, 9_100)]), 5_099, "even at its latest it was later");
+    }
+
+    #[test]
+    fn a_store_without_a_clock_never_holds_it_back() {
+        assert_eq!(ahead(true, 60_000, &[(0, 10, 9_000)]), 60_000);
+        assert_eq!(ahead(true, 1_000, &[(0, 10, 9_000)]), 8_989, "another process of the folder is ahead");
+    }
+
+    #[test]
+    fn it_goes_on_when_the_machine_is_set_back() {
+        let clock = HouseClock::new();
+        let before = clock.now();
+        // As if the wall had been an hour ahead until now.
+        clock.ahead_ms.fetch_add(3_600_000, Ordering::Relaxed);
+        let jumped = clock.now();
+        assert!(jumped >= before + 3_600_000);
+        std::thread::sleep(std::time::Duration::from_millis(5));
+        assert!(clock.now() >= jumped + 5, "it counts on");
+    }
+
+    #[test]
+    fn the_wall_no_longer_counts_once_the_store_does() {
+        let clock = HouseClock::new();
+        clock.leave_to_store();
+        clock.heard(clock.moment(), Time(1_000_000));
+        assert!(clock.now() < Time(1_010_000));
+    }
+}

@@ -1,0 +1,94 @@
+"""Servers whose machines disagree about the time: the store's counts, so nobody can tell."""
+import contextlib
+import glob
+import os
+import signal
+import time
+
+import pytest
+
+from support.json_client import Socket
+from support.nats_server import NatsServer
+from support.postgres_server import PostgresServer
+from support.process import until
+from support.tavern import Tavern
+
+CONFIG = """
+[sessions]
+resume_ms = 300
+[nodes]
+heartbeat_ms = 200
+lease_ms = 1500
+[kinds.game]
+grace_ms = 2000
+[kinds.user]
+grace_ms = 500
+"""
+GRACE = 2.0
+
+
+class WrongClock(Tavern):
+    """A server on a machine whose clock is off by some seconds."""
+
+    def __init__(self, seconds, options):
+        super().__init__("dev", CONFIG, options)
+        self.seconds = seconds
+
+    def command(self):
+        library = glob.glob("/usr/lib/*/faketime/libfaketimeMT.so.1")[0]
+        wrong = [f"LD_PRELOAD={library}", f"FAKETIME={self.seconds:+}s", "FAKETIME_DONT_FAKE_MONOTONIC=1"]
+        return ["env", *wrong, *super().command()]
+
+
+@pytest.fixture(scope="module")
+def engines():
+    with PostgresServer() as postgres, NatsServer() as nats:
+        yield postgres, nats
+
+
+@pytest.fixture(params=[600, -600], ids=["ten minutes ahead", "ten minutes behind"])
+def two(request, engines):
+    """One server with the right time, one with a wrong one."""
+    postgres, nats = engines
+    schema = f"clock_{'ahead' if request.param > 0 else 'behind'}"
+    options = ["--store", postgres.url(schema), "--bus", nats.url]
+    with contextlib.ExitStack() as stack:
+        right = stack.enter_context(Tavern.dev(CONFIG, options))
+        yield right, stack.enter_context(WrongClock(request.param, options))
+
+
+def test_times_and_graces_are_the_stores(two, channel):
+    right, wrong = two
+    room = channel.replace("room#", "game#")
+    with Socket(right, user="watcher") as watcher:
+        watcher.ok("subscribe", channel=room, presence=True)
+        began = time.time()
+        ann = Socket(wrong, user="ann")
+        ann.ok("join", channel=room)
+        assert watcher.event()["event"] == "user_online"
+        assert watcher.event()["event"] == "client_online"
+        since = watcher.ok("who", channel=room)["users"][0]["since"] / 1000
+        assert abs(since - began) < 5, "the time of a fact is the store's"
+        ann.drop()
+        lost = time.time()
+        assert watcher.event(10)["event"] == "client_offline"
+        gone = watcher.event(10)
+        assert gone["event"] == "user_offline"
+        assert GRACE - 0.1 < time.time() - lost < GRACE + 3, "a grace is as long as everywhere"
+        assert abs(gone["last_seen"] / 1000 - lost) < 5
+
+
+def test_what_a_wrong_clock_left_is_ended_in_time(two, channel):
+    right, wrong = two
+    room = channel.replace("room#", "game#")
+    with Socket(right, user="watcher") as watcher:
+        watcher.ok("subscribe", channel=room, presence=True)
+        bob = Socket(wrong, user="bob")
+        bob.ok("join", channel=room)
+        assert [watcher.event()["event"] for _ in range(2)] == ["user_online", "client_online"]
+        bob.drop()
+        # He is lost; then the server that waits for his grace dies. Another one ends it, by the time in the store.
+        assert watcher.event(10)["event"] == "client_offline"
+        os.kill(wrong.process.pid, signal.SIGKILL)
+        assert watcher.event(GRACE + 8)["event"] == "user_offline"
+        until(lambda: watcher.ok("who", channel=room)["count"] == 0, "he is gone")
