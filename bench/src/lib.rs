@@ -6,13 +6,17 @@
 //! whole load, because it shares the cores with the server it measures.
 
 pub mod cli;
+pub mod cluster;
+mod crowd;
 mod dial;
+pub(crate) mod figure;
 mod frame;
 pub mod harness;
 pub mod load;
 pub mod presence;
 mod process;
 mod publisher;
+mod report;
 mod run;
 mod scan;
 mod stage;

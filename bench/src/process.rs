@@ -37,6 +37,15 @@ pub fn usage(pid: u32) -> anyhow::Result<Usage> {
     Ok(usage)
 }
 
+/// The processes that a process has started and that still run.
+pub fn children(pid: u32) -> Vec<u32> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let lists = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
+    lists
+        .flat_map(|list| list.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>())
+        .collect()
+}
+
 /// Bytes that a process gave to storage since it began: what the page cache was told to write.
 pub fn stored_bytes(pid: u32) -> anyhow::Result<u64> {
     field(&read(pid, "io")?, "write_bytes:").with_context(|| format!("unreadable /proc/{pid}/io"))

@@ -55,13 +55,17 @@ const REDIS_CLIENTS: usize = 12_000;
 impl Running {
     /// A Tavern with these words in its configuration. Without a store it keeps its facts in its own folder.
     pub fn tavern(program: &Path, store: Option<&str>, settings: &str) -> anyhow::Result<Self> {
+        let store: Vec<&str> = store.into_iter().flat_map(|store| ["--store", store]).collect();
+        Self::tavern_with(program, &store, settings)
+    }
+
+    /// The same with options of its command line.
+    pub fn tavern_with(program: &Path, options: &[&str], settings: &str) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir().context("no temporary folder")?;
         let (http, resp) = (free_port()?, free_port()?);
         let mut command = Command::new(program);
         tavern(&mut command, folder.path(), http, resp, settings)?;
-        if let Some(store) = store {
-            command.args(["--store", store]);
-        }
+        command.args(options);
         let mut running = Self::spawn(command, folder, http, resp)?;
         running.wait_for(http)?;
         Ok(running)
@@ -108,6 +112,16 @@ impl Running {
         Ok(Self { child, http, resp, folder })
     }
 
+    /// Ends it without a word, as a crash does.
+    pub fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.http
+    }
+
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -146,8 +160,7 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         // It keeps nothing worth a graceful stop. An error means that it has already ended.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.kill();
     }
 }
 
@@ -173,7 +186,7 @@ fn redis(command: &mut Command, folder: &Path, address: SocketAddr) {
     command.arg("--dir").arg(folder);
 }
 
-fn free_port() -> anyhow::Result<SocketAddr> {
+pub(crate) fn free_port() -> anyhow::Result<SocketAddr> {
     Ok(TcpListener::bind("127.0.0.1:0").context("no free port")?.local_addr()?)
 }
 

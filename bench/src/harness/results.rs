@@ -13,7 +13,7 @@ use super::plan::{Case, Extent, Kind, Peer, TOPOLOGIES};
 use super::plot::{Chart, Group};
 use super::verdict::{Check, Sample, Samples, cpu, faults, kib, rate};
 use crate::load::Outcome;
-use crate::presence::figure;
+use crate::{cluster, figure, presence};
 
 /// A finished run.
 #[derive(Serialize)]
@@ -49,11 +49,13 @@ impl Run {
         }
         let page = folder.join("RESULTS.md");
         let mut text = self.page(&charts);
-        // What presence costs is measured by another program and stays.
-        let presence = fs::read_to_string(&page).unwrap_or_default();
-        let presence = figure::section_of(&presence);
-        if !presence.is_empty() {
-            text = figure::with_section(&text, presence);
+        // What other programs measure stays.
+        let earlier = fs::read_to_string(&page).unwrap_or_default();
+        for heading in [presence::HEADING, cluster::HEADING] {
+            let section = figure::section_of(&earlier, heading);
+            if !section.is_empty() {
+                text = figure::with_section(&text, section);
+            }
         }
         fs::write(&page, text).with_context(|| format!("cannot write {}", page.display()))
     }

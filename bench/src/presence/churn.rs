@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::ensure;
 use serde::Serialize;
 
-use super::crowd::{Crowd, Heard};
+use crate::crowd::{Crowd, Heard};
 use crate::dial::Dialer;
 use crate::harness::peer::Running;
 use crate::process;
@@ -53,8 +53,12 @@ struct Walker {
 }
 
 pub fn run(program: &Path, store: Option<&str>, churn: &Churn) -> anyhow::Result<Outcome> {
-    let server = Running::tavern(program, store, super::SETTINGS)?;
-    measure(&server, churn).map_err(|error| anyhow::anyhow!("{error:#}\nserver log:\n{}", server.log()))
+    run_on(&Running::tavern(program, store, super::SETTINGS)?, churn)
+}
+
+/// On a server that runs already.
+pub fn run_on(server: &Running, churn: &Churn) -> anyhow::Result<Outcome> {
+    measure(server, churn).map_err(|error| anyhow::anyhow!("{error:#}\nserver log:\n{}", server.log()))
 }
 
 fn measure(server: &Running, churn: &Churn) -> anyhow::Result<Outcome> {

@@ -1,22 +1,19 @@
 //! What presence costs: real servers, real WebSockets, one case after another, each with a fresh server.
 //! Must hold: a figure is written with what was counted; a lost event or a refused command is a fault, not a figure.
 
-mod churn;
-mod crowd;
-pub(crate) mod figure;
+pub(crate) mod churn;
 mod radar;
 mod rest;
 mod room;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context;
-use serde::Serialize;
 
-use crate::harness::machine::{Date, Machine};
+use crate::figure::Figure;
+use crate::report::Report;
 use churn::Churn;
-use figure::{Figure, Figures};
 use rest::Rest;
 
 /// Measure what presence costs on this machine.
@@ -49,7 +46,14 @@ pub struct Args {
 }
 
 /// More connections from one address than any case opens, and rooms for those that are in many.
-const SETTINGS: &str = "[limits]\nconnections_per_address = 100000\nchannels_per_session = 100000\n";
+pub(crate) const SETTINGS: &str =
+    "[limits]\nconnections_per_address = 100000\nchannels_per_session = 100000\n";
+
+pub(crate) const HEADING: &str = "## Presence";
+
+/// What a reader of the section must know.
+const EXPLAINED: &str = "A change is a join or a leave that was answered: one commit each, as many of the one as of the \
+     other. Processor time is of the server, all its threads.";
 
 type Case = (&'static str, fn(&Extent) -> anyhow::Result<Vec<Figure>>);
 
@@ -70,16 +74,6 @@ struct Extent {
     rounds: usize,
 }
 
-#[derive(Serialize)]
-struct Run {
-    date: String,
-    machine: Machine,
-    /// What else the machine did when the run began: processes that wanted a core, over one minute.
-    load: f64,
-    figures: Vec<Figure>,
-    faults: Vec<String>,
-}
-
 pub fn main(args: Args) -> anyhow::Result<()> {
     let wanted =
         |name: &str| args.only.is_empty() || args.only.iter().any(|part| name.contains(part.as_str()));
@@ -93,26 +87,12 @@ pub fn main(args: Args) -> anyhow::Result<()> {
     let tavern = tavern.canonicalize().with_context(|| format!("no program at {}", tavern.display()))?;
     let rounds = if args.quick { 1 } else { args.rounds.clamp(1, 100) };
     let extent = Extent { tavern, radar: args.radar.clone(), quick: args.quick, rounds };
-    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    let load = load.split(' ').next().and_then(|minute| minute.parse().ok()).unwrap_or(0.0);
-    let (mut figures, mut faults) = (Vec::new(), Vec::new());
+    let mut report = Report::begin("presence", HEADING);
     for (name, measure) in cases {
-        match measure(&extent) {
-            Ok(found) => {
-                eprintln!("{name}\n{}", Figures(&found).terminal());
-                figures.extend(found);
-            }
-            Err(error) => faults.push(format!("{name}: {error:#}")),
-        }
+        report.add(name, measure(&extent));
     }
-    let date = Date::now();
-    let run = Run { date: date.day(), machine: Machine::here(), load, figures, faults };
-    run.faults.iter().for_each(|fault| println!("fault: {fault}"));
-    println!("samples: {}", run.write_json(&args.folder, date)?.display());
-    if args.page || (!args.quick && args.only.is_empty()) {
-        run.write_section(&args.folder)?;
-    }
-    Ok(())
+    let page = args.page || (!args.quick && args.only.is_empty());
+    report.end(&args.folder, page.then_some(EXPLAINED))
 }
 
 /// The stores that a node can be alone on, with the rate that is aimed at.
@@ -243,44 +223,4 @@ fn radar_figures(extent: &Extent) -> anyhow::Result<Vec<Figure>> {
         Figure::new(case, "our rate on SQLite, durable ÷ its rate", durable).at_least(20.0),
         Figure::new(case, "its cpu ÷ ours on SQLite", savings),
     ])
-}
-
-impl Run {
-    fn write_json(&self, folder: &Path, date: Date) -> anyhow::Result<PathBuf> {
-        let out = folder.join("out");
-        std::fs::create_dir_all(&out).with_context(|| format!("cannot make {}", out.display()))?;
-        let path = out.join(format!("presence-{}.json", date.stamp()));
-        std::fs::write(&path, serde_json::to_vec_pretty(self)?)
-            .with_context(|| format!("cannot write {}", path.display()))?;
-        Ok(path)
-    }
-
-    fn write_section(&self, folder: &Path) -> anyhow::Result<()> {
-        let path = folder.join("RESULTS.md");
-        let page = std::fs::read_to_string(&path).unwrap_or_else(|_| "# Results\n".into());
-        std::fs::write(&path, figure::with_section(&page, &self.section()))
-            .with_context(|| format!("cannot write {}", path.display()))
-    }
-
-    fn section(&self) -> String {
-        let machine = &self.machine;
-        let mut out = format!(
-            "{}\n\nMeasured on {} by `make bench-presence` on {}, {} cores, Linux {}; the load shares the cores \
-             with the server. A value is the median of the rounds, with the lowest and the highest in \
-             parentheses. When it began, {:.1} other processes wanted a core: rates suffer from them, processor time \
-             less. A change is a join or a leave that was answered: one commit each, as many of the one \
-             as of the other. Processor time is of the server, all its threads.\n\n",
-            figure::HEADING,
-            self.date,
-            machine.processor,
-            machine.cores,
-            machine.kernel,
-            self.load
-        );
-        out.push_str(&Figures(&self.figures).markdown());
-        for fault in &self.faults {
-            out.push_str(&format!("\n- Fault: {}\n", fault.lines().next().unwrap_or_default()));
-        }
-        out
-    }
 }

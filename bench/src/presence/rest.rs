@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use super::crowd::Crowd;
+use crate::crowd::Crowd;
 use crate::dial::Dialer;
 use crate::harness::peer::Running;
 use crate::process;

@@ -5,8 +5,6 @@ use comfy_table::Table;
 use comfy_table::presets::UTF8_BORDERS_ONLY;
 use serde::Serialize;
 
-pub const HEADING: &str = "## Presence";
-
 #[derive(Clone, Debug, Serialize)]
 pub struct Figure {
     pub case: String,
@@ -111,24 +109,24 @@ impl Figures<'_> {
     }
 }
 
-/// The page with this section in the place of an earlier one, or at its end.
+/// The page with this section in the place of an earlier one with its heading, or at its end.
 pub fn with_section(page: &str, section: &str) -> String {
-    let (before, after) = split(page);
+    let (before, after) = split(page, section.lines().next().unwrap_or_default());
     let after = if after.is_empty() { String::new() } else { format!("\n{after}") };
     format!("{}\n\n{}\n{after}", before.trim_end(), section.trim_end())
 }
 
-/// The section of a page that is about presence; empty when it has none.
-pub fn section_of(page: &str) -> &str {
-    let (before, after) = split(page);
+/// The section of a page with this heading; empty when it has none.
+pub fn section_of<'a>(page: &'a str, heading: &str) -> &'a str {
+    let (before, after) = split(page, heading);
     page[before.len()..page.len() - after.len()].trim()
 }
 
 /// What stands before the section and after it.
-fn split(page: &str) -> (&str, &str) {
-    let Some(start) = page.find(HEADING) else { return (page, "") };
-    let rest = &page[start + HEADING.len()..];
-    let end = rest.find("\n## ").map_or(page.len(), |at| start + HEADING.len() + at + 1);
+fn split<'a>(page: &'a str, heading: &str) -> (&'a str, &'a str) {
+    let Some(start) = page.find(&format!("\n{heading}\n")).map(|at| at + 1) else { return (page, "") };
+    let rest = &page[start + heading.len()..];
+    let end = rest.find("\n## ").map_or(page.len(), |at| start + heading.len() + at + 1);
     (&page[..start], &page[end..])
 }
 
@@ -143,8 +141,8 @@ mod tests {
         assert_eq!(once, "# Results\n\n## Redis\n\na\n\n## Presence\n\none\n");
         let twice = with_section(&once, "## Presence\n\ntwo");
         assert_eq!(twice, "# Results\n\n## Redis\n\na\n\n## Presence\n\ntwo\n");
-        assert_eq!(section_of(&twice), "## Presence\n\ntwo");
-        assert_eq!(section_of(page), "");
+        assert_eq!(section_of(&twice, "## Presence"), "## Presence\n\ntwo");
+        assert_eq!(section_of(page, "## Presence"), "");
         let inside = with_section("# R\n\n## Presence\n\nold\n\n## Faults\n\n- x\n", "## Presence\n\nnew");
         assert_eq!(inside, "# R\n\n## Presence\n\nnew\n\n## Faults\n\n- x\n");
     }

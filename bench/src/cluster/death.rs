@@ -1,0 +1,81 @@
+//! A node that dies with everybody on it: how long until the others have told their watchers.
+//! Must hold: every watcher hears of everybody, or it is a fault.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::ensure;
+
+use super::Combination;
+use crate::crowd::{Crowd, Heard};
+use crate::dial::Dialer;
+use crate::presence::SETTINGS;
+use crate::target::Protocol;
+
+pub struct Outcome {
+    pub first_s: f64,
+    pub last_s: f64,
+}
+
+/// What a node has without being told otherwise.
+pub const LEASE_MS: u64 = 10_000;
+const PATIENCE: Duration = Duration::from_secs(60);
+const BATCH: usize = 16;
+/// Of one presence that ends: of the client and of its user.
+const EVENTS_EACH: u64 = 2;
+
+pub fn run(
+    program: &Path,
+    combination: Combination,
+    sessions: usize,
+    channels: usize,
+) -> anyhow::Result<Outcome> {
+    let shared = combination.start()?;
+    let settings = format!("{SETTINGS}mailbox_events = 100000\nmailbox_bytes = 67108864\n");
+    let watching = [shared.node(program, &settings)?, shared.node(program, &settings)?];
+    let mut dying = shared.node(program, &settings)?;
+    let mut crowd = Crowd::new()?;
+    for node in &watching {
+        let target = node.target(Protocol::WebSocket);
+        let watcher = crowd.connect(&mut Dialer::new(&target, None)?, "watcher")?;
+        for channel in 0..channels {
+            let watch = format!(r#"{{"id":1,"op":"subscribe","channel":"room#{channel}","presence":true}}"#);
+            crowd.say(watcher, watch.as_bytes());
+        }
+    }
+    crowd.settle()?;
+    let mut guests = Crowd::new()?;
+    let target = dying.target(Protocol::WebSocket);
+    let mut dialer = Dialer::new(&target, None)?;
+    let guest_ids: Vec<usize> = (0..sessions)
+        .map(|index| guests.connect(&mut dialer, &format!("guest-{index}")))
+        .collect::<Result<_, _>>()?;
+    for from in (0..channels).step_by(BATCH) {
+        for guest in &guest_ids {
+            for channel in from..(from + BATCH).min(channels) {
+                let join = format!(r#"{{"id":1,"op":"join","channel":"room#{channel}"}}"#);
+                guests.say(*guest, join.as_bytes());
+            }
+        }
+        guests.settle()?;
+        crowd.drain(Duration::from_millis(50))?;
+    }
+    crowd.drain(Duration::from_secs(1))?;
+    let wanted = (sessions * channels) as u64 * EVENTS_EACH * watching.len() as u64;
+    dying.kill();
+    let begun = Instant::now();
+    let (mut first_s, mut events) = (None, 0);
+    let mut heard = Vec::new();
+    while events < wanted {
+        ensure!(begun.elapsed() < PATIENCE, "the watchers heard {events} events of {wanted}");
+        crowd.turn(Duration::from_millis(20), &mut heard)?;
+        events += heard.iter().map(|&Heard { events, .. }| events).sum::<u64>();
+        if events > 0 && first_s.is_none() {
+            first_s = Some(begun.elapsed().as_secs_f64());
+        }
+    }
+    let last_s = begun.elapsed().as_secs_f64();
+    let more = crowd.drain(Duration::from_millis(500))?;
+    ensure!(more == 0, "the watchers heard {more} events too many");
+    Ok(Outcome { first_s: first_s.unwrap_or(last_s), last_s })
+}

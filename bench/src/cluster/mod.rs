@@ -1,0 +1,284 @@
+//! What several nodes and their engines cost: real servers on real Redis, Postgres and NATS, one case after another.
+//! Must hold: a figure is written with what was counted; a lost event or a refused command is a fault, not a figure.
+
+mod death;
+mod engine;
+mod fanout;
+mod rival;
+
+use std::path::PathBuf;
+
+use anyhow::Context;
+
+use crate::figure::Figure;
+use crate::harness::peer::Running;
+use crate::presence::SETTINGS;
+use crate::presence::churn::{self, Churn};
+use crate::report::Report;
+use engine::Engine;
+use fanout::Fanout;
+
+/// Measure what several nodes and their engines cost on this machine.
+#[derive(Debug, clap::Parser)]
+#[command(name = "tavern-cluster", version)]
+pub struct Args {
+    /// The program under test; without it the `tavern` that was built beside this program
+    #[arg(long)]
+    tavern: Option<PathBuf>,
+    /// Shorter, one round of each; writes no page unless asked
+    #[arg(long)]
+    quick: bool,
+    /// Only cases whose name contains one of these parts; see --list
+    #[arg(long, value_name = "PART", value_delimiter = ',')]
+    only: Vec<String>,
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+    /// Where the results go: out/*.json and the section of RESULTS.md
+    #[arg(long, default_value = "bench")]
+    folder: PathBuf,
+    /// Write the section of RESULTS.md after a quick or partial run too
+    #[arg(long)]
+    page: bool,
+    /// Name the cases and stop
+    #[arg(long)]
+    list: bool,
+}
+
+pub(crate) const HEADING: &str = "## Several nodes";
+
+const EXPLAINED: &str = "A change is a join or a leave that was answered: one commit each, as many of the one as of the \
+     other. Postgres runs with `synchronous_commit` and `fsync` on, Redis with a log that is synced every second. \
+     Processor time of a fan-out is of all nodes and of the bus.";
+
+type Case = (&'static str, fn(&Extent) -> anyhow::Result<Vec<Figure>>);
+
+const CASES: &[Case] = &[
+    ("joins-redis", joins_on_redis),
+    ("joins-postgres", joins_on_postgres),
+    ("fanout", fanout_figures),
+    ("death", death_figures),
+];
+
+/// How thorough a run is, and on what.
+struct Extent {
+    tavern: PathBuf,
+    quick: bool,
+    rounds: usize,
+}
+
+pub fn main(args: Args) -> anyhow::Result<()> {
+    let wanted =
+        |name: &str| args.only.is_empty() || args.only.iter().any(|part| name.contains(part.as_str()));
+    let cases: Vec<&Case> = CASES.iter().filter(|(name, _)| wanted(name)).collect();
+    if args.list {
+        cases.iter().for_each(|(name, _)| println!("{name}"));
+        return Ok(());
+    }
+    let beside = || anyhow::Ok(std::env::current_exe()?.with_file_name("tavern"));
+    let tavern = args.tavern.clone().map_or_else(beside, Ok)?;
+    let tavern = tavern.canonicalize().with_context(|| format!("no program at {}", tavern.display()))?;
+    let rounds = if args.quick { 1 } else { args.rounds.clamp(1, 100) };
+    let extent = Extent { tavern, quick: args.quick, rounds };
+    let mut report = Report::begin("cluster", HEADING);
+    for (name, measure) in cases {
+        report.add(name, measure(&extent));
+    }
+    let page = args.page || (!args.quick && args.only.is_empty());
+    report.end(&args.folder, page.then_some(EXPLAINED))
+}
+
+/// Engines that nodes can share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Combination {
+    Sqlite,
+    Redis,
+    PostgresNats,
+    PostgresRedis,
+}
+
+const COMBINATIONS: [Combination; 4] =
+    [Combination::Sqlite, Combination::Redis, Combination::PostgresNats, Combination::PostgresRedis];
+
+/// The engines of one combination while they run.
+struct Shared {
+    store: Option<Engine>,
+    bus: Option<Engine>,
+    folder: tempfile::TempDir,
+    combination: Combination,
+}
+
+impl Combination {
+    fn name(self) -> &'static str {
+        match self {
+            Combination::Sqlite => "SQLite and the local bus",
+            Combination::Redis => "Redis",
+            Combination::PostgresNats => "Postgres and NATS",
+            Combination::PostgresRedis => "Postgres and Redis",
+        }
+    }
+
+    fn start(self) -> anyhow::Result<Shared> {
+        let (store, bus) = match self {
+            Combination::Sqlite => (None, None),
+            Combination::Redis => (Some(Engine::redis()?), None),
+            Combination::PostgresNats => (Some(Engine::postgres()?), Some(Engine::nats()?)),
+            Combination::PostgresRedis => (Some(Engine::postgres()?), Some(Engine::redis()?)),
+        };
+        Ok(Shared { store, bus, folder: tempfile::tempdir()?, combination: self })
+    }
+}
+
+impl Shared {
+    /// One more node of the cluster.
+    fn node(&self, program: &std::path::Path, settings: &str) -> anyhow::Result<Running> {
+        let store = match &self.store {
+            Some(store) => store.url("cluster"),
+            None => format!("sqlite:{}", self.folder.path().display()),
+        };
+        let bus = match (&self.bus, &self.store) {
+            (Some(bus), _) => bus.url(""),
+            (None, Some(store)) => store.url(""),
+            (None, None) => "local".to_owned(),
+        };
+        let mut options = vec!["--store", &store, "--bus", &bus];
+        let folder = self.folder.path().display().to_string();
+        if self.combination == Combination::Sqlite {
+            // The local bus lives in the folder that the nodes share.
+            options.extend(["--data", &folder]);
+        }
+        Running::tavern_with(program, &options, settings)
+    }
+
+    fn bus_cpu_seconds(&self) -> anyhow::Result<f64> {
+        let carrier = match self.combination {
+            Combination::Sqlite => None,
+            Combination::Redis => self.store.as_ref(),
+            Combination::PostgresNats | Combination::PostgresRedis => self.bus.as_ref(),
+        };
+        carrier.map_or(Ok(0.0), Engine::cpu_seconds)
+    }
+}
+
+fn joins_on_redis(extent: &Extent) -> anyhow::Result<Vec<Figure>> {
+    let (mut rivals, mut outcomes) = (Vec::new(), Vec::new());
+    for _ in 0..extent.rounds {
+        rivals.push(rival::lua_joins(extent.quick)?);
+        outcomes.push(joins(extent, Combination::Redis)?);
+    }
+    join_figures(
+        "Redis",
+        40_000.0,
+        &outcomes,
+        ("the same joins by redis-benchmark and a script of one line", rivals),
+    )
+}
+
+fn joins_on_postgres(extent: &Extent) -> anyhow::Result<Vec<Figure>> {
+    let (mut rivals, mut outcomes) = (Vec::new(), Vec::new());
+    for _ in 0..extent.rounds {
+        rivals.push(rival::upserts(extent.quick)?);
+        outcomes.push(joins(extent, Combination::PostgresNats)?);
+    }
+    join_figures("Postgres", 12_000.0, &outcomes, ("upserts of one row by pgbench", rivals))
+}
+
+/// Coming and going on one node, with the processor time of its engine.
+struct Joins {
+    churn: churn::Outcome,
+    engine_cpu_us: f64,
+}
+
+fn joins(extent: &Extent, combination: Combination) -> anyhow::Result<Joins> {
+    let shared = combination.start()?;
+    let node = shared.node(&extent.tavern, SETTINGS)?;
+    let engine = shared.store.as_ref().context("it has an engine")?;
+    let seconds = if extent.quick { 3.0 } else { 6.0 };
+    let churn = Churn { connections: 50, depth: 16, channels: 16, seconds };
+    let before = engine.cpu_seconds()?;
+    let outcome = churn::run_on(&node, &churn)?;
+    // The warm-up counts too: the engine's share is over everything that was answered.
+    let cpu = engine.cpu_seconds()? - before;
+    let all = outcome.events as f64 / 2.0;
+    eprintln!(
+        "joins {:20} {:8.0} changes/s {:6.1} µs cpu {:6.1} µs of its engine p50 {:.1} ms p99 {:.1} ms",
+        combination.name(),
+        outcome.changes_per_s,
+        outcome.cpu_us,
+        cpu * 1e6 / all,
+        outcome.p50_us / 1e3,
+        outcome.p99_us / 1e3
+    );
+    Ok(Joins { engine_cpu_us: cpu * 1e6 / all, churn: outcome })
+}
+
+fn join_figures(
+    engine: &str,
+    aim: f64,
+    outcomes: &[Joins],
+    (rival, rates): (&str, Vec<f64>),
+) -> anyhow::Result<Vec<Figure>> {
+    let case = format!("50 connections, 16 in flight, one watcher; {engine}");
+    let all = |pick: fn(&Joins) -> f64| outcomes.iter().map(pick).collect::<Vec<f64>>();
+    Ok(vec![
+        Figure::new(&case, "changes/s", all(|o| o.churn.changes_per_s)).at_least(aim),
+        Figure::new(&case, "joins/s among them", all(|o| o.churn.changes_per_s / 2.0)),
+        Figure::new(&case, "server cpu per change, µs", all(|o| o.churn.cpu_us)),
+        Figure::new(&case, "engine cpu per change, µs", all(|o| o.engine_cpu_us)),
+        Figure::new(&case, "p50, ms", all(|o| o.churn.p50_us / 1e3)),
+        Figure::new(&case, "p99, ms", all(|o| o.churn.p99_us / 1e3)),
+        Figure::new(&format!("beside it: {rival}, 50 connections"), "each/s", rates),
+    ])
+}
+
+fn fanout_figures(extent: &Extent) -> anyhow::Result<Vec<Figure>> {
+    let fanout = Fanout { subscribers: 1000, depth: 16, seconds: if extent.quick { 2.0 } else { 5.0 } };
+    let mut figures = Vec::new();
+    let mut alone = Vec::new();
+    let mut spread = [const { Vec::new() }; COMBINATIONS.len()];
+    let mut idle = [const { Vec::new() }; COMBINATIONS.len()];
+    for _ in 0..extent.rounds {
+        let single = fanout::alone(&extent.tavern, &fanout)?;
+        for ((combination, spread), idle) in COMBINATIONS.iter().zip(&mut spread).zip(&mut idle) {
+            let outcome = fanout::spread(&extent.tavern, *combination, &fanout)?;
+            eprintln!(
+                "fanout {:24} {:9.0} deliveries/s {:7.0} per ms of cpu, {:.2} of one node's",
+                combination.name(),
+                outcome.per_s,
+                outcome.per_cpu_s / 1e3,
+                outcome.per_cpu_s / single.per_cpu_s
+            );
+            spread.push(outcome.per_cpu_s / single.per_cpu_s);
+            idle.push(outcome.heard_without_listeners as f64);
+        }
+        alone.push(single.per_cpu_s);
+    }
+    let case = "one publisher, 1,000 WebSocket subscribers";
+    figures.push(Figure::new(&format!("{case} on one node"), "deliveries per second of cpu", alone));
+    for ((combination, ratios), idle) in COMBINATIONS.iter().zip(spread).zip(idle) {
+        let case = format!("{case} over three nodes; {}", combination.name());
+        figures.push(Figure::new(&case, "deliveries per second of cpu ÷ one node's", ratios).at_least(0.7));
+        figures.push(
+            Figure::new(&case, "words that a fourth node without listeners received", idle).at_most(0.0),
+        );
+    }
+    Ok(figures)
+}
+
+fn death_figures(extent: &Extent) -> anyhow::Result<Vec<Figure>> {
+    let mut figures = Vec::new();
+    for combination in COMBINATIONS {
+        let outcome = death::run(&extent.tavern, combination, 100, 100)?;
+        let case = format!("a node with 10,000 presences dies, two others watch; {}", combination.name());
+        eprintln!(
+            "death {:24} first {:.2} s, last {:.2} s",
+            combination.name(),
+            outcome.first_s,
+            outcome.last_s
+        );
+        let aim = death::LEASE_MS as f64 / 1e3 + 2.0;
+        figures.push(Figure::new(&case, "until the first is told, s", vec![outcome.first_s]));
+        figures
+            .push(Figure::new(&case, "until all are told everywhere, s", vec![outcome.last_s]).at_most(aim));
+    }
+    Ok(figures)
+}
