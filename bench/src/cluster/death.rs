@@ -31,7 +31,10 @@ pub fn run(
     channels: usize,
 ) -> anyhow::Result<Outcome> {
     let shared = combination.start()?;
-    let settings = format!("{SETTINGS}mailbox_events = 100000\nmailbox_bytes = 67108864\n");
+    // Without a grace, so that everything there is to tell is told at once.
+    let settings = format!(
+        "{SETTINGS}mailbox_events = 100000\nmailbox_bytes = 67108864\n[kinds.default]\ngrace_ms = 0\n"
+    );
     let watching = [shared.node(program, &settings)?, shared.node(program, &settings)?];
     let mut dying = shared.node(program, &settings)?;
     let mut crowd = Crowd::new()?;

@@ -19,8 +19,8 @@ use crate::target::{Protocol, Target};
 #[derive(Clone, Debug)]
 pub struct Fanout {
     pub subscribers: usize,
-    /// Messages in flight.
-    pub depth: usize,
+    /// Messages that are published and that not everybody has heard: as many as keep every node busy.
+    pub window: u64,
     pub seconds: f64,
 }
 
@@ -65,17 +65,20 @@ fn measure(nodes: &[&Running], shared: Option<&Shared>, fanout: &Fanout) -> anyh
     }
     crowd.settle()?;
     let (mut published, mut delivered) = (0, 0);
+    let mut each = vec![0; fanout.subscribers + 1];
     let mut heard = Vec::new();
     let mut load = |crowd: &mut Crowd, time: Duration| -> anyhow::Result<(u64, u64)> {
         let end = Instant::now() + time;
         while Instant::now() < end {
-            while crowd.pending(publisher) < fanout.depth {
+            let slowest = each[publisher + 1..].iter().min().copied().unwrap_or(0);
+            while published < slowest + fanout.window {
                 crowd.say(publisher, MESSAGE.as_bytes());
+                published += 1;
             }
             crowd.flush(publisher)?;
             crowd.turn(Duration::from_millis(20), &mut heard)?;
-            for &Heard { replies, events, .. } in &heard {
-                published += replies;
+            for &Heard { client, events, .. } in &heard {
+                each[client] += events;
                 delivered += events;
             }
         }
@@ -87,9 +90,8 @@ fn measure(nodes: &[&Running], shared: Option<&Shared>, fanout: &Fanout) -> anyh
     let (_, all) = load(&mut crowd, Duration::from_secs_f64(fanout.seconds))?;
     let (seconds, cpu) = (begun.elapsed().as_secs_f64(), cpu_seconds(nodes, shared)? - cpu);
     let measured = (all - warm) as f64;
-    let rest = crowd.pending(publisher) as u64;
     delivered += crowd.settle()? + crowd.drain(QUIET)?;
-    let wanted = (published + rest) * fanout.subscribers as u64;
+    let wanted = published * fanout.subscribers as u64;
     ensure!(delivered == wanted, "{delivered} deliveries of {wanted}");
     Ok(Outcome { per_s: measured / seconds, per_cpu_s: measured / cpu, heard_without_listeners: 0 })
 }

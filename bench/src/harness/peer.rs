@@ -65,6 +65,9 @@ impl Running {
         let (http, resp) = (free_port()?, free_port()?);
         let mut command = Command::new(program);
         tavern(&mut command, folder.path(), http, resp, settings)?;
+        if !options.contains(&"--data") {
+            command.arg("--data").arg(folder.path().join("facts"));
+        }
         command.args(options);
         let mut running = Self::spawn(command, folder, http, resp)?;
         running.wait_for(http)?;
@@ -79,9 +82,15 @@ impl Running {
             format!("threads = {threads}\n[limits]\nconnections_per_address = {CONNECTIONS}\n")
         };
         match peer {
-            Peer::Tavern => tavern(&mut command, folder.path(), http, resp, &shards(0))?,
-            Peer::OneShard => tavern(&mut command, folder.path(), http, resp, &shards(1))?,
-            Peer::TwoShards => tavern(&mut command, folder.path(), http, resp, &shards(2))?,
+            Peer::Tavern | Peer::OneShard | Peer::TwoShards => {
+                let threads = match peer {
+                    Peer::OneShard => 1,
+                    Peer::TwoShards => 2,
+                    _ => 0,
+                };
+                tavern(&mut command, folder.path(), http, resp, &shards(threads))?;
+                command.arg("--data").arg(folder.path().join("facts"));
+            }
             Peer::Redis => redis(&mut command, folder.path(), resp),
             Peer::Nats => {
                 command.args(["--addr", "127.0.0.1", "--port", &resp.port().to_string()]);
@@ -175,7 +184,7 @@ fn tavern(
     fs::write(&config, settings)?;
     command.arg("dev");
     command.args(["--listen", &http.to_string(), "--resp", &resp.to_string()]);
-    command.arg("--data").arg(folder.join("facts")).arg("--config").arg(config);
+    command.arg("--config").arg(config);
     Ok(())
 }
 

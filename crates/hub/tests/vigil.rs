@@ -238,11 +238,56 @@ fn a_dead_node_is_closed_first_and_its_clients_are_lost_at_once() {
     put(&watch.hall, "ann", &other);
     watch.pass(4_900);
     assert!(watch.taken().is_empty() && watch.nodes().iter().all(|node| node.closed_at.is_none()));
-    watch.pass(2_000);
-    let closed_at = watch.nodes().iter().find_map(|node| node.closed_at).expect("closed");
+    watch.pass(100);
+    let closed_at =
+        watch.nodes().iter().find_map(|node| node.closed_at).expect("closed when its lease ended");
     assert!(watch.notices.iter().any(|notice| matches!(notice, Notice::Ended(node) if *node == other)));
+    assert_eq!(
+        watch.taken(),
+        [(Arc::from("ann"), Departure::NodeDown, closed_at)],
+        "and not a heartbeat later"
+    );
+}
+
+#[test]
+fn what_somebody_else_closed_is_left_to_him_until_the_next_look() {
+    let mut watch = Watch::new();
+    let other = Writer::new("other", open(&watch.hall, "other", 5_000));
+    put(&watch.hall, "ann", &other);
+    watch.pass(4_900);
+    watch.clock.advance(100);
+    watch.vigil.wake(watch.now());
+    let closes = |work: &Work| matches!(work, Work::Commit(commit) if matches!(commit.node, Some(NodeChange::Close { .. })));
+    while !watch.vigil.duties.work.iter().any(|(_, work)| closes(work)) {
+        let work = std::mem::take(&mut watch.vigil.duties.work);
+        assert!(!work.is_empty(), "it looks at the nodes and closes what has ended");
+        watch.store.submit(work);
+        watch.hall.settle();
+        for (ticket, answer) in std::mem::take(&mut *watch.letters.0.lock().unwrap()) {
+            watch.vigil.answered(watch.now(), ticket, answer);
+        }
+    }
+    // Between this node's look and its own attempt to close it.
+    change(&watch.hall, NodeChange::Close { node: other, proof: tavern_engine::Proof::LeaseEnded });
+    watch.clock.advance(1);
+    watch.settle();
+    assert!(watch.taken().is_empty());
     watch.pass(2_000);
-    assert_eq!(watch.taken(), [(Arc::from("ann"), Departure::NodeDown, closed_at)]);
+    assert_eq!(watch.taken().len(), 1, "he may have died meanwhile");
+}
+
+#[test]
+fn a_lease_that_is_renewed_costs_no_look_of_its_own() {
+    let mut watch = Watch::new();
+    let other = Writer::new("other", open(&watch.hall, "other", 5_000));
+    watch.pass(2_000);
+    let before = watch.asked;
+    for _ in 0..10 {
+        change(&watch.hall, NodeChange::Renew { node: other.clone(), lease_ms: 5_000 });
+        watch.pass(2_000);
+    }
+    let looks = watch.orders.iter().filter(|order| matches!(order, Chore::Look)).count();
+    assert!(looks <= 12, "{looks} looks in eleven heartbeats, {} works", watch.asked - before);
 }
 
 #[test]

@@ -74,6 +74,8 @@ pub struct Vigil {
     tickets: u64,
     /// The next heartbeat.
     due: Time,
+    /// When the next lease of another node ends, unless it is renewed.
+    look_due: Time,
     /// The next sweep.
     sweep_due: Time,
     lease: Option<Asked<Lease>>,
@@ -99,15 +101,22 @@ impl Vigil {
     pub fn new(node: Arc<Node>, rules: Rules, now: Time) -> Vigil {
         let sweep_due = now + rules.sweep_ms;
         let duties = Duties::default();
-        Vigil { node, rules, tickets: 0, due: now, sweep_due, lease: None, round: None, duties }
+        let look_due = Time::NEVER;
+        Vigil { node, rules, tickets: 0, due: now, look_due, sweep_due, lease: None, round: None, duties }
     }
 
     pub fn next_wake(&self) -> Time {
-        self.due
+        self.due.min(self.look_due)
     }
 
     /// Time has passed: perhaps the heart beats.
     pub fn wake(&mut self, now: Time) {
+        if now >= self.look_due {
+            self.look_due = Time::NEVER;
+            if self.round.is_none() {
+                self.begin_round(now);
+            }
+        }
         if now < self.due {
             return;
         }

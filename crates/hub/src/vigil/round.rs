@@ -26,8 +26,8 @@ pub(super) struct Round {
 enum Question {
     Time,
     Nodes,
-    /// An epoch is being closed or forgotten.
-    Change,
+    Close(Node),
+    Forget,
     Presences {
         node: Node,
         closed_at: Time,
@@ -63,10 +63,18 @@ impl Vigil {
                 self.deadlines_found(now, round, page);
             }
             (Question::Strays, Answer::Read(Found::Strays(page))) => self.strays_found(now, page),
-            (Question::Change, Answer::Committed(_)) => self.look_after_next(now, round),
+            (Question::Close(node), Answer::Committed(receipt)) => {
+                // Whoever closed it goes on at once. Others leave it to him, and see at their next look what is left.
+                if receipt.closed_at == Some(receipt.time) {
+                    let closed = Node { closed_at: receipt.closed_at, ..node.clone() };
+                    round.nodes.push_front(closed);
+                }
+                self.look_after_next(now, round);
+            }
+            (Question::Forget, Answer::Committed(_)) => self.look_after_next(now, round),
             // Somebody else was quicker, or it lives after all.
             (
-                Question::Change,
+                Question::Close(_) | Question::Forget,
                 Answer::Failed(StoreError::Leased { .. } | StoreError::UnknownNode { .. }),
             ) => self.look_after_next(now, round),
             (_, Answer::Failed(error)) => {
@@ -88,8 +96,18 @@ impl Vigil {
         round.nodes.extend(page.rows.into_iter().filter(|node| node.writer != own));
         match last.filter(|_| page.more) {
             Some(last) => self.ask_nodes(now, round, Some(last)),
-            None => self.look_after_next(now, round),
+            None => {
+                self.expect_ends(now, &round);
+                self.look_after_next(now, round);
+            }
         }
+    }
+
+    /// Who does not renew its lease is looked at when it ends, not only when the heart beats again.
+    fn expect_ends(&mut self, now: Time, round: &Round) {
+        let open = round.nodes.iter().filter(|node| node.closed_at.is_none() && round.at < node.lease_until);
+        let next = open.map(|node| now + node.lease_until.since(round.at)).min();
+        self.look_due = next.unwrap_or(Time::NEVER);
     }
 
     /// Closes a dead node's epoch; of an epoch that is closed, looks for what it vouched for. After the last node comes
@@ -102,8 +120,12 @@ impl Vigil {
             }
             if round.at >= node.lease_until {
                 self.duties.notices.push(Notice::Ended(node.writer.clone()));
-                let close = NodeChange::Close { node: node.writer, proof: Proof::LeaseEnded };
-                return self.ask_round(now, Round { asks: Question::Change, ..round }, self.change(close));
+                let close = NodeChange::Close { node: node.writer.clone(), proof: Proof::LeaseEnded };
+                return self.ask_round(
+                    now,
+                    Round { asks: Question::Close(node), ..round },
+                    self.change(close),
+                );
             }
         }
         let by = round.at - OVERDUE_MS;
@@ -133,7 +155,7 @@ impl Vigil {
         let own_past = *node.writer.node == *self.node.settings.node;
         if *left == 0 && (own_past || long_gone) {
             let forget = NodeChange::Forget { node: node.writer.clone() };
-            return self.ask_round(now, Round { asks: Question::Change, ..round }, self.change(forget));
+            return self.ask_round(now, Round { asks: Question::Forget, ..round }, self.change(forget));
         }
         self.look_after_next(now, round);
     }
