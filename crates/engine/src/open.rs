@@ -10,8 +10,12 @@ use crate::store::{Inbox, Store, StoreError};
 use std::path::Path;
 use std::sync::Arc;
 
-/// `memory:` keeps facts as long as the process lives; `sqlite:FOLDER` in that folder; `postgres://…` in a database, whose
-/// clock is then the store's.
+#[cfg(feature = "redis")]
+const REDIS: [&str; 6] =
+    ["redis", "rediss", "redis-sentinel", "rediss-sentinel", "redis-cluster", "rediss-cluster"];
+
+/// `memory:` keeps facts as long as the process lives; `sqlite:FOLDER` in that folder; `postgres://…` in a database and
+/// `redis://…` on a Redis server, whose clock is then the store's.
 pub fn open(url: &str, clock: Arc<dyn Clock>, inbox: Arc<dyn Inbox>) -> Result<Arc<dyn Store>, StoreError> {
     match url.split_once(':') {
         Some(("memory", "")) => Ok(Hall::new(clock).store("alone", inbox)),
@@ -21,6 +25,10 @@ pub fn open(url: &str, clock: Arc<dyn Clock>, inbox: Arc<dyn Inbox>) -> Result<A
         #[cfg(feature = "postgres")]
         Some(("postgres" | "postgresql", rest)) if rest.starts_with("//") => {
             Ok(Arc::new(crate::postgres::PostgresStore::open(url, inbox)?))
+        }
+        #[cfg(feature = "redis")]
+        Some((scheme, rest)) if REDIS.contains(&scheme) && rest.starts_with("//") => {
+            Ok(Arc::new(crate::redis::RedisStore::open(url, inbox)?))
         }
         _ => Err(StoreError::Address { kind: kind(url) }),
     }
@@ -37,7 +45,7 @@ pub struct Place<'a> {
 }
 
 /// `local` reaches the processes that use the same folder; `memory:` reaches nobody: the bus of a node that is alone.
-/// `nats:`, `tls:`, `redis:` and `rediss:` reach whoever uses the same server; their modules tell the addresses.
+/// `nats:`, `tls:`, `redis:` and its like reach whoever uses the same server; their modules tell the addresses.
 pub fn open_bus(
     url: &str,
     place: &Place<'_>,
@@ -50,9 +58,7 @@ pub fn open_bus(
         #[cfg(feature = "nats")]
         _ if ["nats", "tls"].contains(&&*kind(url)) => Ok(Arc::new(crate::nats::open(url, place, inbox)?)),
         #[cfg(feature = "redis")]
-        _ if ["redis", "rediss"].contains(&&*kind(url)) => {
-            Ok(Arc::new(crate::redis::open(url, place, inbox)?))
-        }
+        _ if REDIS.contains(&&*kind(url)) => Ok(Arc::new(crate::redis::open(url, place, inbox)?)),
         _ => Err(BusError::Address { kind: kind(url) }),
     }
 }

@@ -9,7 +9,7 @@ pub(crate) struct Queue<T> {
     state: Mutex<State<T>>,
     /// For threads that wait, and for tasks that do.
     ready: Condvar,
-    #[cfg(feature = "postgres")]
+    #[cfg(any(feature = "postgres", feature = "redis"))]
     awaited: tokio::sync::Notify,
 }
 
@@ -31,7 +31,7 @@ impl<T> Queue<T> {
         Queue {
             state: Mutex::new(State { items: VecDeque::new(), bytes: 0, closed: false }),
             ready: Condvar::new(),
-            #[cfg(feature = "postgres")]
+            #[cfg(any(feature = "postgres", feature = "redis"))]
             awaited: tokio::sync::Notify::new(),
         }
     }
@@ -52,7 +52,7 @@ impl<T> Queue<T> {
         }
         drop(state);
         self.ready.notify_one();
-        #[cfg(feature = "postgres")]
+        #[cfg(any(feature = "postgres", feature = "redis"))]
         self.awaited.notify_one();
         refused
     }
@@ -67,7 +67,7 @@ impl<T> Queue<T> {
     }
 
     /// The same for a task. Takes at least one, then no more than `bytes`.
-    #[cfg(feature = "postgres")]
+    #[cfg(any(feature = "postgres", feature = "redis"))]
     pub async fn next(&self, most: usize, bytes: usize) -> Option<Vec<T>> {
         loop {
             let ready = self.awaited.notified();
@@ -92,7 +92,7 @@ impl<T> Queue<T> {
     pub fn close(&self) {
         self.lock().closed = true;
         self.ready.notify_all();
-        #[cfg(feature = "postgres")]
+        #[cfg(any(feature = "postgres", feature = "redis"))]
         self.awaited.notify_waiters();
     }
 
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    #[cfg(feature = "postgres")]
+    #[cfg(any(feature = "postgres", feature = "redis"))]
     fn a_task_takes_no_more_bytes_than_it_asks_for_and_one_too_large_alone() {
         let next = |queue: &Queue<char>, most, bytes| {
             let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();

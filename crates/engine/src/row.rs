@@ -192,6 +192,18 @@ impl Row {
         }
     }
 
+    /// What it says in words, besides its key and its clients.
+    pub(crate) fn texts(&self) -> [Option<&str>; 3] {
+        match self {
+            Row::Key(key) => [Some(&*key.name), None, None],
+            Row::Session(session) => {
+                [session.user.as_deref(), session.name.as_deref(), Some(&session.owner.node)]
+            }
+            Row::Presence(presence) => [presence.name.as_deref(), None, None],
+            Row::Document(_) | Row::Hold(_) | Row::User(_) | Row::Follow(_) => [None; 3],
+        }
+    }
+
     pub(crate) fn bytes(&self) -> usize {
         match self {
             Row::Key(key) => key.id.len() + key.name.len() + key.hash.len(),

@@ -310,7 +310,7 @@ pub enum StoreError {
     /// Start the newer program, or another folder.
     #[error("the database has version {found}, this program knows {known}: a newer tavern has written it")]
     Newer { found: u64, known: u64 },
-    #[error("no store of kind {kind:?}: use memory:, sqlite:FOLDER or postgres://…")]
+    #[error("no store of kind {kind:?}: use memory:, sqlite:FOLDER, redis://… or postgres://…")]
     Address { kind: String },
     /// Write it anew. Says nothing of what stands there: it may be a password.
     #[error("the address of the store cannot be understood: {what}")]
@@ -370,6 +370,21 @@ impl Commit {
         for row in &self.puts {
             within("bytes in a row", row.bytes(), limits::BODY_BYTES)?;
             check_key(&row.key())?;
+            row.texts().into_iter().flatten().try_for_each(check_text)?;
+            match row {
+                Row::Presence(presence) => check_clients(presence)?,
+                Row::Hold(Hold { key, carrier: Some(carrier), .. }) => {
+                    check_key(&RowKey::Hold(PresenceKey {
+                        channel: carrier.clone(),
+                        user: key.user.clone(),
+                    }))?;
+                }
+                _ => {}
+            }
+        }
+        for raise in &self.raises {
+            within("bytes in a name", raise.channel.len(), limits::NAME_BYTES)?;
+            check_text(&raise.channel)?;
         }
         self.expects.iter().map(|expect| &expect.key).chain(&self.deletes).try_for_each(check_key)?;
         self.deadlines.iter().try_for_each(|deadline| check_key(&deadline.key()))?;
@@ -405,6 +420,7 @@ impl Commit {
                 }
             };
             within("bytes in a node's name", name.len(), tavern_domain::limits::NODE_BYTES)?;
+            check_text(name)?;
             let lease = usize::try_from(lease_ms).unwrap_or(usize::MAX);
             within("milliseconds in a lease", lease, limits::LEASE_MS as usize)?;
         }
@@ -458,7 +474,30 @@ fn check_key(key: &RowKey) -> Result<(), StoreError> {
         RowKey::Deadline { name, .. } => name.len(),
         RowKey::Errand(id) => id.source.len().saturating_sub("document:/".len() + 32),
     };
-    within("bytes in a name", bytes, limits::NAME_BYTES)
+    within("bytes in a name", bytes, limits::NAME_BYTES)?;
+    match key {
+        RowKey::Key(name) | RowKey::User(name) => check_text(name),
+        RowKey::Session(_) => Ok(()),
+        RowKey::Document(key) => check_text(key.name()),
+        RowKey::Presence(key) | RowKey::Hold(key) => check_text(&key.channel).and(check_text(&key.user)),
+        RowKey::Follow { follower, followee } => check_text(follower).and(check_text(followee)),
+        RowKey::Deadline { kind, name } => check_text(kind).and(check_text(name)),
+        RowKey::Errand(id) => check_text(&id.source),
+    }
+}
+
+fn check_clients(presence: &Presence) -> Result<(), StoreError> {
+    for client in presence.attendance.clients() {
+        check_text(&client.home.node)?;
+        client.state.as_ref().map_or(Ok(()), |state| check_text(&state.text))?;
+    }
+    Ok(())
+}
+
+/// Some engines put names together with a zero byte between them, some cannot keep one.
+fn check_text(text: &str) -> Result<(), StoreError> {
+    let zeros = text.bytes().filter(|&byte| byte == 0).count();
+    within("zero bytes in a text", zeros, 0)
 }
 
 fn within(what: &'static str, found: usize, limit: usize) -> Result<(), StoreError> {

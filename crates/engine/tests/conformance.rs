@@ -93,6 +93,8 @@ store_engine!(memory_stepped, Stepped::new(), &[]);
 store_engine!(sqlite, Folder::new(), &[]);
 #[cfg(feature = "postgres")]
 store_engine!(postgres, Database::new(), &[]);
+#[cfg(feature = "redis")]
+store_engine!(redis, Served::new(&REDIS), &[]);
 bus_engine!(memory_bus, Prompt::new(), &[]);
 bus_engine!(memory_bus_stepped, Stepped::new(), &[]);
 bus_engine!(local_bus, Folder::new(), &[]);
@@ -287,6 +289,7 @@ static REDIS: LazyLock<Server> = LazyLock::new(Server::redis);
 
 /// A prefix of its own on a server that all cases share.
 struct Served {
+    clock: Arc<ManualClock>,
     server: &'static Server,
     prefix: String,
 }
@@ -294,7 +297,20 @@ struct Served {
 impl Served {
     fn new(server: &'static Server) -> Served {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
-        Served { server, prefix: format!("case-{}", COUNT.fetch_add(1, Ordering::Relaxed)) }
+        let prefix = format!("case-{}", COUNT.fetch_add(1, Ordering::Relaxed));
+        Served { clock: clock(), server, prefix }
+    }
+}
+
+#[cfg(feature = "redis")]
+impl World for Served {
+    fn open(&self, inbox: Arc<dyn Inbox>) -> Arc<dyn Store> {
+        let url = format!("{}?prefix={}", self.server.url(), self.prefix);
+        Arc::new(tavern_engine::redis::RedisStore::open_by(&url, self.clock.clone(), inbox).unwrap())
+    }
+
+    fn clock(&self) -> &ManualClock {
+        &self.clock
     }
 }
 

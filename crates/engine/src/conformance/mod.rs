@@ -149,6 +149,8 @@ macro_rules! store_cases {
             rows::every_presence_is_listed_by_channel_and_user,
             work::what_is_unknown_is_not_found,
             work::bounds_are_the_same_everywhere,
+            work::a_zero_byte_in_a_text_is_refused,
+            work::a_carrier_has_a_name_like_any_other,
             work::every_work_is_answered_once,
             work::stopping_finishes_what_was_submitted,
             work::a_stopped_store_says_so,

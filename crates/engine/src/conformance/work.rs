@@ -2,7 +2,9 @@
 
 use super::*;
 use crate::limits;
+use crate::presence::{Hold, PresenceKey, Raise};
 use crate::row::{Deadline, ErrandId};
+use crate::social::Seen;
 use crate::store::{Answer, Ticket, Work};
 use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex};
@@ -72,6 +74,51 @@ pub(super) fn bounds_are_the_same_everywhere(world: &dyn World) {
         Ok(Found::Keys(page)) => assert_eq!(page.rows, []),
         other => panic!("{other:?}"),
     }
+}
+
+pub(super) fn a_zero_byte_in_a_text_is_refused(world: &dyn World) {
+    let client = client(world);
+    let hold = |channel: &str, carrier: &str| {
+        Row::Hold(Hold { key: PresenceKey::new(channel, "ann"), carrier: Some(carrier.into()), until: None })
+    };
+    let key = |key: RowKey| Commit { deletes: vec![key], ..Commit::default() };
+    let follow = |follower: &str, followee: &str| {
+        key(RowKey::Follow { follower: follower.into(), followee: followee.into() })
+    };
+    let seen = Seen { user: "a\0".into(), at: Time(1) };
+    let raise = Raise { channel: "a\0b".into(), by: 1 };
+    let named = NodeChange::Open { name: "n\0".into(), lease_ms: 1 };
+    for (what, commit) in [
+        ("document", put("zero\0", "x")),
+        ("expectation", Commit { expects: vec![expect("zero\0", 0)], ..Commit::default() }),
+        ("key", key(RowKey::Key("\0".into()))),
+        ("presence", super::presence::arrive("game#\0", "ann")),
+        ("user of a presence", super::presence::arrive("game#A", "a\0nn")),
+        ("hold", Commit { puts: vec![hold("a\0", "b")], ..Commit::default() }),
+        ("carrier", Commit { puts: vec![hold("a", "b\0")], ..Commit::default() }),
+        ("follower", follow("a\0", "b")),
+        ("followee", follow("a", "b\0")),
+        ("deadline", Commit { deadlines: vec![Deadline::new(Time(1), "grace", "\0")], ..Commit::default() }),
+        ("seen", Commit { seen: vec![seen], ..Commit::default() }),
+        ("raise", Commit { raises: vec![raise], ..Commit::default() }),
+        ("node", Commit { node: Some(named), ..Commit::default() }),
+    ] {
+        let outcome = client.commit(commit);
+        assert!(matches!(outcome, Err(StoreError::TooLarge { .. })), "{what}: {outcome:?}");
+    }
+    client.commit(put("body", "a\0b")).unwrap();
+    assert_eq!(text(&client, "body").as_deref(), Some("a\0b"), "a body is no text");
+}
+
+pub(super) fn a_carrier_has_a_name_like_any_other(world: &dyn World) {
+    let client = client(world);
+    let hold = |bytes: usize| {
+        let (key, carrier) = (PresenceKey::new("active#1", "ann"), Some("c".repeat(bytes).into()));
+        Commit { puts: vec![Row::Hold(Hold { key, carrier, until: None })], ..Commit::default() }
+    };
+    let most = limits::NAME_BYTES - "ann".len();
+    client.commit(hold(most)).unwrap();
+    assert!(matches!(client.commit(hold(most + 1)), Err(StoreError::TooLarge { .. })));
 }
 
 fn mixed(count: u64) -> Vec<(Ticket, Work)> {

@@ -2,70 +2,26 @@
 //! RESP3 allows: Redis 6 or newer, or what speaks like it. One server; databases do not part pub/sub, so the number
 //! of one in the address means nothing here and the prefix of the subjects keeps clusters apart.
 //!
-//! Addresses: `redis://[[user]:password@]host[:port][/number][?ca=FILE]`, and `rediss://` for TLS, where `ca` is a PEM file
-//! with the authorities to trust instead of those that browsers trust. Of several hosts the first that answers is
-//! taken: they must be names of the same server.
+//! Addresses are those of the store (`door`). On a cluster any server that answers is taken: it tells the others.
 
+use super::door::Door;
 use super::resp::{self, Value};
 use crate::bus::{BusError, BusInbox};
 use crate::open::Place;
-use crate::remote::{Address, Dialect, Frame, Host, RemoteBus, Socket, Tls, broken, dial};
+use crate::remote::{Dialect, Frame, Host, RemoteBus, Socket, broken};
 use crate::subject::Subject;
 use bytes::BytesMut;
 use std::io;
 use std::sync::Arc;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-const PORT: u16 = 6379;
 /// Redis takes far more; a server that is asked for this much at once stays quick for others.
 const LONGEST: usize = 1024 * 1024;
 
 pub fn open(url: &str, place: &Place<'_>, inbox: Arc<dyn BusInbox>) -> Result<RemoteBus, BusError> {
-    RemoteBus::open(Redis::new(Address::parse(url, PORT, &["ca"])?)?, place, inbox)
+    RemoteBus::open(Redis(Door::parse(url)?), place, inbox)
 }
 
-struct Redis {
-    address: Address,
-    tls: Option<Tls>,
-}
-
-impl Redis {
-    fn new(address: Address) -> Result<Redis, BusError> {
-        let authorities = address.options.get("ca").map(String::as_str);
-        let tls = if address.scheme == "rediss" { Some(Tls::new(authorities)?) } else { None };
-        Ok(Redis { address, tls })
-    }
-
-    async fn log_in(&self, host: &Host) -> io::Result<(Socket, BytesMut)> {
-        let plain = dial(host).await?;
-        let mut socket: Socket = match &self.tls {
-            Some(tls) => tls.wrap(plain, host).await?,
-            None => Box::new(plain),
-        };
-        let mut hello: Vec<&[u8]> = vec![b"HELLO", b"3"];
-        if let Some(password) = &self.address.password {
-            let user = self.address.user.as_deref().unwrap_or("default");
-            hello.extend([b"AUTH", user.as_bytes(), password.as_bytes()]);
-        }
-        let mut out = Vec::new();
-        resp::command(&hello, &mut out);
-        socket.write_all(&out).await?;
-        socket.flush().await?;
-        let mut input = BytesMut::new();
-        loop {
-            if let Some((value, used)) = resp::read(&input)? {
-                if let Value::Error(text) = value {
-                    return Err(broken(&String::from_utf8_lossy(&input[text])));
-                }
-                let _ = input.split_to(used);
-                return Ok((socket, input));
-            }
-            if socket.read_buf(&mut input).await? == 0 {
-                return Err(io::ErrorKind::UnexpectedEof.into());
-            }
-        }
-    }
-}
+struct Redis(Door);
 
 /// The command, and the name of what it is about. No character of a subject is special in a pattern.
 fn listening<'a>(exact: &'a str, wide: &'a str, subject: &Subject) -> (&'a str, String) {
@@ -79,11 +35,12 @@ impl Dialect for Redis {
     const NAME: &'static str = "redis";
 
     fn hosts(&self) -> &[Host] {
-        &self.address.hosts
+        &self.0.hosts
     }
 
     async fn connect(&mut self, host: &Host) -> io::Result<(Socket, BytesMut)> {
-        self.log_in(host).await
+        let host = self.0.lead(host).await?;
+        self.0.log_in(&host).await
     }
 
     fn longest(&self) -> usize {

@@ -1,6 +1,30 @@
-//! What lives on a Redis server: the bus.
+//! What lives on a Redis server: the bus, and the store. The store keeps rows as readable JSON in a fixed set of keys that
+//! `docs/redis.md` tells; commits are carried out by one script inside the server (`scripts/commit.lua`), so writers never
+//! wait for each other's round trips. Must hold: an answered commit was applied by the primary, and by as much more as the
+//! address asks for (`door`).
 
 mod bus;
+mod deadline;
+mod document;
+mod door;
+mod errand;
+mod hold;
+mod key;
+mod link;
+mod node;
+mod presence;
+mod reader;
 mod resp;
+mod roster;
+mod script;
+mod session;
+mod sheet;
+mod social;
+mod store;
+mod table;
+mod value;
+mod way;
+mod writer;
 
 pub use bus::open;
+pub use store::RedisStore;

@@ -1,4 +1,4 @@
-//! RESP3, as much of it as a client of pub/sub reads and writes. Values are places in what was read, not copies.
+//! RESP3, as much of it as the bus and the store read and write. Values are places in what was read, not copies.
 //! Must hold: nothing is reserved because of an announced length, and nesting has an end.
 
 use crate::remote::{broken, line};
@@ -7,8 +7,9 @@ use std::ops::Range;
 
 /// The longest string that is read.
 const BULK_BYTES: usize = 64 * 1024 * 1024;
-/// The longest list, and how deep lists stand in each other: the answer to HELLO is the largest that comes.
-const PARTS: usize = 1024;
+/// The longest list: a page with two entries a row, or the slots of a cluster. How deep lists stand in each other: the answer
+/// to HELLO is the deepest that comes.
+const PARTS: usize = 32 * 1024;
 const DEPTH: usize = 8;
 
 #[derive(Debug, PartialEq, Eq)]
@@ -18,25 +19,27 @@ pub enum Value {
     Bulk(Range<usize>),
     /// Arrays, sets, pushes; maps with their keys and values in turn.
     List(Vec<Value>),
-    /// Numbers, nulls and the like.
+    Number(i64),
+    /// Nulls and the like.
     Scalar,
 }
 
 pub fn command(parts: &[&[u8]], out: &mut Vec<u8>) {
     let _ = write!(out, "*{}\r\n", parts.len());
-    parts.iter().for_each(|part| bulk(part, out));
+    parts.iter().for_each(|part| bulk(&[part], out));
 }
 
 /// A command with one more part, of which only the length is written: the part and a line's end follow.
 pub fn command_but_last(parts: &[&[u8]], length: usize, out: &mut Vec<u8>) {
     let _ = write!(out, "*{}\r\n", parts.len() + 1);
-    parts.iter().for_each(|part| bulk(part, out));
+    parts.iter().for_each(|part| bulk(&[part], out));
     let _ = write!(out, "${length}\r\n");
 }
 
-fn bulk(part: &[u8], out: &mut Vec<u8>) {
-    let _ = write!(out, "${}\r\n", part.len());
-    out.extend_from_slice(part);
+/// One string, from its parts.
+pub fn bulk(parts: &[&[u8]], out: &mut Vec<u8>) {
+    let _ = write!(out, "${}\r\n", parts.iter().map(|part| part.len()).sum::<usize>());
+    parts.iter().for_each(|part| out.extend_from_slice(part));
     out.extend_from_slice(b"\r\n");
 }
 
@@ -53,7 +56,11 @@ fn value(input: &[u8], at: usize, depth: usize) -> io::Result<Option<(Value, usi
     Ok(Some(match kind {
         b'+' => (Value::Simple(place), end),
         b'-' => (Value::Error(place), end),
-        b':' | b'_' | b'#' | b',' | b'(' => (Value::Scalar, end),
+        b':' => {
+            let number = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
+            (Value::Number(number.ok_or_else(|| broken("a number is none"))?), end)
+        }
+        b'_' | b'#' | b',' | b'(' => (Value::Scalar, end),
         b'$' | b'=' | b'!' if text == b"-1" => (Value::Scalar, end),
         b'$' | b'=' | b'!' => {
             let length = number(text, BULK_BYTES)?;
@@ -92,7 +99,7 @@ mod tests {
     #[test]
     fn values_are_read_where_they_stand() {
         let said = b"%1\r\n$6\r\nserver\r\n*2\r\n+ok\r\n:3\r\n";
-        let inner = Value::List(vec![Value::Simple(21..23), Value::Scalar]);
+        let inner = Value::List(vec![Value::Simple(21..23), Value::Number(3)]);
         let expected = Value::List(vec![Value::Bulk(8..14), inner]);
         assert_eq!(read(said).unwrap(), Some((expected, said.len())));
         (0..said.len()).for_each(|end| assert_eq!(read(&said[..end]).unwrap(), None));
@@ -102,7 +109,9 @@ mod tests {
     #[test]
     fn wrong_lengths_and_endless_nesting_are_refused() {
         let nested = "*1\r\n".repeat(100);
-        for said in ["$x\r\n", "$99999999999\r\n", "*9999\r\n", "$-2\r\n", "HTTP/1.1\r\n", "\r\n", &nested] {
+        for said in
+            ["$x\r\n", "$99999999999\r\n", "*99999\r\n", ":x\r\n", "$-2\r\n", "HTTP/1.1\r\n", "\r\n", &nested]
+        {
             assert!(read(said.as_bytes()).is_err(), "{said}");
         }
     }

@@ -11,10 +11,12 @@ pub struct Address {
     pub password: Option<String>,
     /// Tried in turn. At least one.
     pub hosts: Vec<Host>,
+    /// What stands between the hosts and the options, without its slash.
+    pub path: String,
     pub options: BTreeMap<String, String>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Host {
     pub name: String,
     pub port: u16,
@@ -28,7 +30,7 @@ impl Address {
     pub fn parse(url: &str, port: u16, known: &[&str]) -> Result<Address, BusError> {
         let (scheme, rest) = url.split_once("://").ok_or(BusError::Malformed { what: "scheme" })?;
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let rest = rest.split('/').next().unwrap_or("");
+        let (rest, path) = rest.split_once('/').unwrap_or((rest, ""));
         let (login, hosts) = match rest.rsplit_once('@') {
             Some((login, hosts)) => (Some(login), hosts),
             None => (None, rest),
@@ -49,7 +51,7 @@ impl Address {
             }
             options.insert(name.to_owned(), decode(value).ok_or(BusError::Malformed { what: "option" })?);
         }
-        Ok(Address { scheme: scheme.to_owned(), user, password, hosts, options })
+        Ok(Address { scheme: scheme.to_owned(), user, password, hosts, path: path.to_owned(), options })
     }
 }
 
@@ -112,7 +114,7 @@ mod tests {
         assert_eq!(address.options["token"], "x y");
         let address = Address::parse("redis://:secret@h/3", 6379, &[]).unwrap();
         assert_eq!((address.user, address.password.as_deref()), (None, Some("secret")));
-        assert_eq!(address.hosts, [host("h", 6379)]);
+        assert_eq!((address.hosts, &*address.path), (vec![host("h", 6379)], "3"));
     }
 
     #[test]

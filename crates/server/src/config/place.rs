@@ -19,6 +19,14 @@ pub(super) struct Places {
 }
 
 const SQLITE: &str = "sqlite:";
+const REDIS: [&str; 6] = [
+    "redis://",
+    "rediss://",
+    "redis-sentinel://",
+    "rediss-sentinel://",
+    "redis-cluster://",
+    "rediss-cluster://",
+];
 const STORES: &str = "sqlite:FOLDER, redis://HOST:PORT or postgres://HOST/DATABASE";
 const BUSES: &str = "local, redis://HOST:PORT or nats://HOST:PORT";
 const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
@@ -103,10 +111,8 @@ impl Draft {
         }
         match chosen {
             Some(store) => {
-                if !["sqlite:", "memory:", "redis://", "rediss://", "postgres://", "postgresql://"]
-                    .iter()
-                    .any(|scheme| store.starts_with(scheme))
-                {
+                let known = ["sqlite:", "memory:", "postgres://", "postgresql://"];
+                if !known.iter().chain(&REDIS).any(|scheme| store.starts_with(scheme)) {
                     self.fail("store", format!("store = {:?} is none of {STORES}", without_password(&store)));
                 }
                 self.show("store", json!(without_password(&store)), store_origin);
@@ -127,8 +133,8 @@ impl Draft {
 
     fn bus(&mut self, store: &str) -> String {
         if let Some(bus) = self.text_of("bus") {
-            let known =
-                ["redis://", "rediss://", "nats://", "tls://"].iter().any(|scheme| bus.starts_with(scheme));
+            let known = ["nats://", "tls://"];
+            let known = known.iter().chain(&REDIS).any(|scheme| bus.starts_with(scheme));
             if !known && bus != "local" {
                 self.fail("bus", format!("bus = {:?} is none of {BUSES}", without_password(&bus)));
             }

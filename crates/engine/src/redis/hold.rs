@@ -1,0 +1,23 @@
+//! What apps say about users: the rows `holds` by channel and user, the list `carried` by carrier.
+
+use super::reader::Pages;
+use super::sheet::Terms;
+use super::table::Table;
+use super::value::{Json, Trouble};
+use crate::presence::{Hold, PresenceKey};
+use crate::row::Versioned;
+
+pub(super) fn written(hold: &Hold) -> (Vec<u8>, Terms) {
+    let json = Json::new().text("user", &hold.key.user).text_or_none("carrier", hold.carrier.as_deref());
+    let terms = match &hold.carrier {
+        Some(carrier) => Terms::default().with(Table::Carried, &[carrier, &hold.key.user, &hold.key.channel]),
+        None => Terms::default(),
+    };
+    (json.time_or_none("until", hold.until).end(), terms)
+}
+
+pub(super) async fn get(pages: &Pages<'_>, key: &PresenceKey) -> Result<Option<Versioned<Hold>>, Trouble> {
+    let Some(row) = pages.row(Table::Holds, &[&key.channel, &key.user]).await? else { return Ok(None) };
+    let (carrier, until) = (row.text_or_none("carrier"), row.time_or_none("until")?);
+    Ok(Some(Versioned { version: row.version()?, row: Hold { key: key.clone(), carrier, until } }))
+}

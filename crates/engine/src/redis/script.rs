@@ -1,0 +1,83 @@
+//! The scripts that run inside the server, each known by the SHA-1 of its text. Must hold: a server that has forgotten a script
+//! says so before it does anything, and is told it again.
+
+use super::resp;
+use super::sheet::Sheet;
+use super::table::{Bucket, Table};
+use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
+use bytes::Bytes;
+use std::fmt::Write;
+use std::sync::LazyLock;
+
+pub(super) struct Script {
+    text: &'static str,
+    name: String,
+}
+
+pub(super) static COMMIT: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include_str!("scripts/commit.lua")));
+pub(super) static PAGE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("scripts/page.lua")));
+pub(super) static ROSTER: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include_str!("scripts/roster.lua")));
+pub(super) static PERSON: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include_str!("scripts/person.lua")));
+pub(super) static EDGES: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("scripts/edges.lua")));
+
+/// One thing asked of the server that keeps a slot.
+#[derive(Clone)]
+pub(super) struct Request {
+    pub slot: u16,
+    pub command: Bytes,
+    pub script: Option<&'static Script>,
+}
+
+impl Script {
+    fn new(text: &'static str) -> Script {
+        let name = digest(&SHA1_FOR_LEGACY_USE_ONLY, text.as_bytes());
+        let name = name.as_ref().iter().fold(String::new(), |mut name, byte| {
+            let _ = write!(name, "{byte:02x}");
+            name
+        });
+        Script { text, name }
+    }
+
+    pub fn load(&self) -> Bytes {
+        let mut out = Vec::new();
+        resp::command(&[b"SCRIPT", b"LOAD", self.text.as_bytes()], &mut out);
+        out.into()
+    }
+
+    /// To be run on all keys of a bucket.
+    pub fn on_all(&'static self, bucket: &Bucket, words: &Sheet) -> Request {
+        self.run(bucket, bucket.keys(), words)
+    }
+
+    pub fn on(&'static self, bucket: &Bucket, tables: &[Table], words: &Sheet) -> Request {
+        self.run(bucket, tables.iter().map(|&table| bucket.key(table)), words)
+    }
+
+    fn run<'a>(
+        &'static self,
+        bucket: &Bucket,
+        keys: impl ExactSizeIterator<Item = &'a [u8]>,
+        words: &Sheet,
+    ) -> Request {
+        let mut out = Vec::with_capacity(words.out.len() + 2048);
+        let count = keys.len();
+        let _ = std::io::Write::write_fmt(&mut out, format_args!("*{}\r\n", 3 + count + words.words));
+        for word in [&b"EVALSHA"[..], self.name.as_bytes(), count.to_string().as_bytes()] {
+            resp::bulk(&[word], &mut out);
+        }
+        keys.for_each(|key| resp::bulk(&[key], &mut out));
+        out.extend_from_slice(&words.out);
+        Request { slot: bucket.slot, command: out.into(), script: Some(self) }
+    }
+}
+
+impl Request {
+    pub fn plain(slot: u16, parts: &[&[u8]]) -> Request {
+        let mut out = Vec::new();
+        resp::command(parts, &mut out);
+        Request { slot, command: out.into(), script: None }
+    }
+}

@@ -1,0 +1,121 @@
+//! The keys of a store: `<prefix>:{<bucket>}:<table>`, always the same ones, so that a script can name all that it may touch
+//! and Redis Cluster never lets it run on half of them. Hashes hold rows; sorted sets with equal scores are the lists that
+//! are paged, in the order of bytes. Must hold: the scripts know the tables by these numbers.
+
+/// In the order in which `commit.lua` gets them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Table {
+    Clock = 1,
+    Nodes,
+    Presences,
+    Roster,
+    Places,
+    Homes,
+    Graces,
+    Channels,
+    Holds,
+    Carried,
+    Documents,
+    Sessions,
+    SessionIds,
+    SessionOwners,
+    Keys,
+    KeyHashes,
+    KeyIds,
+    Users,
+    Follows,
+    Following,
+    Followers,
+    Deadlines,
+    DeadlinesDue,
+    Errands,
+    ErrandsDue,
+}
+
+const NAMES: [&str; 25] = [
+    "clock",
+    "nodes",
+    "presences",
+    "roster",
+    "places",
+    "homes",
+    "graces",
+    "channels",
+    "holds",
+    "carried",
+    "documents",
+    "sessions",
+    "session-ids",
+    "session-owners",
+    "keys",
+    "key-hashes",
+    "key-ids",
+    "users",
+    "follows",
+    "following",
+    "followers",
+    "deadlines",
+    "deadlines-due",
+    "errands",
+    "errands-due",
+];
+
+/// The full names of one bucket's keys.
+#[derive(Clone)]
+pub(super) struct Bucket {
+    keys: Vec<String>,
+    pub slot: u16,
+}
+
+impl Bucket {
+    pub fn new(prefix: &str, number: usize) -> Bucket {
+        let keys = NAMES.iter().map(|name| format!("{prefix}:{{{number}}}:{name}")).collect();
+        Bucket { keys, slot: slot(number.to_string().as_bytes()) }
+    }
+
+    pub fn key(&self, table: Table) -> &[u8] {
+        self.keys[table as usize - 1].as_bytes()
+    }
+
+    pub fn keys(&self) -> impl ExactSizeIterator<Item = &[u8]> {
+        self.keys.iter().map(String::as_bytes)
+    }
+}
+
+/// Where Redis Cluster keeps what has this hash tag: CRC16 (XMODEM) of it.
+pub(super) fn slot(tag: &[u8]) -> u16 {
+    let mut crc: u16 = 0;
+    for &byte in tag {
+        crc ^= u16::from(byte) << 8;
+        for _ in 0..8 {
+            crc = if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 };
+        }
+    }
+    crc % 16_384
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_have_the_names_and_numbers_that_scripts_know() {
+        let bucket = Bucket::new("tavern", 0);
+        for (table, name) in [
+            (Table::Clock, "clock"),
+            (Table::Channels, "channels"),
+            (Table::Carried, "carried"),
+            (Table::Users, "users"),
+            (Table::ErrandsDue, "errands-due"),
+        ] {
+            assert_eq!(bucket.key(table), format!("tavern:{{0}}:{name}").as_bytes());
+        }
+        let (channels, users, due) = (Table::Channels as u8, Table::Users as u8, Table::ErrandsDue as u8);
+        assert_eq!((channels, Table::Carried as u8, users, due), (8, 10, 18, 25));
+    }
+
+    #[test]
+    fn slots_are_those_of_redis_cluster() {
+        assert_eq!((slot(b"123456789"), slot(b"foo")), (12_739, 12_182));
+    }
+}
