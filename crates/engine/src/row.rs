@@ -200,6 +200,7 @@ impl Row {
                 [session.user.as_deref(), session.name.as_deref(), Some(&session.owner.node)]
             }
             Row::Presence(presence) => [presence.name.as_deref(), None, None],
+            Row::Lease(lease) => [Some(&lease.holder.node), None, None],
             Row::Document(_) | Row::Hold(_) | Row::User(_) | Row::Follow(_) => [None; 3],
         }
     }
@@ -279,6 +280,12 @@ impl DocumentKey {
     pub fn new(kind: &str, name: &str) -> DocumentKey {
         assert!(is_word(kind), "{kind:?} is no kind of document");
         DocumentKey { kind: kind.into(), name: name.into() }
+    }
+
+    /// As it was kept: what is no kind was not written by us.
+    #[cfg(feature = "redis")]
+    pub(crate) fn parse(kind: &str, name: &str) -> Option<DocumentKey> {
+        is_word(kind).then(|| DocumentKey { kind: kind.into(), name: name.into() })
     }
 
     pub fn kind(&self) -> &str {

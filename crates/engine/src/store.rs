@@ -395,6 +395,8 @@ impl Commit {
             within("bytes in an event", append.body.len(), limits::BODY_BYTES)?;
             within("bytes in a name", append.topic.len(), limits::NAME_BYTES)?;
             within("bytes in an id", append.id.as_ref().map_or(0, |id| id.len()), limits::ID_BYTES)?;
+            check_text(&append.topic)?;
+            append.id.as_deref().map_or(Ok(()), check_text)?;
         }
         for letter in &self.letters {
             within("bytes in a letter", letter.body.len(), limits::BODY_BYTES)?;
@@ -402,6 +404,7 @@ impl Commit {
         let users = self.letters.iter().map(|letter| &letter.user);
         for user in users.chain(self.freed.iter().map(|freed| &freed.user)) {
             within("bytes in a name", user.len(), limits::NAME_BYTES)?;
+            check_text(user)?;
         }
         let causes: BTreeSet<RowKey> = match self.errands.is_empty() {
             true => BTreeSet::new(),
@@ -476,7 +479,7 @@ fn check_key(key: &RowKey) -> Result<(), StoreError> {
     };
     within("bytes in a name", bytes, limits::NAME_BYTES)?;
     match key {
-        RowKey::Key(name) | RowKey::User(name) => check_text(name),
+        RowKey::Key(name) | RowKey::User(name) | RowKey::Lease(name) => check_text(name),
         RowKey::Session(_) => Ok(()),
         RowKey::Document(key) => check_text(key.name()),
         RowKey::Presence(key) | RowKey::Hold(key) => check_text(&key.channel).and(check_text(&key.user)),

@@ -1,9 +1,9 @@
-//! Documents: the rows `documents` by kind and name.
+//! Documents: the rows `documents` by kind and name, the list `document-ids`.
 
 use super::reader::Pages;
 use super::sheet::Terms;
 use super::table::Table;
-use super::value::{Json, Trouble};
+use super::value::{Json, Stored, Trouble};
 use crate::row::{Document, DocumentKey, Versioned};
 
 pub(super) fn written(document: &Document) -> (Vec<u8>, Terms) {
@@ -14,7 +14,10 @@ pub(super) async fn get(
     pages: &Pages<'_>,
     key: &DocumentKey,
 ) -> Result<Option<Versioned<Document>>, Trouble> {
-    let Some(row) = pages.row(Table::Documents, &[key.kind(), key.name()]).await? else { return Ok(None) };
-    let document = Document { key: key.clone(), body: row.body()? };
-    Ok(Some(Versioned { version: row.version()?, row: document }))
+    let row = pages.row(Table::Documents, &[key.kind(), key.name()]).await?;
+    row.map(|row| read(key.clone(), &row)).transpose()
+}
+
+pub(super) fn read(key: DocumentKey, row: &Stored) -> Result<Versioned<Document>, Trouble> {
+    Ok(Versioned { version: row.version()?, row: Document { key, body: row.body()? } })
 }

@@ -1,9 +1,10 @@
-//! What apps say about users: the rows `holds` by channel and user, the list `carried` by carrier.
+//! What apps say about users: the rows `holds` by channel and user, the lists `hold-ids` and, by carrier,
+//! `carried`.
 
 use super::reader::Pages;
 use super::sheet::Terms;
 use super::table::Table;
-use super::value::{Json, Trouble};
+use super::value::{Json, Stored, Trouble};
 use crate::presence::{Hold, PresenceKey};
 use crate::row::Versioned;
 
@@ -17,7 +18,11 @@ pub(super) fn written(hold: &Hold) -> (Vec<u8>, Terms) {
 }
 
 pub(super) async fn get(pages: &Pages<'_>, key: &PresenceKey) -> Result<Option<Versioned<Hold>>, Trouble> {
-    let Some(row) = pages.row(Table::Holds, &[&key.channel, &key.user]).await? else { return Ok(None) };
+    let row = pages.row(Table::Holds, &[&key.channel, &key.user]).await?;
+    row.map(|row| read(key.clone(), &row)).transpose()
+}
+
+pub(super) fn read(key: PresenceKey, row: &Stored) -> Result<Versioned<Hold>, Trouble> {
     let (carrier, until) = (row.text_or_none("carrier"), row.time_or_none("until")?);
-    Ok(Some(Versioned { version: row.version()?, row: Hold { key: key.clone(), carrier, until } }))
+    Ok(Versioned { version: row.version()?, row: Hold { key, carrier, until } })
 }

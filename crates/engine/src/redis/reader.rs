@@ -2,13 +2,15 @@
 //! the server sends no more of it than fits.
 
 use super::link::Reply;
-use super::script::{PAGE, Request};
+use super::script::{PAGE, Request, UNDER};
 use super::sheet::{Sheet, padded};
 use super::table::{Bucket, Table};
 use super::value::{Stored, Trouble, number};
 use super::way::Way;
 use super::writer::Watch;
-use super::{deadline, document, errand, hold, key, node, presence, roster, session, social};
+use super::{
+    deadline, document, errand, hold, key, lease, letter, log, node, presence, roster, rows, session, social,
+};
 use crate::limits;
 use crate::row::Page;
 use crate::store::{Found, Read};
@@ -77,6 +79,17 @@ pub(super) async fn read(pages: &Pages<'_>, watch: &Watch, read: &Read) -> Resul
             Found::Presences(roster::at_home(pages, home, after.as_ref(), *limit).await?)
         }
         Read::Strays { before, limit } => Found::Strays(roster::strays(pages, *before, *limit).await?),
+        Read::Rows { kind, after, limit } => {
+            Found::Rows(rows::page(pages, *kind, after.as_ref(), *limit).await?)
+        }
+        Read::Lease(name) => Found::Lease(lease::get(pages, name).await?),
+        Read::Log { topics, after, limit } => Found::Log(log::stretch(pages, topics, *after, *limit).await?),
+        Read::Topics { names, after, limit } => {
+            Found::Topics(log::topics(pages, names, after.as_deref(), *limit).await?)
+        }
+        Read::Letters { user, after, limit } => {
+            Found::Letters(letter::page(pages, user, *after, *limit).await?)
+        }
     })
 }
 
@@ -172,11 +185,35 @@ impl Pages<'_> {
     }
 }
 
-impl Listed {
-    pub fn new(more: bool, parts: Vec<Reply>) -> Listed {
-        Listed { more, parts, front: 0 }
+impl Pages<'_> {
+    /// A row, the store's floor, and a page of what a list has under the row's name, of one moment. The tables: clock, rows,
+    /// list, and what it lists.
+    pub async fn beneath(
+        &self,
+        tables: [Table; 4],
+        name: &str,
+        after: Option<&str>,
+        limit: u32,
+    ) -> Result<(Bytes, u64, Listed), Trouble> {
+        let after = after.map(|name| [name]);
+        let span = Span::under(&[name], after.as_ref().map(|after| &after[..]));
+        let mut words = Sheet::default();
+        words.text(name);
+        words.word(&[&span.from]);
+        words.word(&[&span.to]);
+        words.number(u64::from(limit.clamp(1, limits::PAGE_ROWS)) + 1);
+        words.number(SENT_BYTES as u64);
+        let mut parts = self.way.ask(&UNDER.on(self.bucket, &tables, &words)).await?.list()?;
+        if parts.len() < 3 {
+            return Err(Trouble::Strange("a page is too short"));
+        }
+        let page = parts.split_off(3);
+        let more = number(parts[2].text()?)? == 1;
+        Ok((parts[0].text()?.clone(), number(parts[1].text()?)?, Listed { more, parts: page, front: 0 }))
     }
+}
 
+impl Listed {
     /// Member and row in turn.
     fn entries(&self) -> impl Iterator<Item = Result<(&[u8], &Bytes), Trouble>> {
         self.parts.chunks(2).map(|pair| match pair {

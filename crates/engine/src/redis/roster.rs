@@ -1,9 +1,8 @@
 //! Presences as they are read: of a channel, of a user, of a node, and those that nobody will end. Must hold: each page is of
 //! one moment; the version of an empty channel lies between all that it has had and all that it will have.
 
-use super::reader::{Listed, Pages, SENT_BYTES, Span};
-use super::script::ROSTER;
-use super::sheet::{Sheet, padded};
+use super::reader::{Pages, Span};
+use super::sheet::padded;
 use super::table::Table;
 use super::value::{Stored, Trouble, names, number};
 use super::{node, presence};
@@ -27,30 +26,16 @@ pub(super) async fn roster(
     after: Option<&str>,
     limit: u32,
 ) -> Result<Roster, Trouble> {
-    let after = after.map(|user| [user]);
-    let span = Span::under(&[channel], after.as_ref().map(|after| &after[..]));
-    let limit = limit.clamp(1, limits::PAGE_ROWS);
-    let mut words = Sheet::default();
-    words.text(channel);
-    words.word(&[&span.from]);
-    words.word(&[&span.to]);
-    words.number(u64::from(limit) + 1);
-    words.number(SENT_BYTES as u64);
     let tables = [Table::Clock, Table::Channels, Table::Roster, Table::Presences];
-    let mut parts = pages.way.ask(&ROSTER.on(pages.bucket, &tables, &words)).await?.list()?;
-    if parts.len() < 3 {
-        return Err(Trouble::Strange("a roster is cut off"));
-    }
-    let page = parts.split_off(3);
-    let (row, floor, more) = (parts[0].text()?, number(parts[1].text()?)?, number(parts[2].text()?)? == 1);
+    let (row, floor, found) = pages.beneath(tables, channel, after, limit).await?;
     let (version, users) = match row.is_empty() {
         true => (floor, 0),
         false => {
-            let row = Stored::parse(row)?;
+            let row = Stored::parse(&row)?;
             (row.version()?, row.number("users")?)
         }
     };
-    let page = Listed::new(more, page).page(limit, bytes, presence::named)?;
+    let page = found.page(limit, bytes, presence::named)?;
     Ok(Roster { version, users, page })
 }
 

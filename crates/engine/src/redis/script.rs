@@ -17,8 +17,10 @@ pub(super) struct Script {
 pub(super) static COMMIT: LazyLock<Script> =
     LazyLock::new(|| Script::new(include_str!("scripts/commit.lua")));
 pub(super) static PAGE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("scripts/page.lua")));
-pub(super) static ROSTER: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include_str!("scripts/roster.lua")));
+pub(super) static UNDER: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("scripts/under.lua")));
+pub(super) static LOG: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("scripts/log.lua")));
+pub(super) static TOPICS: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include_str!("scripts/topics.lua")));
 pub(super) static PERSON: LazyLock<Script> =
     LazyLock::new(|| Script::new(include_str!("scripts/person.lua")));
 pub(super) static EDGES: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("scripts/edges.lua")));

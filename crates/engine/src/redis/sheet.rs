@@ -4,7 +4,8 @@
 use super::resp;
 use super::table::Table;
 use super::value::{Trouble, number, text};
-use super::{deadline, document, errand, hold, key, presence, session, social};
+use super::{deadline, document, errand, hold, key, lease, letter, log, presence, session, social};
+use crate::log::Appended;
 use crate::presence::{Held, PresenceKey};
 use crate::row::{ErrandId, Row, RowKey, Writer};
 use crate::store::{Commit, NodeChange, Proof, Receipt, StoreError};
@@ -87,6 +88,9 @@ impl Sheet {
             self.number(expect.version);
             self.number(n as u64);
         }
+        for (n, take) in commit.takes.iter().enumerate() {
+            lease::check(self, n, take, holder_of(commit));
+        }
         if let Some(change) = &commit.node {
             self.node(change);
         }
@@ -108,6 +112,11 @@ impl Sheet {
         for (cause, id, new) in causes(commit).zip(&commit.errands).map(|((cause, n), new)| (cause, n, new)) {
             errand::add(self, cause + 1, id, new);
         }
+        commit.takes.iter().for_each(|take| lease::take(self, take, holder_of(commit)));
+        commit.appends.iter().for_each(|append| log::append(self, append));
+        commit.trim.iter().for_each(|trim| log::trim(self, trim));
+        commit.freed.iter().for_each(|freed| letter::free(self, freed));
+        commit.letters.iter().for_each(|letter| letter::post(self, letter));
     }
 
     fn node(&mut self, change: &NodeChange) {
@@ -149,6 +158,7 @@ impl Sheet {
             RowKey::Hold(key) => self.listed(Table::Holds, &[&key.channel, &key.user]),
             RowKey::User(user) => self.listed(Table::Users, &[user]),
             RowKey::Follow { follower, followee } => self.listed(Table::Follows, &[follower, followee]),
+            RowKey::Lease(name) => self.listed(Table::Leases, &[name]),
             RowKey::Deadline { kind, name } => self.listed(Table::Deadlines, &[kind, name]),
             RowKey::Errand(id) => {
                 self.listed(Table::Errands, &[&id.source, &padded(id.version), &errand::count(id.n)]);
@@ -177,11 +187,19 @@ impl Sheet {
                 self.listed(Table::Following, &[follower, followee]);
                 self.listed(Table::Followers, &[followee, follower]);
             }
-            RowKey::Document(_)
-            | RowKey::Hold(_)
-            | RowKey::User(_)
-            | RowKey::Deadline { .. }
-            | RowKey::Errand(_) => self.number(0),
+            RowKey::Document(key) => {
+                self.number(1);
+                self.listed(Table::DocumentIds, &[key.kind(), key.name()]);
+            }
+            RowKey::Hold(key) => {
+                self.number(1);
+                self.listed(Table::HoldIds, &[&key.channel, &key.user]);
+            }
+            RowKey::User(user) => {
+                self.number(1);
+                self.listed(Table::UserIds, &[user]);
+            }
+            RowKey::Lease(_) | RowKey::Deadline { .. } | RowKey::Errand(_) => self.number(0),
         }
     }
 
@@ -202,6 +220,7 @@ impl Sheet {
             Row::Presence(presence) => presence::written(presence),
             Row::Hold(hold) => hold::written(hold),
             Row::Follow(follow) => social::written(follow),
+            Row::Lease(lease) => lease::written(lease),
         };
         let key = row.key();
         self.text("P");
@@ -279,6 +298,7 @@ pub(super) fn outcome(commit: &Commit, said: &[u8]) -> Result<Result<Receipt, St
             let found = number(parts.next().unwrap_or_default())?;
             StoreError::Conflict { key: expect.key.clone(), expected: expect.version, found }
         }
+        b'T' => taken(commit, rest, parts)?,
         b'W' => fenced(commit.writer.as_ref())?,
         b'F' => fenced(changed(commit))?,
         b'L' => {
@@ -288,6 +308,22 @@ pub(super) fn outcome(commit: &Commit, said: &[u8]) -> Result<Result<Receipt, St
         b'U' => StoreError::UnknownNode { node: known(changed(commit))?.clone() },
         _ => return Err(Trouble::Strange("an unknown answer")),
     }))
+}
+
+fn taken<'a>(
+    commit: &Commit,
+    which: &[u8],
+    parts: impl Iterator<Item = &'a [u8]>,
+) -> Result<StoreError, Trouble> {
+    let take = commit.takes.get(number(which)? as usize).ok_or(Trouble::Strange("nothing was taken"))?;
+    let parts: Vec<&[u8]> = parts.collect();
+    let [until, node, epoch] = parts[..] else { return Err(Trouble::Strange("an answer is too short")) };
+    let by = Writer::new(text(node)?, Epoch(number(epoch)?));
+    Ok(StoreError::Taken { name: take.name.clone(), by, until: Time(number(until)?) })
+}
+
+fn holder_of(commit: &Commit) -> &Writer {
+    commit.writer.as_ref().expect("checked: whoever takes a lease is a node")
 }
 
 fn changed(commit: &Commit) -> Option<&Writer> {
@@ -341,6 +377,16 @@ fn receipt<'a>(
     for ((cause, n), new) in causes(commit).zip(&commit.errands) {
         let version = receipt.deleted.iter().chain(&receipt.put).nth(cause).copied().unwrap_or(0);
         receipt.errands.push(ErrandId { source: new.of.to_string().into(), version, n });
+    }
+    for _ in &commit.takes {
+        receipt.taken.push(number(next()?)?);
+    }
+    for _ in &commit.appends {
+        let (position, count) = (number(next()?)?, number(next()?)?);
+        receipt.appended.push(Appended { position, count, again: next()? == b"1" });
+    }
+    for _ in &commit.letters {
+        receipt.letters.push(number(next()?)?);
     }
     Ok(receipt)
 }

@@ -1,4 +1,5 @@
-//! Users and follows: the rows `users` by name, `follows` by follower and followee, the lists `following` and `followers`.
+//! Users and follows: the rows `users` by name, `follows` by follower and followee, the lists `user-ids`,
+//! `following` and `followers`.
 
 use super::link::Reply;
 use super::presence;
@@ -71,7 +72,7 @@ fn read_person(user: &Arc<str>, parts: &[Reply]) -> Result<Person, Trouble> {
     Ok(Person { user: user.clone(), known, presences, mutual: mutual.text()? == "1" })
 }
 
-fn read_user(user: &Arc<str>, row: &Stored) -> Result<Versioned<User>, Trouble> {
+pub(super) fn read_user(user: &Arc<str>, row: &Stored) -> Result<Versioned<User>, Trouble> {
     let visibility = Visibility::parse(row.str("visibility")?).ok_or(Trouble::Strange("no visibility"))?;
     let user = User { user: user.clone(), last_seen: row.time_or_none("last_seen")?, visibility };
     Ok(Versioned { version: row.version()?, row: user })
@@ -119,7 +120,15 @@ async fn edges(
 fn read_edge(parts: &[Reply]) -> Result<Edge, Trouble> {
     let [field, row, back] = parts else { return Err(Trouble::Strange("a follow is cut off")) };
     let [follower, followee] = names::<2>(field.text()?)?;
-    let row = Stored::parse(row.text()?)?;
+    let found = read_follow(follower, followee, &Stored::parse(row.text()?)?)?;
+    Ok(Edge { follow: found.row, version: found.version, mutual: back.text()? == "1" })
+}
+
+pub(super) fn read_follow(
+    follower: &str,
+    followee: &str,
+    row: &Stored,
+) -> Result<Versioned<Follow>, Trouble> {
     let follow = Follow { follower: follower.into(), followee: followee.into(), since: row.time("since")? };
-    Ok(Edge { follow, version: row.version()?, mutual: back.text()? == "1" })
+    Ok(Versioned { version: row.version()?, row: follow })
 }

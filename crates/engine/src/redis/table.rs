@@ -30,9 +30,25 @@ pub(super) enum Table {
     DeadlinesDue,
     Errands,
     ErrandsDue,
+    DocumentIds,
+    HoldIds,
+    UserIds,
+    Leases,
+    LogEnds,
+    Log,
+    LogTopics,
+    Topics,
+    TopicNames,
+    #[expect(dead_code, reason = "known to the script alone")]
+    EventIds,
+    #[expect(dead_code, reason = "known to the script alone")]
+    EventIdsAt,
+    Inboxes,
+    Letters,
+    LetterIds,
 }
 
-const NAMES: [&str; 25] = [
+const NAMES: [&str; 39] = [
     "clock",
     "nodes",
     "presences",
@@ -58,6 +74,20 @@ const NAMES: [&str; 25] = [
     "deadlines-due",
     "errands",
     "errands-due",
+    "document-ids",
+    "hold-ids",
+    "user-ids",
+    "leases",
+    "log-ends",
+    "log",
+    "log-topics",
+    "topics",
+    "topic-names",
+    "event-ids",
+    "event-ids-at",
+    "inboxes",
+    "letters",
+    "letter-ids",
 ];
 
 /// The full names of one bucket's keys.
@@ -107,11 +137,16 @@ mod tests {
             (Table::Carried, "carried"),
             (Table::Users, "users"),
             (Table::ErrandsDue, "errands-due"),
+            (Table::UserIds, "user-ids"),
+            (Table::LogEnds, "log-ends"),
+            (Table::LetterIds, "letter-ids"),
         ] {
             assert_eq!(bucket.key(table), format!("tavern:{{0}}:{name}").as_bytes());
         }
         let (channels, users, due) = (Table::Channels as u8, Table::Users as u8, Table::ErrandsDue as u8);
         assert_eq!((channels, Table::Carried as u8, users, due), (8, 10, 18, 25));
+        let (ids, ends, letters) = (Table::UserIds as u8, Table::LogEnds as u8, Table::LetterIds as u8);
+        assert_eq!((ids, ends, letters), (28, 30, 39));
     }
 
     #[test]

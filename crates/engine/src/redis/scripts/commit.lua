@@ -4,7 +4,11 @@
 -- Must hold: every check of a commit comes before its first change; a number is never a double beyond 2^53.
 local A, K, call = ARGV, KEYS, redis.call
 local find, sub, match, format, concat = string.find, string.sub, string.match, string.format, table.concat
-local CLOCK, NODES, CHANNELS, USERS, CARRIED, ERRANDS, ERRANDS_DUE = 1, 2, 8, 18, 10, 24, 25
+local CLOCK, NODES, CHANNELS, USERS, CARRIED, ERRANDS, ERRANDS_DUE, USER_IDS, LEASES = 1, 2, 8, 18, 10, 24, 25, 28, 29
+local LOG_ENDS, LOG, LOG_TOPICS, TOPICS, TOPIC_NAMES, EVENT_IDS, EVENT_IDS_AT = 30, 31, 32, 33, 34, 35, 36
+local INBOXES, LETTERS, LETTER_IDS = 37, 38, 39
+-- Entries that are removed together.
+local MANY = 500
 local MOST = 9007199254740000
 
 local kept = call('HMGET', K[CLOCK], 'time', 'floor')
@@ -247,7 +251,8 @@ local function later(one, other)
   if #one ~= #other then return #one > #other and one or other end
   return one > other and one or other
 end
-local function put_user(user, number, seen, rest)
+local function put_user(user, number, seen, rest, is_new)
+  if is_new then call('ZADD', K[USER_IDS], 0, user) end
   local value = '{"version":' .. number .. ','
   if seen then value = value .. '"last_seen":' .. seen .. ',' end
   set(K[USERS], user, value .. rest)
@@ -258,7 +263,7 @@ function steps.U(at)
   local old = get(K[USERS], A[at])
   local number = next_version(old)
   local seen = later(A[at + 1] ~= '' and A[at + 1] or nil, old and match(old, '"last_seen":(%d+)'))
-  put_user(A[at], text(number), seen, A[at + 2])
+  put_user(A[at], text(number), seen, A[at + 2], not old)
   tell(number)
   return at + 3
 end
@@ -292,7 +297,7 @@ function steps.S(at)
     local seen = later(A[at + 1], before)
     if seen ~= before then put_user(A[at], version(old), seen, match(old, '"visibility".*$')) end
   else
-    put_user(A[at], text(begin(0)), A[at + 1], A[at + 2])
+    put_user(A[at], text(begin(0)), A[at + 1], A[at + 2], true)
   end
   return at + 3
 end
@@ -321,6 +326,164 @@ function steps.A(at)
   local member = A[at + 3] .. '\0' .. field
   set(K[ERRANDS], field, A[at + 4] .. '\0' .. ERRANDS_DUE .. ':' .. #member .. ':' .. member)
   call('ZADD', K[ERRANDS_DUE], 0, member)
+  return at + 5
+end
+
+-- Whether nobody else holds a lease: name, the JSON of who asks, which one it is
+function steps.K(at)
+  local value = get(K[LEASES], A[at])
+  if not value then return at + 3 end
+  local lease_until, holder = match(value, '"until":(%d+),(.*)$')
+  if holder ~= A[at + 1] and time < tonumber(lease_until) then
+    local held = cjson.decode(value)
+    local epoch = match(holder, '"epoch":(%d+)')
+    if is_open(held.node .. '\0' .. string.rep('0', 20 - #epoch) .. epoch) then
+      return at, concat({ 'T' .. A[at + 2], lease_until, held.node, epoch }, '\0')
+    end
+  end
+  return at + 3
+end
+
+-- take a lease: name, the JSON of who asks, for how long
+function steps.L(at)
+  local value, lease_until = get(K[LEASES], A[at]), time + A[at + 2]
+  local before, holder = nil, nil
+  if value then before, holder = match(value, '"until":(%d+),(.*)$') end
+  local number
+  if holder == A[at + 1] then
+    number = version(value)
+    lease_until = math.max(lease_until, tonumber(before))
+  else
+    number = text(next_version(value))
+  end
+  set(K[LEASES], A[at], '{"version":' .. number .. ',"until":' .. text(lease_until) .. ',' .. A[at + 1])
+  answer[#answer + 1] = number
+  return at + 3
+end
+
+-- The ends of the log, once they are needed.
+local ends
+local function log()
+  if not ends then
+    local found = call('HMGET', K[LOG_ENDS], 'first', 'head', 'bytes')
+    ends = { first = tonumber(found[1] or 1), head = tonumber(found[2] or 0), bytes = tonumber(found[3] or 0) }
+  end
+  return ends
+end
+local function keep_log()
+  call('HSET', K[LOG_ENDS], 'first', text(ends.first), 'head', text(ends.head), 'bytes', text(ends.bytes))
+end
+
+-- append: topic, whether it has an id, id, body
+function steps.G(at)
+  local topic, name = A[at], A[at] .. '\0' .. A[at + 2]
+  local has_id = A[at + 1] == '1'
+  local known = has_id and call('HGET', K[EVENT_IDS], name)
+  if known then
+    local position, count = match(known, '^(%d+) (%d+)$')
+    answer[#answer + 1], answer[#answer + 2], answer[#answer + 3] = position, count, '1'
+    return at + 4
+  end
+  local found = log()
+  found.head, found.bytes = found.head + 1, found.bytes + #A[at + 3]
+  local position, count = text(found.head), text(call('HINCRBY', K[TOPICS], topic, 1))
+  if count == '1' then call('ZADD', K[TOPIC_NAMES], 0, topic) end
+  if has_id then
+    call('XADD', K[LOG], position .. '-0', 'topic', topic, 'count', count, 'at', text(time), 'body', A[at + 3], 'id', A[at + 2])
+    call('HSET', K[EVENT_IDS], name, position .. ' ' .. count)
+    call('ZADD', K[EVENT_IDS_AT], 0, long(found.head) .. '\0' .. name)
+  else
+    call('XADD', K[LOG], position .. '-0', 'topic', topic, 'count', count, 'at', text(time), 'body', A[at + 3])
+  end
+  call('ZADD', K[LOG_TOPICS], 0, topic .. '\0' .. long(found.head))
+  keep_log()
+  answer[#answer + 1], answer[#answer + 2], answer[#answer + 3] = position, count, '0'
+  return at + 4
+end
+
+-- trim: the first position that stays, the same with all its digits for ids
+function steps.M(at)
+  local found, before = log(), tonumber(A[at])
+  while true do
+    local old = call('XRANGE', K[LOG], '-', '(' .. A[at] .. '-0', 'COUNT', MANY)
+    if #old == 0 then break end
+    local gone = { K[LOG] }
+    for _, entry in ipairs(old) do
+      local position, fields = match(entry[1], '^(%d+)'), entry[2]
+      found.bytes = found.bytes - #fields[8]
+      call('ZREM', K[LOG_TOPICS], fields[2] .. '\0' .. long(tonumber(position)))
+      gone[#gone + 1] = entry[1]
+    end
+    call('XDEL', unpack(gone))
+  end
+  found.first = math.max(found.first, math.min(before, found.head + 1))
+  local to = '(' .. A[at + 1]
+  while true do
+    local old = call('ZRANGEBYLEX', K[EVENT_IDS_AT], '-', to, 'LIMIT', 0, MANY)
+    if #old == 0 then break end
+    for _, member in ipairs(old) do
+      call('HDEL', K[EVENT_IDS], sub(member, 22))
+      call('ZREM', K[EVENT_IDS_AT], member)
+    end
+  end
+  keep_log()
+  return at + 2
+end
+
+local function inbox(user)
+  local value = call('HGET', K[INBOXES], user)
+  if not value then return { last = 0, dropped = 0, letters = 0, bytes = 0 } end
+  local last, dropped, letters, bytes =
+    match(value, '^{"last":(%d+),"dropped":(%d+),"letters":(%d+),"bytes":(%d+)}$')
+  return { last = tonumber(last), dropped = tonumber(dropped), letters = tonumber(letters), bytes = tonumber(bytes) }
+end
+local function keep_inbox(user, found)
+  call('HSET', K[INBOXES], user, '{"last":' .. text(found.last) .. ',"dropped":' .. text(found.dropped) .. ',"letters":'
+    .. text(found.letters) .. ',"bytes":' .. text(found.bytes) .. '}')
+end
+local function drop_letter(found, member)
+  local value = call('HGET', K[LETTERS], member)
+  found.letters, found.bytes = found.letters - 1, found.bytes - tonumber(match(value, '"bytes":(%d+)'))
+  call('HDEL', K[LETTERS], member)
+  call('ZREM', K[LETTER_IDS], member)
+  return tonumber(sub(member, -20))
+end
+
+-- free letters: user, through which, whether nobody has read them
+function steps.V(at)
+  local user, found, through = A[at], inbox(A[at]), 0
+  while true do
+    local old = call('ZRANGEBYLEX', K[LETTER_IDS], '[' .. user .. '\0', '[' .. user .. '\0' .. A[at + 1], 'LIMIT', 0, MANY)
+    if #old == 0 then break end
+    for _, member in ipairs(old) do through = drop_letter(found, member) end
+  end
+  if A[at + 2] == '1' then found.dropped = math.max(found.dropped, through)
+  elseif long(found.dropped) <= A[at + 1] then found.dropped = 0 end
+  if found.letters == 0 and found.dropped == 0 then
+    bury(found.last)
+    call('HDEL', K[INBOXES], user)
+  else
+    keep_inbox(user, found)
+  end
+  return at + 3
+end
+
+-- post a letter: user, JSON, bytes, how many letters and how many bytes may stay
+function steps.B(at)
+  local user, found = A[at], inbox(A[at])
+  local bytes, most_letters, most_bytes = tonumber(A[at + 2]), tonumber(A[at + 3]), tonumber(A[at + 4])
+  found.last = found.last > 0 and found.last + 1 or begin(0)
+  local member = user .. '\0' .. long(found.last)
+  call('HSET', K[LETTERS], member, '{"at":' .. text(time) .. ',"bytes":' .. A[at + 2] .. ',' .. A[at + 1])
+  call('ZADD', K[LETTER_IDS], 0, member)
+  found.letters, found.bytes = found.letters + 1, found.bytes + bytes
+  -- The newest stays, however large.
+  while found.letters > 1 and (found.letters > most_letters or found.bytes > most_bytes) do
+    local oldest = call('ZRANGEBYLEX', K[LETTER_IDS], '[' .. user .. '\0', '+', 'LIMIT', 0, 1)
+    found.dropped = drop_letter(found, oldest[1])
+  end
+  keep_inbox(user, found)
+  answer[#answer + 1] = text(found.last)
   return at + 5
 end
 
