@@ -6,6 +6,8 @@ mod database;
 mod server;
 
 use server::Server;
+#[cfg(feature = "redis")]
+use server::cluster::Cluster;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Mutex};
 use tavern_domain::Time;
@@ -95,6 +97,8 @@ store_engine!(sqlite, Folder::new(), &[]);
 store_engine!(postgres, Database::new(), &[]);
 #[cfg(feature = "redis")]
 store_engine!(redis, Served::new(&REDIS), &[]);
+#[cfg(feature = "redis")]
+store_engine!(redis_cluster, Clustered::new(), &[]);
 bus_engine!(memory_bus, Prompt::new(), &[]);
 bus_engine!(memory_bus_stepped, Stepped::new(), &[]);
 bus_engine!(local_bus, Folder::new(), &[]);
@@ -102,6 +106,8 @@ bus_engine!(local_bus, Folder::new(), &[]);
 bus_engine!(nats_bus, Served::new(&NATS), &[]);
 #[cfg(feature = "redis")]
 bus_engine!(redis_bus, Served::new(&REDIS), &[]);
+#[cfg(feature = "redis")]
+bus_engine!(redis_cluster_bus, Clustered::new(), &[]);
 
 /// The memory engine in its prompt drive.
 struct Prompt {
@@ -286,6 +292,8 @@ impl World for Database {
 static NATS: LazyLock<Server> = LazyLock::new(Server::nats);
 #[cfg(feature = "redis")]
 static REDIS: LazyLock<Server> = LazyLock::new(Server::redis);
+#[cfg(feature = "redis")]
+static CLUSTER: LazyLock<Cluster> = LazyLock::new(Cluster::new);
 
 /// A prefix of its own on a server that all cases share.
 struct Served {
@@ -299,6 +307,50 @@ impl Served {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let prefix = format!("case-{}", COUNT.fetch_add(1, Ordering::Relaxed));
         Served { clock: clock(), server, prefix }
+    }
+}
+
+/// A prefix of its own on a cluster that all cases share. Each opening begins with another master.
+#[cfg(feature = "redis")]
+struct Clustered {
+    clock: Arc<ManualClock>,
+    prefix: String,
+    opened: AtomicUsize,
+}
+
+#[cfg(feature = "redis")]
+impl Clustered {
+    fn new() -> Clustered {
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        let prefix = format!("case-{}", COUNT.fetch_add(1, Ordering::Relaxed));
+        Clustered { clock: clock(), prefix, opened: AtomicUsize::new(0) }
+    }
+
+    fn url(&self) -> String {
+        format!("{}/?prefix={}", CLUSTER.url(self.opened.fetch_add(1, Ordering::Relaxed)), self.prefix)
+    }
+}
+
+#[cfg(feature = "redis")]
+impl World for Clustered {
+    fn open(&self, inbox: Arc<dyn Inbox>) -> Arc<dyn Store> {
+        let clock = self.clock.clone();
+        Arc::new(tavern_engine::redis::RedisStore::open_by(&self.url(), clock, inbox).unwrap())
+    }
+
+    fn clock(&self) -> &ManualClock {
+        &self.clock
+    }
+}
+
+#[cfg(feature = "redis")]
+impl BusWorld for Clustered {
+    fn open(&self, node: &str, inbox: Arc<dyn BusInbox>) -> Arc<dyn Bus> {
+        server::open(&self.url(), &self.prefix, node, inbox).unwrap()
+    }
+
+    fn prefix(&self) -> &str {
+        &self.prefix
     }
 }
 

@@ -2,7 +2,7 @@
 //! tried again; whoever waits for replicas or the disk is told when they did not come.
 
 use super::door::Wait;
-use super::link::{PATIENCE, Reply};
+use super::link::Reply;
 use super::reader::Pages;
 use super::resp;
 use super::script::{COMMIT, Request};
@@ -14,7 +14,11 @@ use crate::clock::Clock;
 use crate::store::{Commit, Receipt, StoreError};
 use bytes::Bytes;
 use std::sync::Arc;
+use std::time::Duration;
 use tavern_domain::Time;
+
+/// How long replicas or the disk may take, which is less than anybody waits for an answer.
+const SAFE_WITHIN: Duration = Duration::from_secs(2);
 
 pub(super) type Outcomes = Vec<Result<Receipt, StoreError>>;
 
@@ -77,8 +81,7 @@ impl Scribe<'_> {
     }
 
     fn safety(&self) -> Option<Bytes> {
-        // Shorter than whoever waits here.
-        let patience = (PATIENCE / 2).as_millis().to_string();
+        let patience = SAFE_WITHIN.as_millis().to_string();
         let mut out = Vec::new();
         match self.wait {
             Wait::Primary => return None,

@@ -2,6 +2,8 @@
 //! the process that started it, however that ends; a server that is not installed fails the test.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
+pub mod cluster;
+
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -50,6 +52,20 @@ impl Server {
         let fixed =
             [&program, "--bind", "127.0.0.1", "--port", &port_text, "--save", "", "--appendonly", "no"];
         Server::begin("redis", port, fixed.iter().chain(more).map(|one| one.to_string()).collect())
+    }
+
+    /// Asks every half second and decides alone; for tests that do not wait for a vote.
+    pub fn sentinel(master: u16) -> Server {
+        let port = free_port();
+        let (program, conf) = (
+            program("redis-server", "redis-server"),
+            format!(
+                "port {port}\nbind 127.0.0.1\nsentinel monitor mymaster 127.0.0.1 {master} 1\n\
+            sentinel down-after-milliseconds mymaster 500\nsentinel failover-timeout mymaster 3000\n"
+            ),
+        );
+        let script = format!("printf '%s' '{conf}' >s.conf && exec {program} s.conf --sentinel");
+        Server::begin("redis-sentinel", port, vec!["sh".into(), "-c".into(), script])
     }
 
     fn begin(scheme: &'static str, port: u16, command: Vec<String>) -> Server {

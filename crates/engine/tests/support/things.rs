@@ -1,0 +1,71 @@
+//! Small things to commit and to read, for tests of engines on a server.
+#![allow(dead_code, reason = "each test binary uses a part of it")]
+
+use std::sync::Arc;
+use std::time::Duration;
+use tavern_domain::presence::{Attendance, Attendee, Home, Visibility};
+use tavern_domain::{ClientId, Epoch, Time};
+use tavern_engine::blocking::Client;
+use tavern_engine::{
+    Commit, Document, DocumentKey, Found, NodeChange, Presence, PresenceKey, Raise, Read, Row, RowKey,
+    StoreError, SystemClock, Writer,
+};
+
+pub fn open(url: &str) -> Result<Client, StoreError> {
+    Client::open(url, Arc::new(SystemClock), Duration::from_secs(30))
+}
+
+pub fn open_node(client: &Client, name: &str) -> Writer {
+    let node = Some(NodeChange::Open { name: name.into(), lease_ms: 60_000 });
+    let receipt = client.commit(Commit { node, ..Commit::default() }).unwrap();
+    Writer::new(name, receipt.epoch.unwrap())
+}
+
+pub fn key(name: &str) -> DocumentKey {
+    DocumentKey::new("thing", name)
+}
+
+pub fn document(name: &str, body: &str) -> Row {
+    Row::Document(Document { key: key(name), body: body.as_bytes().into() })
+}
+
+pub fn put(name: &str) -> Commit {
+    Commit { puts: vec![document(name, "x")], ..Commit::default() }
+}
+
+pub fn version(client: &Client, name: &str) -> u64 {
+    match client.read(Read::Document(key(name))).unwrap() {
+        Found::Document(found) => found.map_or(0, |found| found.version),
+        other => panic!("{other:?}"),
+    }
+}
+
+pub fn arrive(channel: &str, user: &str) -> Commit {
+    let client = Attendee {
+        client: ClientId::from_random(1),
+        home: Home { node: "n1".into(), epoch: Epoch(1) },
+        state: None,
+        since: Time(7),
+        lost: None,
+    };
+    let row = Row::Presence(Presence {
+        key: PresenceKey::new(channel, user),
+        anonymous: false,
+        name: None,
+        visibility: Visibility::Everyone,
+        attendance: Attendance::restore(vec![client], Time(7), None),
+    });
+    Commit { puts: vec![row], raises: vec![Raise { channel: channel.into(), by: 2 }], ..Commit::default() }
+}
+
+pub fn go(channel: &str, user: &str) -> Commit {
+    let deletes = vec![RowKey::Presence(PresenceKey::new(channel, user))];
+    Commit { deletes, raises: vec![Raise { channel: channel.into(), by: 2 }], ..Commit::default() }
+}
+
+pub fn roster(client: &Client, channel: &str) -> (u64, u64) {
+    match client.read(Read::Roster { channel: channel.into(), after: None, limit: 10 }).unwrap() {
+        Found::Roster(roster) => (roster.version, roster.users),
+        other => panic!("{other:?}"),
+    }
+}
