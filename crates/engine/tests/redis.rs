@@ -4,7 +4,6 @@
 
 #[path = "server/authority.rs"]
 mod authority;
-#[allow(dead_code, reason = "each binary uses a part of it")]
 mod server;
 #[path = "support/things.rs"]
 mod things;

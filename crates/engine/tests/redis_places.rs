@@ -1,7 +1,6 @@
 //! The Redis engine where the servers are several: a cluster whose slots move, sentinels that choose another master.
 #![cfg(feature = "redis")]
 
-#[allow(dead_code, reason = "each binary uses a part of it")]
 mod server;
 #[path = "support/things.rs"]
 mod things;

@@ -1,5 +1,5 @@
 //! What lives on a Redis server: the bus, and the store. The store keeps rows as readable JSON in a fixed set of keys that
-//! `docs/redis.md` tells; commits are carried out by one script inside the server (`scripts/commit.lua`), so writers never
+//! `docs/redis.md` tells; commits are carried out by one script inside the server (`scripts/commit`), so writers never
 //! wait for each other's round trips. Must hold: an answered commit was applied by the primary, and by as much more as the
 //! address asks for (`door`).
 

@@ -1,4 +1,4 @@
-//! Nodes and their leases: the rows `nodes` by name and epoch, as `commit.lua` writes them. There are few.
+//! Nodes and their leases: the rows `nodes` by name and epoch, as the script of commits writes them. There are few.
 
 use super::link::Reply;
 use super::reader::Pages;

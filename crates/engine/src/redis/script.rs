@@ -14,8 +14,18 @@ pub(super) struct Script {
     name: String,
 }
 
-pub(super) static COMMIT: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include_str!("scripts/commit.lua")));
+/// One script in parts: steps of each kind between what they share and what runs them.
+pub(super) static COMMIT: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(concat!(
+        include_str!("scripts/commit/1_ground.lua"),
+        include_str!("scripts/commit/2_nodes.lua"),
+        include_str!("scripts/commit/3_rows.lua"),
+        include_str!("scripts/commit/4_leases.lua"),
+        include_str!("scripts/commit/5_log.lua"),
+        include_str!("scripts/commit/6_letters.lua"),
+        include_str!("scripts/commit/7_run.lua"),
+    ))
+});
 pub(super) static PAGE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("scripts/page.lua")));
 pub(super) static UNDER: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("scripts/under.lua")));
 pub(super) static LOG: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("scripts/log.lua")));

@@ -1,4 +1,4 @@
-//! Commits as the words that `commit.lua` reads, and receipts from what it answers. Must hold: the steps of a commit stand in
+//! Commits as the words that the script of commits reads, and receipts from what it answers. Must hold: the steps of a commit stand in
 //! the order of the one algorithm (`commit.rs`), and answers are read in the order in which its steps give them.
 
 use super::resp;
@@ -6,7 +6,7 @@ use super::table::Table;
 use super::value::{Trouble, number, text};
 use super::{deadline, document, errand, hold, key, lease, letter, log, presence, session, social};
 use crate::log::Appended;
-use crate::presence::{Held, PresenceKey};
+use crate::presence::{Held, Presence, PresenceKey};
 use crate::row::{ErrandId, Row, RowKey, Writer};
 use crate::store::{Commit, NodeChange, Proof, Receipt, StoreError};
 use std::collections::BTreeMap;
@@ -75,10 +75,25 @@ impl Sheet {
             Some(writer) => inner.writer(writer),
             None => inner.text(""),
         }
-        inner.steps(commit);
+        match plain(commit) {
+            Some((presence, expected, by)) => inner.plain(presence, expected, by),
+            None => inner.steps(commit),
+        }
         self.number(inner.words as u64 + 1);
         self.out.extend_from_slice(&inner.out);
         self.words += inner.words;
+    }
+
+    /// The same as its steps, in fewer words: most commits are of this kind.
+    fn plain(&mut self, presence: &Presence, expected: u64, by: u32) {
+        let (json, terms) = presence::written(presence);
+        self.text("J");
+        self.text(&presence.key.channel);
+        self.text(&presence.key.user);
+        self.number(expected);
+        self.word(&[&json]);
+        self.word(&[&terms.0]);
+        self.number(by.into());
     }
 
     fn steps(&mut self, commit: &Commit) {
@@ -253,6 +268,22 @@ impl Terms {
 /// Digits whose order as text is that of the numbers.
 pub(super) fn padded(number: u64) -> String {
     format!("{number:020}")
+}
+
+/// A commit that does nothing but put one presence that it expects, and raise its channel.
+fn plain(commit: &Commit) -> Option<(&Presence, u64, u32)> {
+    let Commit { expects, puts, raises, .. } = commit;
+    let ([expect], [Row::Presence(presence)], [raise]) = (&expects[..], &puts[..], &raises[..]) else {
+        return None;
+    };
+    let RowKey::Presence(key) = &expect.key else { return None };
+    let is_alone = commit.node.is_none()
+        && commit.deletes.is_empty()
+        && (commit.seen.is_empty() && commit.deadlines.is_empty() && commit.errands.is_empty())
+        && (commit.takes.is_empty() && commit.appends.is_empty() && commit.trim.is_none())
+        && (commit.freed.is_empty() && commit.letters.is_empty());
+    let is_same = *key == presence.key && raise.channel == key.channel;
+    (is_alone && is_same).then_some((presence, expect.version, raise.by))
 }
 
 fn channel_of(key: &RowKey) -> &str {

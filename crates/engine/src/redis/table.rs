@@ -2,7 +2,7 @@
 //! and Redis Cluster never lets it run on half of them. Hashes hold rows; sorted sets with equal scores are the lists that
 //! are paged, in the order of bytes. Must hold: the scripts know the tables by these numbers.
 
-/// In the order in which `commit.lua` gets them.
+/// In the order in which the script of commits gets them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Table {
     Clock = 1,

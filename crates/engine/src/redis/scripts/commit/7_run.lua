@@ -1,0 +1,27 @@
+-- Every commit in turn.
+
+local answers = {}
+local function run()
+  local at, words = 3, #A
+  while at <= words do
+    local stop, writer, refused = at + tonumber(A[at]), A[at + 1], nil
+    if writer ~= '' and not is_open(writer) then
+      refused = 'W'
+    else
+      answer, versions = { 'D' .. now }, {}
+      at = at + 2
+      while at < stop do
+        at, refused = steps[A[at]](at + 1)
+        if refused then break end
+      end
+    end
+    answers[#answers + 1] = refused or concat(answer, '\0')
+    at = stop
+  end
+end
+local went_well, why = pcall(run)
+for which in pairs(pending) do flush(which) end
+if not kept[1] then call('HSET', K[CLOCK], 'format', '1', 'buckets', A[2]) end
+call('HSET', K[CLOCK], 'time', now, 'floor', text(floor))
+if not went_well then error(why) end
+return answers
