@@ -1,6 +1,7 @@
 """The real Postgres: made in a folder of its own, on a free port, gone when it is not needed any more."""
 import os
 import pathlib
+import signal
 import subprocess
 
 from .process import free_port
@@ -12,16 +13,82 @@ SCRIPT = pathlib.Path(__file__).parents[2] / "crates/engine/tests/support/postgr
 class PostgresServer:
     def __enter__(self):
         self.port = free_port()
-        shell = ["sh", "-c", SCRIPT.read_text(), "postgres.sh", str(self.port)]
-        if os.geteuid() == 0:
-            shell = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups", *shell]
+        shell = self.as_postgres("sh", "-c", SCRIPT.read_text(), "postgres.sh", str(self.port))
         self.process = subprocess.Popen(shell, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd="/")
-        assert self.process.stdout.readline().strip(), "Postgres did not start; scripts/setup installs it"
+        folder = self.process.stdout.readline().strip()
+        assert folder, "Postgres did not start; scripts/setup installs it"
+        self.data = pathlib.Path(folder) / "data"
+        self.again = False
         return self
 
-    def url(self, schema):
-        return f"postgres://postgres@127.0.0.1:{self.port}/postgres?schema={schema}"
+    @staticmethod
+    def as_postgres(*command):
+        """Postgres does not run as root."""
+        if os.geteuid() == 0:
+            return ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups", *command]
+        return [*command]
+
+    def url(self, schema, user="postgres", password=None, options=""):
+        login = user if password is None else f"{user}:{password}"
+        return f"postgres://{login}@127.0.0.1:{self.port}/postgres?schema={schema}{options}"
+
+    def sql(self, text):
+        """What the statements answer, as psql prints it without ornament."""
+        run = ["psql", "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-h", "127.0.0.1", "-p", str(self.port), "-U", "postgres", "-c", text]
+        done = subprocess.run(run, capture_output=True, text=True, timeout=20)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    def ask_passwords(self, user):
+        """From now on this user has to prove itself; the others go in as before."""
+        rules = self.data / "pg_hba.conf"
+        rules.write_text(f"host all {user} 127.0.0.1/32 scram-sha-256\n" + rules.read_text())
+        self.sql("SELECT pg_reload_conf()")
+
+    def stop(self, mode="immediate"):
+        """`immediate` is what a crash looks like."""
+        self.control("stop", "-m", mode)
+
+    def start(self):
+        self.again = True
+        self.control("start", "-l", str(self.data.parent / "log"))
+
+    def control(self, verb, *words):
+        options = []
+        if verb == "stop":
+            self.program = pathlib.Path(f"/proc/{self.pid()}/exe").resolve().parent / "pg_ctl"
+            # Started again it has the options that it has now, after its folder.
+            self.options = (self.data / "postmaster.opts").read_text().replace('"', "").split()[3:]
+        else:
+            options = ["-o", " ".join(self.options)]
+        run = self.as_postgres(str(self.program), verb, "-D", str(self.data), "-w", *options, *words)
+        subprocess.run(run, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=30, cwd="/")
+
+    def pid(self):
+        return int((self.data / "postmaster.pid").read_text().split()[0])
+
+    def family(self):
+        """The server and the processes it made for its connections."""
+        children = pathlib.Path(f"/proc/{self.pid()}/task/{self.pid()}/children").read_text().split()
+        return [self.pid(), *map(int, children)]
+
+    def pause(self):
+        """As a machine that does not answer: nothing is refused, nothing is done."""
+        self.paused = self.family()
+        for pid in self.paused:
+            os.kill(pid, signal.SIGSTOP)
+
+    def resume(self):
+        for pid in self.paused:
+            os.kill(pid, signal.SIGCONT)
+
+    def ready(self):
+        done = subprocess.run(["pg_isready", "-q", "-h", "127.0.0.1", "-p", str(self.port)], timeout=10)
+        return done.returncode == 0
 
     def __exit__(self, *failure):
+        if self.again:
+            # The script knows only the server that it started.
+            self.control("stop", "-m", "fast")
         self.process.stdin.close()
         self.process.wait(20)

@@ -15,6 +15,7 @@
 //! | `remote/`, `nats/`, `redis/` | what the buses on a server have in common, and what each of them adds |
 //! | `conformance/` | what every engine must do, as cases that run against each of them |
 //! | `open`, `blocking` | choosing an engine by address; waiting for one answer, for tools |
+//! | `facts` | what an operator should know about the server behind an address |
 //!
 //! # A new kind of row
 //!
@@ -36,6 +37,7 @@ pub mod bus;
 pub mod clock;
 mod commit;
 pub mod conformance;
+mod facts;
 mod intake;
 mod interest;
 pub mod lease;
@@ -64,6 +66,7 @@ pub mod subject;
 pub use body::SessionBody;
 pub use bus::{Bus, BusError, BusInbox, Counts, Lost, Parcel};
 pub use clock::{Clock, ManualClock, SystemClock};
+pub use facts::{Fact, Health, StoreFacts, bus_facts, store_facts};
 pub use interest::Interest;
 pub use lease::{Lease, Take};
 pub use letter::{Freed, Letter, Letters, NewLetter};

@@ -20,8 +20,8 @@ const PRESENCE: &str = "_presence";
 /// The kind of subject of what is told about a user.
 const PEOPLE: &str = "_people";
 /// The kinds of subject of letters about sessions that move: to one node by name, and to all of them.
-const NODE: &str = "_node";
-const SESSION: &str = "_session";
+pub(crate) const NODE: &str = "_node";
+pub(crate) const SESSION: &str = "_session";
 
 /// The kind of subject by which a node that stops says that it left something in the store.
 const LEFT: &str = "_left";

@@ -26,6 +26,14 @@ pub struct Nats {
     numbered: u64,
 }
 
+/// What the server said about itself when it was reached.
+pub struct Server {
+    pub version: String,
+    /// The longest message that it takes.
+    pub longest: usize,
+    pub is_tls: bool,
+}
+
 impl Nats {
     pub fn new(address: Address, node: &str) -> Result<Nats, BusError> {
         let tls = Tls::new(address.options.get("ca").map(String::as_str))?;
@@ -74,7 +82,7 @@ impl Nats {
         Ok(format!("CONNECT {words}\r\nPING\r\n").into_bytes())
     }
 
-    async fn log_in(&mut self, host: &Host) -> io::Result<(Socket, BytesMut)> {
+    pub async fn log_in(&mut self, host: &Host) -> io::Result<(Socket, BytesMut, Server)> {
         let mut plain = dial(host).await?;
         let mut input = BytesMut::new();
         let first = read_line(&mut plain, &mut input).await?;
@@ -82,12 +90,13 @@ impl Nats {
         let info: Value = serde_json::from_str(info).map_err(|_| broken("this is no NATS server"))?;
         let is_tls = self.address.scheme == "tls" || info["tls_required"].as_bool().unwrap_or(false);
         let mut socket: Socket = if is_tls { self.tls.wrap(plain, host).await? } else { Box::new(plain) };
-        self.longest = info["max_payload"].as_u64().map_or(USUAL, |bytes| bytes as usize).min(LONGEST);
+        let version = info["version"].as_str().unwrap_or("of no known version").to_owned();
+        let longest = info["max_payload"].as_u64().map_or(USUAL, |bytes| bytes as usize).min(LONGEST);
         socket.write_all(&self.introduction(&info, is_tls)?).await?;
         socket.flush().await?;
         loop {
             match read_line(&mut socket, &mut input).await?.as_str() {
-                "PONG" => return Ok((socket, input)),
+                "PONG" => return Ok((socket, input, Server { version, longest, is_tls })),
                 refusal if refusal.starts_with("-ERR") => return Err(broken(refusal)),
                 _ => {}
             }
@@ -117,7 +126,9 @@ impl Dialect for Nats {
 
     async fn connect(&mut self, host: &Host) -> io::Result<(Socket, BytesMut)> {
         self.numbers.clear();
-        self.log_in(host).await
+        let (socket, input, server) = self.log_in(host).await?;
+        self.longest = server.longest;
+        Ok((socket, input))
     }
 
     fn longest(&self) -> usize {

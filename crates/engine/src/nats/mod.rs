@@ -14,16 +14,19 @@
 
 mod credentials;
 mod dialect;
+mod facts;
 
 use crate::bus::{BusError, BusInbox};
 use crate::open::Place;
 use crate::remote::{Address, RemoteBus};
 use dialect::Nats;
+pub use facts::facts;
 use std::sync::Arc;
 
 const PORT: u16 = 4222;
+const OPTIONS: &[&str] = &["token", "creds", "ca"];
 
 pub fn open(url: &str, place: &Place<'_>, inbox: Arc<dyn BusInbox>) -> Result<RemoteBus, BusError> {
-    let address = Address::parse(url, PORT, &["token", "creds", "ca"])?;
+    let address = Address::parse(url, PORT, OPTIONS)?;
     RemoteBus::open(Nats::new(address, place.node)?, place, inbox)
 }

@@ -10,6 +10,7 @@ mod claim;
 mod deadline;
 mod document;
 mod errand;
+mod facts;
 mod hold;
 mod key;
 mod lease;
@@ -30,4 +31,5 @@ mod value;
 mod way;
 mod writer;
 
+pub use facts::facts;
 pub use store::PostgresStore;

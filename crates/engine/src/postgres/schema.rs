@@ -4,6 +4,7 @@
 use super::link::Link;
 use super::value::Trouble;
 use crate::store::StoreError;
+use tokio_postgres::Client;
 
 const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0001_first_rows.sql"),
@@ -11,6 +12,11 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0003_people.sql"),
     include_str!("migrations/0004_log_letters_leases.sql"),
 ];
+
+/// The version that this program makes.
+pub(super) fn known() -> u64 {
+    MIGRATIONS.len() as u64
+}
 
 pub(super) async fn migrate(link: &Link, schema: &str) -> Result<(), StoreError> {
     let outcome = bring_up_to_date(link, schema).await;
@@ -25,8 +31,8 @@ async fn bring_up_to_date(link: &Link, schema: &str) -> Result<(), StoreError> {
     // Nodes that start together take turns, however long a change of the tables takes.
     run(link, "SET LOCAL statement_timeout = 0").await?;
     run(link, &format!("SELECT pg_advisory_xact_lock(hashtextextended('tavern:{schema}', 0))")).await?;
-    let found = version(link, schema).await?;
-    let known = MIGRATIONS.len() as u64;
+    let found = version(&link.client, schema).await?;
+    let known = known();
     if found.is_some_and(|found| found > known) {
         return Err(StoreError::Newer { found: found.unwrap_or_default(), known });
     }
@@ -51,10 +57,10 @@ async fn bring_up_to_date(link: &Link, schema: &str) -> Result<(), StoreError> {
 }
 
 /// None: there is nothing yet.
-async fn version(link: &Link, schema: &str) -> Result<Option<u64>, StoreError> {
+pub(super) async fn version(client: &Client, schema: &str) -> Result<Option<u64>, StoreError> {
     let sql = "SELECT count(*), count(*) FILTER (WHERE relname = 'schema_version')
         FROM pg_class JOIN pg_namespace n ON n.oid = relnamespace WHERE nspname = $1";
-    let row = link.client.query_one(sql, &[&schema]).await.map_err(Trouble::from)?;
+    let row = client.query_one(sql, &[&schema]).await.map_err(Trouble::from)?;
     let (things, ours): (i64, i64) = (row.get(0), row.get(1));
     if ours == 0 && things > 0 {
         let what = format!("the schema {schema} was made by another program");
@@ -63,8 +69,8 @@ async fn version(link: &Link, schema: &str) -> Result<Option<u64>, StoreError> {
     if ours == 0 {
         return Ok(None);
     }
-    let row =
-        link.client.query_one("SELECT version FROM schema_version", &[]).await.map_err(Trouble::from)?;
+    let sql = format!("SELECT version FROM {schema}.schema_version");
+    let row = client.query_one(&sql, &[]).await.map_err(Trouble::from)?;
     Ok(Some(row.get::<_, i64>(0).unsigned_abs()))
 }
 

@@ -100,6 +100,11 @@ impl Door {
         Ok(Door { hosts, kind, prefix, wait, user, password, database, tls })
     }
 
+    /// Whether nobody between can read.
+    pub fn is_secret(&self) -> bool {
+        self.tls.is_some()
+    }
+
     /// Reaches a server and logs in; gives the bytes that came after that.
     pub async fn log_in(&self, host: &Host) -> io::Result<(Socket, BytesMut)> {
         let (mut socket, mut input) = self.reach(host).await?;

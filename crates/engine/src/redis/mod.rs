@@ -8,6 +8,7 @@ mod deadline;
 mod document;
 mod door;
 mod errand;
+mod facts;
 mod hold;
 mod key;
 mod lease;
@@ -31,4 +32,5 @@ mod way;
 mod writer;
 
 pub use bus::open;
+pub use facts::{Duty, facts};
 pub use store::RedisStore;

@@ -115,6 +115,10 @@ impl Store for RedisStore {
         self.intake.submit(work);
     }
 
+    fn keeps_time(&self) -> bool {
+        true
+    }
+
     fn name(&self) -> &'static str {
         "redis"
     }

@@ -10,6 +10,7 @@ use crate::limits;
 use crate::open::Place;
 use crate::store::{Cause, Ticket};
 use crate::subject::Subject;
+use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -83,6 +84,15 @@ impl RemoteBus {
             Err(error) => Err(unavailable(Arc::new(error))),
         }
     }
+}
+
+/// Asks a server something, for somebody who only looks.
+pub fn look<T>(asking: impl Future<Output = io::Result<T>>) -> Result<T, BusError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| unavailable(Arc::new(error)))?;
+    let asked = runtime.block_on(async { tokio::time::timeout(link::PATIENCE, asking).await });
+    let answer = asked.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
+    answer.map_err(|error| unavailable(Arc::new(error)))
 }
 
 fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, BusError> {

@@ -21,6 +21,6 @@ mod pen;
 mod socket;
 
 pub(crate) use address::{Address, Host};
-pub(crate) use bus::RemoteBus;
+pub(crate) use bus::{RemoteBus, look};
 pub(crate) use dialect::{Dialect, Frame, broken, line};
 pub(crate) use socket::{Socket, Tls, dial};

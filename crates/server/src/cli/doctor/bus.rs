@@ -1,0 +1,240 @@
+//! The bus as the doctor sees it: its server, a word there and back, and who answers on it. Two listeners of its own stand in
+//! for two nodes. Must hold: on a folder nothing is made; nobody but the doctor hears its words.
+
+use super::{Finding, bad, doubtful, from_engine, good, trouble};
+use crate::cli::{local, table};
+use crate::config::Config;
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tavern_domain::Epoch;
+use tavern_engine::{
+    Bus, BusError, BusInbox, Interest, LogBounds, Lost, Parcel, Place, Subject, SystemClock, Ticket, Writer,
+};
+use tavern_hub::Roll;
+use tavern_local::Stat;
+
+const PATIENCE: Duration = Duration::from_secs(3);
+/// How long nodes may take to say who they are, once all that are known have.
+const STRANGERS: Duration = Duration::from_millis(300);
+/// A word that takes longer makes every message between nodes feel slow.
+const SLOW_WORD: Duration = Duration::from_millis(50);
+/// The kind of subject of the doctor's own words.
+const DOCTOR: &str = "_doctor";
+
+/// `nodes` are those that live in the store.
+pub fn look(config: &Config, nodes: Option<&[Arc<str>]>, findings: &mut Vec<Finding>) {
+    if config.bus == "local" && !folder(&config.data, findings) {
+        return;
+    }
+    match tavern_engine::bus_facts(&config.bus) {
+        Ok(facts) => findings.extend(facts.into_iter().map(|fact| from_engine("bus", fact))),
+        Err(error) => return findings.push(trouble("bus", error)),
+    }
+    match visit(config, nodes.unwrap_or_default()) {
+        Ok(visit) => {
+            findings.push(visit.speed(&config.bus));
+            if let Some(nodes) = nodes {
+                findings.extend(company(config, nodes, &visit.answered));
+            }
+        }
+        Err(error) => findings.push(trouble("bus", error)),
+    }
+}
+
+struct Visit {
+    trip: Option<Duration>,
+    answered: BTreeSet<Arc<str>>,
+}
+
+fn visit(config: &Config, nodes: &[Arc<str>]) -> Result<Visit, anyhow::Error> {
+    let lot = crate::auth::random_bits();
+    let names = [format!("doctor-{lot:032x}"), format!("patient-{lot:032x}")];
+    let (speaker, _) = open(config, &names[0])?;
+    let (listener, heard) = open(config, &names[1])?;
+    let subject = Subject::new(&config.prefix, DOCTOR, names[0].as_bytes())?;
+    let roll = Roll::call(&config.prefix, &names[1], lot)?;
+    let interests = vec![Interest::Subject(subject.clone()), roll.answers];
+    if !listener.subscribe(interests, Ticket(1)) {
+        heard.confirmed()?;
+    }
+    let word = Parcel {
+        subject: subject.clone(),
+        from: Writer::new(&names[0], Epoch(0)),
+        n: 1,
+        note: Arc::from([]),
+        payload: Arc::from(*b"how do you do"),
+    };
+    let began = Instant::now();
+    speaker.publish(vec![word]);
+    let trip = heard.word(PATIENCE).filter(|parcel| parcel.subject == subject).map(|_| began.elapsed());
+    listener.publish(vec![roll.question]);
+    let mut answered = BTreeSet::new();
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let all = nodes.iter().all(|node| answered.contains(node));
+        let wait = if all { STRANGERS } else { end.saturating_duration_since(Instant::now()) };
+        match heard.word(wait) {
+            Some(parcel) => drop(answered.insert(parcel.from.node.clone())),
+            None => break,
+        }
+    }
+    speaker.stop();
+    listener.stop();
+    Ok(Visit { trip, answered })
+}
+
+fn open(config: &Config, name: &str) -> Result<(Arc<dyn Bus>, Heard), BusError> {
+    let (sender, receiver) = channel();
+    let bounds = LogBounds::default();
+    let place = Place { node: name, prefix: &config.prefix, folder: &config.data, bounds };
+    let bus = tavern_engine::open_bus(
+        &config.bus,
+        &place,
+        Arc::new(SystemClock),
+        Arc::new(Ear(Mutex::new(sender))),
+    )?;
+    Ok((bus, Heard(receiver)))
+}
+
+enum Said {
+    Confirmed(Result<(), BusError>),
+    Word(Parcel),
+}
+
+struct Ear(Mutex<Sender<Said>>);
+
+impl Ear {
+    fn put(&self, said: Said) {
+        // Nobody listens any more when the visit is over.
+        let _ = self.0.lock().unwrap_or_else(PoisonError::into_inner).send(said);
+    }
+}
+
+impl BusInbox for Ear {
+    fn confirmed(&self, _ticket: Ticket, outcome: Result<(), BusError>) {
+        self.put(Said::Confirmed(outcome));
+    }
+
+    fn words(&self, parcels: Vec<Parcel>) {
+        parcels.into_iter().for_each(|parcel| self.put(Said::Word(parcel)));
+    }
+
+    fn lost(&self, _lost: Lost) {}
+}
+
+struct Heard(Receiver<Said>);
+
+impl Heard {
+    fn confirmed(&self) -> Result<(), anyhow::Error> {
+        loop {
+            match self.0.recv_timeout(PATIENCE) {
+                Ok(Said::Confirmed(outcome)) => return Ok(outcome?),
+                Ok(Said::Word(_)) => {}
+                Err(_) => anyhow::bail!("a subscription was not confirmed in time"),
+            }
+        }
+    }
+
+    fn word(&self, patience: Duration) -> Option<Parcel> {
+        let end = Instant::now() + patience;
+        loop {
+            match self.0.recv_timeout(end.saturating_duration_since(Instant::now())) {
+                Ok(Said::Word(parcel)) => return Some(parcel),
+                Ok(Said::Confirmed(_)) => {}
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return None,
+            }
+        }
+    }
+}
+
+impl Visit {
+    fn speed(&self, url: &str) -> Finding {
+        let kind = url.split(':').next().unwrap_or_default();
+        match self.trip {
+            None => bad(
+                "bus trip",
+                format!(
+                    "{kind}: a word was published and not heard: may this login publish and subscribe? See docs/operate.md"
+                ),
+            ),
+            Some(trip) if trip > SLOW_WORD => doubtful(
+                "bus trip",
+                format!("{kind}: a word took {trip:.1?}; slow: is the server busy or far away?"),
+            ),
+            Some(trip) => good("bus trip", format!("{kind}: a word took {trip:.1?}")),
+        }
+    }
+}
+
+/// The nodes of the store and those on the bus must be the same.
+fn company(config: &Config, nodes: &[Arc<str>], answered: &BTreeSet<Arc<str>>) -> Vec<Finding> {
+    let prefix = &config.prefix;
+    let silent: Vec<&str> =
+        nodes.iter().filter(|node| !answered.contains(*node)).map(|node| &**node).collect();
+    let strange: Vec<&str> =
+        answered.iter().filter(|node| !nodes.contains(node)).map(|node| &**node).collect();
+    let mut found = Vec::new();
+    if !silent.is_empty() {
+        found.push(bad(
+            "cluster",
+            format!(
+                "{} live in this store and do not answer on this bus: they use another bus or another `prefix` than {prefix:?}, or are stopped",
+                silent.join(", ")
+            ),
+        ));
+    }
+    if !strange.is_empty() {
+        found.push(bad(
+            "cluster",
+            format!(
+                "{} answer on this bus and do not live in this store: two clusters share the prefix {prefix:?}; give one of them another `prefix`",
+                strange.join(", ")
+            ),
+        ));
+    }
+    if found.is_empty() && !nodes.is_empty() {
+        let count = local::counted(nodes.len() as u64, "node", "nodes");
+        found.push(good("cluster", format!("{count} in the store, the same on the bus")));
+    }
+    found
+}
+
+/// The bus in the folder, if anybody has made one: the dead and the slow are its only troubles. True: it may be visited.
+/// Whoever joins cleans up behind the dead, and that is not for a look.
+fn folder(folder: &Path, findings: &mut Vec<Finding>) -> bool {
+    let outcome = local::open(folder).and_then(|bus| Ok(bus.map(|bus| bus.stat()).transpose()?));
+    match outcome {
+        Ok(Some(stat)) => {
+            findings.push(folder_health(folder, &stat));
+            return stat.processes.iter().all(|process| process.alive);
+        }
+        Ok(None) => {}
+        Err(error) => findings.push(bad("bus", crate::cli::told(&error))),
+    }
+    false
+}
+
+fn folder_health(folder: &Path, stat: &Stat) -> Finding {
+    let bounds = tavern_local::Options::default();
+    let living = stat.processes.iter().filter(|process| process.alive);
+    let alive = living.clone().count();
+    let dead = stat.processes.len() - alive;
+    let listening = local::counted(alive as u64, "process listens", "processes listen");
+    let log = local::counted(stat.log_messages, "message", "messages");
+    let detail = format!("{listening}, {log} ({}) under way", table::size(stat.log_bytes));
+    let full =
+        stat.log_messages >= bounds.log_messages / 10 * 9 || stat.log_bytes >= bounds.log_bytes / 10 * 9;
+    let slowest = living.max_by_key(|process| process.queued);
+    if dead > 0 {
+        let remedy = format!("clean up with `tavern local stat --sweep --data {}`", folder.display());
+        doubtful("bus", format!("{detail}, {dead} dead: {remedy}"))
+    } else if let (true, Some(slowest)) = (full, slowest) {
+        let fault = format!("process {} does not keep up and loses messages: look at it", slowest.pid);
+        doubtful("bus", format!("{detail}; the log is full: {fault}"))
+    } else {
+        good("bus", detail)
+    }
+}

@@ -1,0 +1,163 @@
+//! What this machine offers a server: room, descriptors, ports, a certificate that is valid, and nothing exposed by mistake.
+
+use super::{Finding, bad, doubtful, good};
+use crate::auth::Verifier;
+use crate::cli::certificate::not_after;
+use crate::cli::moment;
+use crate::config::{Config, Mode};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use tavern_engine::{Clock, SystemClock};
+
+const PROBE_PATIENCE: Duration = Duration::from_secs(2);
+const DAY_MS: u64 = 86_400_000;
+const MIB: u64 = 1 << 20;
+/// Files that are not connections: the store, the listeners, logs, webhooks.
+const SPARE_DESCRIPTORS: u64 = 200;
+
+pub fn tokens(config: &Config, findings: &mut Vec<Finding>) {
+    if let Err(error) = Verifier::new(config) {
+        findings.push(bad("token keys", error.to_string()));
+    } else if !config.token_keys.is_empty() {
+        findings.push(good("token keys", format!("{} public keys", config.token_keys.len())));
+    }
+}
+
+pub fn disk(folder: &Path, findings: &mut Vec<Finding>) {
+    let existing = folder.ancestors().find(|path| path.exists()).unwrap_or(Path::new("."));
+    let finding = match rustix::fs::statvfs(existing) {
+        Ok(stat) => {
+            let free = stat.f_bavail.saturating_mul(stat.f_frsize) / MIB;
+            let detail = format!("{free} MiB free at {}", existing.display());
+            match free {
+                0..64 => bad("disk", format!("{detail}; the store needs room: free some")),
+                64..1_024 => doubtful("disk", format!("{detail}; less than 1 GiB: free some")),
+                _ => good("disk", detail),
+            }
+        }
+        Err(error) => doubtful("disk", format!("cannot look at {}: {error}", existing.display())),
+    };
+    findings.push(finding);
+}
+
+pub fn descriptors(config: &Config, findings: &mut Vec<Finding>) {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    let wanted = config.limits.connections as u64 + SPARE_DESCRIPTORS;
+    let (now, most) = (limit.current.unwrap_or(u64::MAX), limit.maximum.unwrap_or(u64::MAX));
+    findings.push(if now >= wanted {
+        good("descriptors", format!("{now} allowed, {wanted} wanted"))
+    } else {
+        let detail = format!(
+            "{now} allowed (at most {most}), {wanted} wanted for limits.connections: raise it with `ulimit -n {wanted}` \
+             or LimitNOFILE, or lower limits.connections"
+        );
+        doubtful("descriptors", detail)
+    });
+}
+
+pub fn ports(config: &Config, findings: &mut Vec<Finding>) {
+    let plain = config.tls.is_none();
+    findings.push(port("http port", config.listen, |stream| {
+        !plain || answers(stream, b"GET /livez HTTP/1.0\r\nHost: localhost\r\n\r\n", &[b"HTTP/1.", b" 200 "])
+    }));
+    if let Some(resp) = config.resp {
+        let probe = |stream: TcpStream| !plain || answers(stream, b"PING\r\n", &[b"+PONG"]) || refuses(resp);
+        findings.push(port("redis port", resp, probe));
+    }
+}
+
+/// Free, or held by a Tavern, which is fine: the doctor may visit while the server runs.
+fn port(subject: &'static str, address: SocketAddr, is_tavern: impl FnOnce(TcpStream) -> bool) -> Finding {
+    let error = match TcpListener::bind(address) {
+        Ok(_) => return good(subject, format!("{address} is free")),
+        Err(error) => error,
+    };
+    match TcpStream::connect_timeout(&address, PROBE_PATIENCE).map(is_tavern) {
+        Ok(true) => good(subject, format!("{address} is answered by a server")),
+        Ok(false) => {
+            bad(subject, format!("{address} is held by another program: stop it or choose another port"))
+        }
+        Err(_) => bad(subject, format!("cannot listen on {address}: {error}")),
+    }
+}
+
+fn answers(mut stream: TcpStream, question: &[u8], parts: &[&[u8]]) -> bool {
+    let asked = stream.set_read_timeout(Some(PROBE_PATIENCE)).and_then(|()| stream.write_all(question));
+    let mut answer = [0; 64];
+    let count = asked.and_then(|()| stream.read(&mut answer)).unwrap_or(0);
+    parts.iter().all(|part| answer[..count].windows(part.len()).any(|window| window == *part))
+}
+
+/// A server in serve mode wants to know who pings.
+fn refuses(address: SocketAddr) -> bool {
+    let stream = TcpStream::connect_timeout(&address, PROBE_PATIENCE);
+    stream.is_ok_and(|stream| answers(stream, b"PING\r\n", &[b"-NOAUTH"]))
+}
+
+pub fn tls(config: &Config, findings: &mut Vec<Finding>) {
+    let Some(files) = &config.tls else { return };
+    let chain: Vec<CertificateDer> = match CertificateDer::pem_file_iter(&files.cert)
+        .and_then(|certificates| certificates.collect::<Result<_, _>>())
+    {
+        Ok(chain) => chain,
+        Err(error) => {
+            findings.push(bad("tls", format!("cannot read {}: {error}", files.cert.display())));
+            return;
+        }
+    };
+    if chain.is_empty() {
+        findings.push(bad("tls", format!("{} holds no certificate in PEM form", files.cert.display())));
+        return;
+    }
+    let key = match PrivateKeyDer::from_pem_file(&files.key) {
+        Ok(key) => key,
+        Err(error) => {
+            findings.push(bad("tls", format!("{} holds no private key: {error}", files.key.display())));
+            return;
+        }
+    };
+    let end = chain.first().and_then(|certificate| not_after(certificate));
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let fits = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, key));
+    if let Err(error) = fits {
+        findings.push(bad("tls", format!("certificate and key do not fit together: {error}")));
+        return;
+    }
+    let Some(end) = end else {
+        findings.push(doubtful("tls", "the certificate's end of validity cannot be read"));
+        return;
+    };
+    let (now, shown) = (SystemClock.now(), moment::show(end));
+    findings.push(if now >= end {
+        bad("tls", format!("the certificate expired at {shown}: renew it"))
+    } else if end.since(now) < 14 * DAY_MS {
+        doubtful("tls", format!("the certificate expires at {shown}: renew it soon"))
+    } else {
+        good("tls", format!("the certificate is valid until {shown}"))
+    });
+}
+
+/// Things that are allowed and still deserve a second look.
+pub fn exposure(config: &Config, findings: &mut Vec<Finding>) {
+    if config.mode == Mode::Dev {
+        return;
+    }
+    if config.tls.is_none() && !config.listen.ip().is_loopback() && config.trusted_proxies.is_empty() {
+        let detail = "listens beyond this machine without TLS: set tls_cert and tls_key, or put a proxy in front and \
+                      name it in trusted_proxies";
+        findings.push(doubtful("exposure", detail));
+    }
+    if config.origins.iter().any(|origin| origin == "*") {
+        findings.push(doubtful("origins", "any web page may connect (\"*\"): list the pages that should"));
+    }
+    if config.admin_key.as_ref().is_some_and(|key| key.expose().len() < 32) {
+        findings.push(doubtful("admin key", "shorter than 32 bytes: make one with `openssl rand -hex 32`"));
+    }
+}

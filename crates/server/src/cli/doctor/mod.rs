@@ -1,0 +1,148 @@
+//! `tavern doctor`: what a server needs around it. Looks and measures; changes nothing but one document of its own,
+//! which it removes again. Every finding that is not good says what to do.
+
+mod bus;
+mod machine;
+mod store;
+
+use super::options::Options;
+use super::table::{self, Colour, paint};
+use super::{print_line, told};
+use crate::config::Mode;
+use serde_json::{Value, json};
+use std::borrow::Cow;
+use std::process::ExitCode;
+use tavern_engine::{Fact, Health};
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// Look at it as `tavern dev` would
+    #[arg(long)]
+    dev: bool,
+    /// One JSON object instead of a table
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    options: Options,
+}
+
+struct Finding {
+    verdict: Health,
+    subject: Cow<'static, str>,
+    detail: String,
+}
+
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let mode = if args.dev { Mode::Dev } else { Mode::Serve };
+    let loaded = args.options.load(mode, true)?;
+    let mut findings = Vec::new();
+    for error in &loaded.errors {
+        findings.push(bad("configuration", error.to_string()));
+    }
+    let config = &loaded.config;
+    if loaded.errors.is_empty() {
+        findings.push(good("configuration", format!("valid, node {}", config.node)));
+    }
+    machine::tokens(config, &mut findings);
+    let nodes = store::look(config, &mut findings);
+    bus::look(config, nodes.as_deref(), &mut findings);
+    machine::disk(&config.data, &mut findings);
+    machine::descriptors(config, &mut findings);
+    // Without a valid configuration the addresses are guesses.
+    if loaded.errors.is_empty() {
+        machine::ports(config, &mut findings);
+    }
+    machine::tls(config, &mut findings);
+    machine::exposure(config, &mut findings);
+    let healthy = findings.iter().all(|finding| finding.verdict != Health::Bad);
+    if args.json {
+        print_json(&findings, healthy)?
+    } else {
+        print_table(&findings)?
+    }
+    Ok(if healthy { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn word(verdict: Health) -> &'static str {
+    match verdict {
+        Health::Good => "ok",
+        Health::Doubtful => "warn",
+        Health::Bad => "fail",
+    }
+}
+
+fn print_table(findings: &[Finding]) -> anyhow::Result<()> {
+    let colour = table::wants_colour();
+    let row = |finding: &Finding| {
+        let shade = match finding.verdict {
+            Health::Good => Colour::Green,
+            Health::Doubtful => Colour::Yellow,
+            Health::Bad => Colour::Red,
+        };
+        let word = paint(word(finding.verdict), shade, colour);
+        vec![word, finding.subject.to_string(), table::plain(&finding.detail)]
+    };
+    let rows: Vec<Vec<String>> = findings.iter().map(row).collect();
+    print_line(table::columns(&rows).trim_end())
+}
+
+fn print_json(findings: &[Finding], healthy: bool) -> anyhow::Result<()> {
+    let value = |finding: &Finding| json!({"verdict": word(finding.verdict), "subject": finding.subject, "detail": finding.detail});
+    let findings: Vec<Value> = findings.iter().map(value).collect();
+    print_line(&json!({"healthy": healthy, "findings": findings}).to_string())
+}
+
+fn good(subject: impl Into<Cow<'static, str>>, detail: impl Into<String>) -> Finding {
+    Finding { verdict: Health::Good, subject: subject.into(), detail: detail.into() }
+}
+
+fn doubtful(subject: impl Into<Cow<'static, str>>, detail: impl Into<String>) -> Finding {
+    Finding { verdict: Health::Doubtful, subject: subject.into(), detail: detail.into() }
+}
+
+fn bad(subject: impl Into<Cow<'static, str>>, detail: impl Into<String>) -> Finding {
+    Finding { verdict: Health::Bad, subject: subject.into(), detail: detail.into() }
+}
+
+/// What an engine says about its server.
+fn from_engine(of: &str, fact: Fact) -> Finding {
+    Finding { verdict: fact.health, subject: format!("{of} {}", fact.about).into(), detail: fact.text }
+}
+
+/// Why an engine cannot be used, and what to do about it. `key` is what the configuration calls it.
+fn trouble(key: &'static str, error: impl Into<anyhow::Error>) -> Finding {
+    let told = told(&error.into());
+    let lower = told.to_lowercase();
+    let says = |words: &[&str]| words.iter().any(|word| lower.contains(word));
+    let advice = if says(&[
+        "password",
+        "wrongpass",
+        "noauth",
+        "authorization violation",
+        "role \"",
+        "authentication",
+    ]) {
+        format!("the server does not take the login: check the user and password in `{key}`")
+    } else if says(&["noperm", "permission"]) {
+        "the login lacks a right: docs/operate.md lists those that are needed".to_owned()
+    } else if says(&["certificate", "tls", "ssl"]) {
+        format!("check the certificate, and the TLS options in `{key}`")
+    } else if says(&[
+        "refused",
+        "connecting to server",
+        "timed out",
+        "in time",
+        "unreachable",
+        "lookup",
+        "not known",
+    ]) {
+        format!(
+            "nobody answers there: is it running, is the host and port in `{key}` right, does a firewall stand between?"
+        )
+    } else if says(&["newer tavern"]) {
+        "start the newer program".to_owned()
+    } else {
+        format!("check `{key}`")
+    };
+    bad(key, format!("{told}; {advice}"))
+}

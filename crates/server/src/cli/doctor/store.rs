@@ -1,0 +1,152 @@
+//! The store as the doctor sees it: its server, a commit there and back, its clock, and the nodes that live on it.
+//! Must hold: tables that are missing or old are left so; then nothing is written.
+
+use super::{Finding, bad, doubtful, from_engine, good, trouble};
+use crate::cli::moment;
+use crate::config::Config;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tavern_domain::Time;
+use tavern_engine::blocking::Client;
+use tavern_engine::limits::PAGE_ROWS;
+use tavern_engine::{Clock, Commit, Document, DocumentKey, Found, Node, Read, Row, StoreError, SystemClock};
+
+const PATIENCE: Duration = Duration::from_secs(5);
+/// A commit slower than this makes every command that waits for one feel slow.
+const SLOW_COMMIT: Duration = Duration::from_millis(100);
+/// Nodes that are shown, each on a line of its own.
+const NODES_SHOWN: usize = 20;
+
+/// The names of the nodes that live, if the store could be read.
+pub fn look(config: &Config, findings: &mut Vec<Finding>) -> Option<Vec<Arc<str>>> {
+    // Opening would make the folder, and a look must not.
+    if config.store.starts_with("sqlite:") && !config.data.exists() {
+        let detail = format!("{} does not exist yet; the first start makes it", config.data.display());
+        findings.push(doubtful("store", detail));
+        return None;
+    }
+    match tavern_engine::store_facts(&config.store) {
+        Ok(found) => {
+            findings.extend(found.facts.into_iter().map(|fact| from_engine("store", fact)));
+            if !found.is_made {
+                return None;
+            }
+        }
+        Err(error) => {
+            findings.push(trouble("store", error));
+            return None;
+        }
+    }
+    match examine(config) {
+        Ok(examined) => {
+            findings.push(examined.speed());
+            findings.push(clock(examined.apart_ms));
+            Some(nodes(config, &examined, findings))
+        }
+        Err(error) => {
+            findings.push(trouble("store", error));
+            None
+        }
+    }
+}
+
+struct Examined {
+    name: &'static str,
+    write: Duration,
+    read: Duration,
+    apart_ms: u64,
+    now: Time,
+    nodes: Vec<Node>,
+}
+
+/// Writes a document, reads it back, removes it; then looks at the store's clock and its nodes.
+fn examine(config: &Config) -> Result<Examined, StoreError> {
+    let client = Client::open(&config.store, Arc::new(SystemClock), PATIENCE)?;
+    let key = DocumentKey::new("doctor", &format!("{:032x}", crate::auth::random_bits()));
+    let document = Row::Document(Document { key: key.clone(), body: Arc::from(*b"how do you do") });
+    let row = document.key();
+    let began = Instant::now();
+    client.commit(Commit { puts: vec![document], ..Commit::default() })?;
+    let write = began.elapsed();
+    let began = Instant::now();
+    let found = client.read(Read::Document(key));
+    let read = began.elapsed();
+    client.commit(Commit { deletes: vec![row], ..Commit::default() })?;
+    if !matches!(found?, Found::Document(Some(_))) {
+        let what = "a document was gone right after it was written".to_owned();
+        return Err(StoreError::Corrupt { what, source: None });
+    }
+    let (asked, began) = (SystemClock.now(), Instant::now());
+    let Found::Time(now) = client.read(Read::Time)? else { unreachable!("a time was asked for") };
+    // The store looked at its clock somewhere between question and answer.
+    let midway = asked + began.elapsed().as_millis() as u64 / 2;
+    let apart_ms = now.ms().abs_diff(midway.ms());
+    let nodes = all_nodes(&client)?;
+    Ok(Examined { name: client.store().name(), write, read, apart_ms, now, nodes })
+}
+
+fn all_nodes(client: &Client) -> Result<Vec<Node>, StoreError> {
+    let mut nodes: Vec<Node> = Vec::new();
+    loop {
+        let after = nodes.last().map(|node| node.writer.clone());
+        let Found::Nodes(page) = client.read(Read::Nodes { after, limit: PAGE_ROWS })? else {
+            unreachable!("nodes were asked for")
+        };
+        nodes.extend(page.rows);
+        if !page.more {
+            return Ok(nodes);
+        }
+    }
+}
+
+impl Examined {
+    fn speed(&self) -> Finding {
+        let detail = format!("{}: wrote in {:.1?}, read in {:.1?}", self.name, self.write, self.read);
+        if self.write > SLOW_COMMIT {
+            doubtful("store", format!("{detail}; slow: is the disk busy, or the store far away?"))
+        } else {
+            good("store", detail)
+        }
+    }
+}
+
+fn clock(apart_ms: u64) -> Finding {
+    let detail = format!("{apart_ms} ms between this machine and the store");
+    match apart_ms {
+        0..1_000 => good("clock", detail),
+        1_000..30_000 => doubtful("clock", format!("{detail}; synchronise the clocks (NTP)")),
+        _ => bad(
+            "clock",
+            format!("{detail}; tokens and deadlines will be wrong: synchronise the clocks (NTP)"),
+        ),
+    }
+}
+
+/// Who lives on this store. A lease that has ended and that nobody closed means that nobody is left to do it.
+fn nodes(config: &Config, examined: &Examined, findings: &mut Vec<Finding>) -> Vec<Arc<str>> {
+    let now = examined.now;
+    let open: Vec<&Node> = examined.nodes.iter().filter(|node| node.closed_at.is_none()).collect();
+    for node in open.iter().take(NODES_SHOWN) {
+        let subject = format!("node {}", node.writer.node);
+        let epoch = format!("epoch {}, since {}", node.writer.epoch.0, moment::show(node.opened_at));
+        findings.push(if now < node.lease_until {
+            let own = if *node.writer.node == *config.node { " (this configuration's name)" } else { "" };
+            good(
+                subject,
+                format!("alive, lease for {} more, {epoch}{own}", moment::span(node.lease_until.since(now))),
+            )
+        } else {
+            let ago = moment::span(now.since(node.lease_until));
+            doubtful(
+                subject,
+                format!(
+                    "its lease ended {ago} ago, {epoch}; the next server that starts takes over its clients"
+                ),
+            )
+        });
+    }
+    if open.len() > NODES_SHOWN {
+        findings.push(good("nodes", format!("{} more", open.len() - NODES_SHOWN)));
+    }
+    open.into_iter().filter(|node| now < node.lease_until).map(|node| node.writer.node.clone()).collect()
+}

@@ -1,0 +1,175 @@
+"""`tavern doctor` at real engines: what it finds when all is well, and what it says when something is not."""
+import contextlib
+import itertools
+import json
+import os
+import subprocess
+
+import pytest
+
+from cluster.conftest import folder
+from support import tokens
+from support.nats_server import NatsServer
+from support.postgres_server import PostgresServer
+from support.process import free_port
+from support.redis_server import RedisServer
+from support.tavern import Tavern, program
+
+SCHEMAS = itertools.count(1)
+# A TAVERN_… variable of the caller's shell is none of the test.
+PLAIN = {name: value for name, value in os.environ.items() if not name.startswith("TAVERN_")}
+
+
+@pytest.fixture(scope="module")
+def postgres():
+    with PostgresServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def nats():
+    with NatsServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def redis():
+    with RedisServer() as server:
+        yield server
+
+
+@pytest.fixture
+def schema():
+    return f"doctor_{next(SCHEMAS)}"
+
+
+def doctor(*options, code=0):
+    """The findings by subject, as (verdict, detail)."""
+    with folder() as data:
+        run = [program(), "doctor", "--json", "--secret", tokens.SECRET, "--listen", "127.0.0.1:0", "--resp", "off"]
+        if "--data" not in options:
+            run += ["--data", data / "none"]
+        done = subprocess.run([*run, *options], cwd=data, env=PLAIN, capture_output=True, text=True, timeout=60)
+    assert done.returncode == code, done.stdout + done.stderr
+    told = json.loads(done.stdout)
+    assert told["healthy"] is (code == 0)
+    return {found["subject"]: (found["verdict"], found["detail"]) for found in told["findings"]}
+
+
+def test_all_is_well_on_postgres_and_nats(postgres, nats, schema):
+    where = ["--store", postgres.url(schema), "--bus", nats.url]
+    with contextlib.ExitStack() as stack:
+        for name in ("north", "south"):
+            stack.enter_context(Tavern.dev(options=[*where, "--node", name]))
+        found = doctor(*where)
+    assert found["store version"] == ("ok", f"Postgres {postgres.sql('SHOW server_version').split()[0]}")
+    assert found["store tls"] == ("ok", "the connection is encrypted")
+    assert found["store tables"][0] == "ok" and schema in found["store tables"][1]
+    assert found["store durability"][0] == "warn" and "set fsync=on" in found["store durability"][1]
+    assert found["store connections"][0] == "ok"
+    assert found["store"][1].startswith("postgres: wrote in") and found["clock"][0] == "ok"
+    for name in ("north", "south"):
+        assert found[f"node {name}"][0] == "ok" and "epoch" in found[f"node {name}"][1]
+    assert found["bus version"][1].startswith("NATS 2.") and found["bus payload"] == ("ok", "max_payload is 1024 KiB")
+    assert found["bus trip"][0] == "ok"
+    assert found["cluster"] == ("ok", "2 nodes in the store, the same on the bus")
+    assert postgres.sql(f"SELECT count(*) FROM {schema}.documents") == "0", "the doctor cleans up behind itself"
+
+
+def test_servers_on_one_folder(nats):
+    with Tavern.dev() as server:
+        found = doctor("--data", server.data)
+        assert found["bus"][0] == "ok" and found["bus trip"][0] == "ok" and found["cluster"][1].startswith("1 node in")
+        assert len([name for name in found if name.startswith("node ")]) == 1
+
+
+def test_a_database_without_tables_is_left_so(postgres, nats, schema):
+    found = doctor("--store", postgres.url(schema), "--bus", nats.url)
+    assert found["store tables"][0] == "warn" and "the first server that starts makes them" in found["store tables"][1]
+    assert postgres.sql(f"SELECT count(*) FROM pg_namespace WHERE nspname = '{schema}'") == "0"
+
+
+def test_tables_of_a_newer_program(postgres, nats, schema):
+    where = ["--store", postgres.url(schema), "--bus", nats.url]
+    with Tavern.dev(options=where):
+        pass
+    postgres.sql(f"UPDATE {schema}.schema_version SET version = 99")
+    found = doctor(*where, code=1)
+    assert found["store tables"][0] == "fail" and "newer" in found["store tables"][1]
+
+
+def test_a_login_that_may_not_make_tables(postgres, nats, schema):
+    postgres.sql("CREATE ROLE reader LOGIN")
+    found = doctor("--store", postgres.url(schema, "reader"), "--bus", nats.url, code=1)
+    assert found["store tables"][0] == "fail" and "may not make them" in found["store tables"][1]
+
+
+def test_wrong_passwords_are_told_and_not_shown(postgres, nats, schema):
+    postgres.sql("CREATE ROLE locked LOGIN PASSWORD 'right'")
+    postgres.ask_passwords("locked")
+    found = doctor("--store", postgres.url(schema, "locked", "hush-hush"), "--bus", nats.url, code=1)
+    assert found["store"][0] == "fail" and "check the user and password in `store`" in found["store"][1]
+    assert "hush" not in str(found)
+    with NatsServer("--user", "ann", "--pass", "right") as locked:
+        url = f"nats://ann:hush-hush@127.0.0.1:{locked.port}"
+        found = doctor("--bus", url, code=1)
+        assert found["bus"][0] == "fail" and "check the user and password in `bus`" in found["bus"][1]
+    with RedisServer("--requirepass", "right") as locked:
+        for url in (f"redis://:hush-hush@127.0.0.1:{locked.resp_port}", locked.url):
+            found = doctor("--bus", url, code=1)
+            assert found["bus"][0] == "fail" and "check the user and password in `bus`" in found["bus"][1]
+            assert "hush" not in str(found)
+
+
+def test_nobody_listens():
+    port = free_port()
+    found = doctor("--store", f"postgres://me@127.0.0.1:{port}/app", "--bus", f"nats://127.0.0.1:{port}", code=1)
+    for engine in ("store", "bus"):
+        assert found[engine][0] == "fail" and "nobody answers there" in found[engine][1], found[engine]
+    found = doctor("--bus", f"redis://127.0.0.1:{port}", code=1)
+    assert "nobody answers there" in found["bus"][1]
+
+
+def test_a_redis_that_forgets_is_no_store():
+    with RedisServer("--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru") as server:
+        found = doctor("--store", server.url, code=1)
+        assert found["store version"][0] == "ok"
+        assert found["store eviction"][0] == "fail" and "noeviction" in found["store eviction"][1]
+        assert found["store durability"][0] == "warn" and "appendonly" in found["store durability"][1]
+        # As a bus it keeps nothing, so it has nothing to throw away.
+        found = doctor("--bus", server.url)
+        assert found["bus version"][0] == "ok" and found["bus trip"][0] == "ok" and "bus eviction" not in found
+
+
+def test_two_clusters_on_one_bus(redis):
+    with Tavern.dev(options=["--bus", redis.url, "--node", "north"]) as north:
+        with Tavern.dev(options=["--bus", redis.url, "--node", "south"]):
+            found = doctor("--data", north.data, "--bus", redis.url, code=1)
+            assert found["cluster"][0] == "fail" and "south answer on this bus" in found["cluster"][1]
+            assert "another `prefix`" in found["cluster"][1]
+        # A cluster with a prefix of its own is no stranger.
+        with Tavern.dev(options=["--bus", redis.url, "--node", "east", "--set", "prefix=east"]):
+            found = doctor("--data", north.data, "--bus", redis.url)
+            assert found["cluster"][0] == "ok"
+
+
+def test_one_store_and_two_buses(redis, nats):
+    with Tavern.dev(options=["--bus", redis.url, "--node", "north"]) as north:
+        found = doctor("--data", north.data, "--bus", nats.url, code=1)
+        assert found["cluster"][0] == "fail" and "north live in this store and do not answer" in found["cluster"][1]
+
+
+def test_a_login_that_may_not_publish(tmp_path):
+    rules = tmp_path / "nats.conf"
+    rules.write_text('authorization { users = [ { user: ann, password: pw, permissions: { publish: { deny: ">" } } } ] }\n')
+    with NatsServer("-c", str(rules)) as server:
+        found = doctor("--bus", f"nats://ann:pw@127.0.0.1:{server.port}", code=1)
+        assert found["bus trip"][0] == "fail" and "may this login publish and subscribe?" in found["bus trip"][1]
+
+
+def test_the_table_for_people(nats):
+    with folder() as data:
+        run = [program(), "doctor", "--dev", "--listen", "127.0.0.1:0", "--resp", "off", "--bus", nats.url]
+        done = subprocess.run(run, cwd=data, env=PLAIN, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert any(line.startswith("ok    bus trip") for line in done.stdout.splitlines()), done.stdout
