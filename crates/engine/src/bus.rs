@@ -37,6 +37,11 @@ pub trait Bus: Send + Sync {
         false
     }
 
+    /// Words can be carried at this moment, as far as is known.
+    fn is_well(&self) -> bool {
+        true
+    }
+
     fn name(&self) -> &'static str;
 
     /// What has been carried so far, for the metrics page.

@@ -133,7 +133,7 @@ fn a_server_that_came_back_is_listened_to_again(server: Server) {
     assert_eq!(numbers(&heard, "A")[10..], (100..200).collect::<Vec<_>>());
 }
 
-fn while_the_server_is_away_words_fail_and_subscriptions_wait(server: Server) {
+fn while_the_server_is_away_words_fail_and_nobody_waits_long(server: Server) {
     let node = Node::listening(&server.url(), "n1", &[subject("A")]);
     server.kill();
     let until = std::time::Instant::now() + PATIENCE;
@@ -144,9 +144,18 @@ fn while_the_server_is_away_words_fail_and_subscriptions_wait(server: Server) {
     }
     assert!(!node.bus.subscribe(vec![subject("A").into()], Ticket(2)), "nothing holds");
     assert!(!node.bus.subscribe(vec![subject("B").into()], Ticket(3)));
+    assert!(!node.bus.is_well());
+    let refused = [Heard::Confirmed(Ticket(2), false), Heard::Confirmed(Ticket(3), false)];
+    node.ear.until("refused", |heard| refused.iter().all(|one| heard.contains(one)));
+    assert!(!node.bus.subscribe(vec![subject("C").into()], Ticket(4)));
     server.start();
-    let confirmed = [Heard::Confirmed(Ticket(2), true), Heard::Confirmed(Ticket(3), true)];
-    node.ear.until("confirmed", |heard| confirmed.iter().all(|one| heard.contains(one)));
+    node.ear.until("the loss", has_lost);
+    assert!(node.bus.is_well());
+    let answers =
+        |heard: &[Heard]| heard.iter().filter(|one| matches!(one, Heard::Confirmed(Ticket(4), _))).count();
+    node.ear.until("an answer", |heard| answers(heard) == 1);
+    // What was asked for meanwhile is carried all the same.
+    assert!(node.bus.subscribe(vec![subject("B").into(), subject("C").into()], Ticket(5)));
     let speaker = Node::new(&server.url(), "n2");
     speaker.say("B", 5..6);
     node.ear.until("the word", |heard| numbers(heard, "B") == [5]);
@@ -323,8 +332,8 @@ mod nats {
     }
 
     #[test]
-    fn while_the_server_is_away_words_fail_and_subscriptions_wait() {
-        super::while_the_server_is_away_words_fail_and_subscriptions_wait(Server::nats());
+    fn while_the_server_is_away_words_fail_and_nobody_waits_long() {
+        super::while_the_server_is_away_words_fail_and_nobody_waits_long(Server::nats());
     }
 
     #[test]
@@ -403,8 +412,8 @@ mod redis {
     }
 
     #[test]
-    fn while_the_server_is_away_words_fail_and_subscriptions_wait() {
-        super::while_the_server_is_away_words_fail_and_subscriptions_wait(Server::redis());
+    fn while_the_server_is_away_words_fail_and_nobody_waits_long() {
+        super::while_the_server_is_away_words_fail_and_nobody_waits_long(Server::redis());
     }
 
     #[test]

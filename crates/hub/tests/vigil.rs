@@ -341,6 +341,30 @@ fn a_store_that_is_down_is_told_and_survived() {
 }
 
 #[test]
+fn when_the_store_was_away_for_long_the_others_get_a_lease_to_renew_theirs() {
+    let mut watch = Watch::new();
+    let alive = Writer::new("alive", open(&watch.hall, "alive", RULES.lease_ms));
+    let dead = Writer::new("dead", open(&watch.hall, "dead", RULES.lease_ms));
+    watch.pass(2_000);
+    watch.set(Mood::Down);
+    watch.pass(30_000);
+    watch.set(Mood::Fine);
+    watch.pass(4_000);
+    // It comes back a little later than this one.
+    change(&watch.hall, NodeChange::Renew { node: alive, lease_ms: 60_000 });
+    watch.pass(14_000);
+    let ended: Vec<&Writer> = watch
+        .notices
+        .iter()
+        .filter_map(|notice| match notice {
+            Notice::Ended(node) => Some(node),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(ended, [&dead]);
+}
+
+#[test]
 fn a_store_that_is_silent_is_asked_little_and_survived() {
     let mut watch = Watch::new();
     watch.pass(2_000);

@@ -93,6 +93,11 @@ impl Services {
             || self.node.carrier.bus().is_some_and(|bus| bus.is_full())
     }
 
+    /// Other nodes can be reached, as far as is known.
+    pub fn is_bus_well(&self) -> bool {
+        self.node.carrier.bus().is_none_or(|bus| bus.is_well())
+    }
+
     pub fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Relaxed)
     }

@@ -79,8 +79,13 @@ impl Trouble {
     pub fn ends_connection(&self) -> bool {
         match self {
             Trouble::Server(error) => {
-                // Class 57P is the server's own end: shutdown, crash, an administrator's command.
-                let ended = |code: &SqlState| code.code().starts_with("57P") || code.code().starts_with("08");
+                // Class 57P is the server's own end: shutdown, crash, an administrator's command. One that is read-only
+                // is not the primary any more: the address may lead to another by now.
+                let ended = |code: &SqlState| {
+                    code.code().starts_with("57P")
+                        || code.code().starts_with("08")
+                        || *code == SqlState::READ_ONLY_SQL_TRANSACTION
+                };
                 error.is_closed() || error.code().is_none_or(ended)
             }
             Trouble::Late | Trouble::Down | Trouble::Connector(_) => true,

@@ -14,6 +14,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Instant;
 use tokio::sync::{Notify, mpsc};
 
 /// Batches between the socket and the inbox.
@@ -36,6 +37,9 @@ pub(super) struct Shared {
     pub ending: Notify,
     is_full: AtomicBool,
     is_stopping: AtomicBool,
+    began: Instant,
+    /// When the server said something last, in milliseconds since then.
+    heard_ms: AtomicU64,
     pub counts: Tally,
 }
 
@@ -66,6 +70,8 @@ impl RemoteBus {
             ending: Notify::new(),
             is_full: AtomicBool::new(false),
             is_stopping: AtomicBool::new(false),
+            began: Instant::now(),
+            heard_ms: AtomicU64::new(0),
             counts: Tally::default(),
         });
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -131,6 +137,12 @@ impl Bus for RemoteBus {
         self.shared.is_full.load(Ordering::Relaxed)
     }
 
+    /// Asked often enough, a server that is well has answered within two questions.
+    fn is_well(&self) -> bool {
+        let silent = self.shared.now_ms().saturating_sub(self.shared.heard_ms.load(Ordering::Relaxed));
+        self.shared.desk().is_connected() && silent < 2 * link::PING_EVERY.as_millis() as u64
+    }
+
     fn name(&self) -> &'static str {
         self.name
     }
@@ -172,6 +184,15 @@ impl Shared {
 
     pub fn note_fullness(&self, desk: &Desk) {
         self.is_full.store(desk.is_full(), Ordering::Relaxed);
+    }
+
+    /// The server said something.
+    pub fn hear(&self) {
+        self.heard_ms.store(self.now_ms(), Ordering::Relaxed);
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.began.elapsed().as_millis() as u64
     }
 
     pub fn is_stopping(&self) -> bool {

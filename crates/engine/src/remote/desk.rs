@@ -168,6 +168,16 @@ impl Desk {
         std::mem::take(&mut self.torn)
     }
 
+    /// The server has been away for a while: nobody waits for it any longer. What was asked for is asked again by the next
+    /// connection, whoever waits then.
+    pub fn give_up(&mut self) -> Vec<Ticket> {
+        if self.is_connected { Vec::new() } else { std::mem::take(&mut self.next.tickets) }
+    }
+
+    pub fn is_connected(&self) -> bool {
+        self.is_connected
+    }
+
     /// The connection broke. Gives how many words were not carried.
     pub fn disconnect(&mut self) -> usize {
         self.is_connected = false;
@@ -216,6 +226,21 @@ mod tests {
         let flight = desk.land().unwrap();
         assert_eq!((flight.tickets, flight.is_return), (vec![Ticket(1), Ticket(2)], true));
         assert!(desk.subscribe(vec![game()], Ticket(3)));
+    }
+
+    #[test]
+    fn who_was_told_that_the_server_is_away_is_not_told_again_and_what_it_asked_for_holds_later() {
+        let mut desk = Desk::default();
+        desk.connect(false);
+        desk.subscribe(vec![game()], Ticket(1));
+        assert_eq!(desk.give_up(), [], "the server is there");
+        desk.take_off(false);
+        desk.disconnect();
+        assert_eq!(desk.give_up(), [Ticket(1)]);
+        desk.connect(true);
+        desk.take_off(false);
+        assert_eq!(desk.land().unwrap().tickets, []);
+        assert!(desk.subscribe(vec![game()], Ticket(2)), "it holds");
     }
 
     #[test]

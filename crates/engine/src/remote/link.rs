@@ -1,7 +1,8 @@
 //! The connection to the server: made, used until it breaks, made again. Must hold: after a break everything is
-//! subscribed to again before the loss is told; a server that says nothing for a while is taken for gone.
+//! subscribed to again before the loss is told; a server that says nothing for a while is taken for gone; nobody waits long
+//! for one that is.
 
-use super::bus::Shared;
+use super::bus::{Shared, unavailable};
 use super::dialect::{Dialect, broken};
 use super::ear::{Delivery, Ear};
 use super::pen::Pen;
@@ -9,6 +10,7 @@ use super::socket::Socket;
 use bytes::BytesMut;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
@@ -23,6 +25,8 @@ const LAST_WAIT: Duration = Duration::from_secs(2);
 pub const PING_EVERY: Duration = Duration::from_secs(5);
 /// A server that has said nothing for this long is gone; so is one that takes nothing.
 const SILENCE: Duration = Duration::from_secs(15);
+/// How long whoever asked for something waits for a server that is away: a restart is bridged.
+const BRIDGE: Duration = Duration::from_secs(1);
 /// What a stopping node waits for the server to take its last words.
 const FAREWELL: Duration = Duration::from_secs(1);
 /// Bytes written together.
@@ -39,8 +43,9 @@ pub async fn run<D: Dialect>(
     let mut ear = Ear::default();
     let mut wait = FIRST_WAIT;
     let mut is_return = false;
+    let mut away = Away::new(shared, &inbox);
     while !shared.is_stopping() {
-        match connect(&mut dialect).await {
+        match away.during(connect(&mut dialect)).await {
             Ok((socket, input)) => {
                 if is_return {
                     tracing::info!(bus = D::NAME, "the bus is back");
@@ -51,8 +56,10 @@ pub async fn run<D: Dialect>(
                 let _ = reached.send(Ok(()));
                 let pen = Pen::new(voice, is_torn.then(|| shared.own.clone()));
                 let began = Instant::now();
+                shared.hear();
                 let ended = pump(shared, &mut dialect, pen, &mut ear, &inbox, socket, input).await;
                 let failed = shared.desk().disconnect();
+                away = Away::new(shared, &inbox);
                 shared.counts.failed.fetch_add(failed as u64, Ordering::Relaxed);
                 if let Err(error) = ended {
                     tracing::warn!(bus = D::NAME, %error, failed, "the bus lost its server");
@@ -71,8 +78,37 @@ pub async fn run<D: Dialect>(
         if !shared.is_stopping() {
             // Not all nodes at the same moment.
             let spread = wait.mul_f64(0.5 + (random() % 1000) as f64 / 2000.0);
-            let _ = tokio::time::timeout(spread, shared.ending.notified()).await;
+            let _ = away.during(tokio::time::timeout(spread, shared.ending.notified())).await;
             wait = (wait * 2).min(LAST_WAIT);
+        }
+    }
+}
+
+/// The time without a connection: whoever waits for one is told now and then that there is none.
+struct Away<'a> {
+    shared: &'a Shared,
+    inbox: &'a mpsc::Sender<Delivery>,
+    until: tokio::time::Instant,
+}
+
+impl<'a> Away<'a> {
+    fn new(shared: &'a Shared, inbox: &'a mpsc::Sender<Delivery>) -> Away<'a> {
+        Away { shared, inbox, until: tokio::time::Instant::now() + BRIDGE }
+    }
+
+    async fn during<T>(&mut self, trying: impl Future<Output = T>) -> T {
+        let mut trying = std::pin::pin!(trying);
+        loop {
+            if let Ok(outcome) = tokio::time::timeout_at(self.until, &mut trying).await {
+                return outcome;
+            }
+            self.until = tokio::time::Instant::now() + BRIDGE;
+            let waiting = self.shared.desk().give_up();
+            if !waiting.is_empty() {
+                let away = Err(unavailable(Arc::new(broken("its server is away"))));
+                // Only a bus that stops has no inbox.
+                let _ = self.inbox.send(Delivery::Confirmed(waiting, away)).await;
+            }
         }
     }
 }
@@ -167,6 +203,7 @@ async fn hear<D: Dialect>(
             if read.map_err(|_| broken("the server says nothing"))?? == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
+            shared.hear();
         }
     }
 }

@@ -79,6 +79,10 @@ pub struct Vigil {
     /// The next sweep.
     sweep_due: Time,
     lease: Option<Asked<Lease>>,
+    /// When the store took the lease last.
+    renewed: Time,
+    /// Until then nobody is taken for dead: a store that was away for long kept the others from renewing too.
+    lenient_until: Time,
     round: Option<Asked<Round>>,
     pub duties: Duties,
 }
@@ -101,8 +105,19 @@ impl Vigil {
     pub fn new(node: Arc<Node>, rules: Rules, now: Time) -> Vigil {
         let sweep_due = now + rules.sweep_ms;
         let duties = Duties::default();
-        let look_due = Time::NEVER;
-        Vigil { node, rules, tickets: 0, due: now, look_due, sweep_due, lease: None, round: None, duties }
+        Vigil {
+            node,
+            rules,
+            tickets: 0,
+            due: now,
+            look_due: Time::NEVER,
+            sweep_due,
+            lease: None,
+            renewed: now,
+            lenient_until: now,
+            round: None,
+            duties,
+        }
     }
 
     pub fn next_wake(&self) -> Time {
@@ -159,11 +174,30 @@ impl Vigil {
             (Lease::Renew, Answer::Failed(error)) => {
                 self.duties.notices.push(Notice::NotRenewed(Some(error)));
             }
-            (Lease::Renew, _) => self.duties.notices.push(Notice::Renewed),
-            (Lease::Open, Answer::Committed(receipt)) => self.begin_again(&receipt),
+            (Lease::Renew, _) => {
+                self.store_answered(now);
+                self.duties.notices.push(Notice::Renewed);
+            }
+            (Lease::Open, Answer::Committed(receipt)) => {
+                self.store_answered(now);
+                self.begin_again(&receipt);
+            }
             (Lease::Open, Answer::Failed(error)) => self.duties.notices.push(Notice::NotOpened(error)),
             (Lease::Open, Answer::Read(_)) => {}
         }
+    }
+
+    /// After a silence in which leases may have ended, the others get the time of one lease to renew theirs.
+    fn store_answered(&mut self, now: Time) {
+        if self.is_out_of_touch(now) {
+            self.lenient_until = now + self.rules.lease_ms;
+        }
+        self.renewed = now;
+    }
+
+    /// The store has not taken the lease for so long that those of others may have ended too.
+    fn is_out_of_touch(&self, now: Time) -> bool {
+        now.since(self.renewed) > (self.rules.lease_ms / 2).max(2 * self.rules.heartbeat_ms)
     }
 
     /// Others took this node for dead, because it slept or could not reach the store: what they ended stays ended, and

@@ -118,7 +118,7 @@ impl Vigil {
                 let asks = Question::Presences { node, closed_at, left: 0 };
                 return self.ask_presences(now, Round { asks, ..round }, None);
             }
-            if round.at >= node.lease_until {
+            if round.at >= node.lease_until && self.may_judge(now) {
                 self.duties.notices.push(Notice::Ended(node.writer.clone()));
                 let close = NodeChange::Close { node: node.writer.clone(), proof: Proof::LeaseEnded };
                 return self.ask_round(
@@ -131,6 +131,11 @@ impl Vigil {
         let by = round.at - OVERDUE_MS;
         let read = Read::DueDeadlines { by, after: None, limit: PAGE_ROWS };
         self.ask_round(now, Round { asks: Question::Deadlines, ..round }, Work::Read(read));
+    }
+
+    /// Not while the store was silent, and not right after.
+    fn may_judge(&self, now: Time) -> bool {
+        now >= self.lenient_until && !self.is_out_of_touch(now)
     }
 
     fn ask_presences(&mut self, now: Time, round: Round, after: Option<tavern_engine::PresenceKey>) {

@@ -158,6 +158,9 @@ async fn route(guest: &Arc<Guest>, request: Request<Incoming>) -> Answer {
         ("GET", "/readyz") if services.store_trouble.load(Ordering::Relaxed) => {
             text(StatusCode::SERVICE_UNAVAILABLE, "the store does not answer\n")
         }
+        ("GET", "/readyz") if !services.is_bus_well() => {
+            text(StatusCode::SERVICE_UNAVAILABLE, "the bus does not answer\n")
+        }
         ("GET", "/readyz") => text(StatusCode::OK, "ready\n"),
         ("GET", "/metrics") => metrics::page(services),
         ("GET", "/openapi.json") => openapi::page(),

@@ -81,7 +81,10 @@ pub fn page(services: &Services) -> Answer {
     let doors = &services.doors;
     let registry = &services.node.registry;
     let bus = services.node.carrier.bus().map(|bus| bus.counts()).unwrap_or_default();
-    let more: [(&str, &str, &str, u64); 10] = [
+    let store_up = !services.store_trouble.load(Ordering::Relaxed);
+    let more: [(&str, &str, &str, u64); 12] = [
+        ("tavern_store_up", "gauge", "1 while the store takes the node's lease", u64::from(store_up)),
+        ("tavern_bus_up", "gauge", "1 while the bus answers", u64::from(services.is_bus_well())),
         ("tavern_bus_sent_total", "counter", "Messages handed to the bus for other nodes", bus.sent),
         ("tavern_bus_received_total", "counter", "Messages that came from other nodes", bus.received),
         ("tavern_bus_failed_total", "counter", "Messages the bus could not carry", bus.failed),

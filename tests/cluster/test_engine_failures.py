@@ -1,0 +1,288 @@
+"""Engines that restart, stall and change hands under servers that work: what is answered, what is told, and that nothing
+which was acknowledged is gone afterwards. docs/guarantees.md tells it in words."""
+import contextlib
+import http.client
+import itertools
+import os
+import signal
+import threading
+import time
+
+import pytest
+
+from support.json_client import Socket
+from support.nats_server import NatsServer
+from support.passage import Passage
+from support.postgres_server import PostgresServer
+from support.process import until
+from support.redis_server import RedisServer
+from support.tavern import Tavern
+
+CONFIG = """
+[sessions]
+resume_ms = 500
+drain_ms = 1500
+[nodes]
+heartbeat_ms = 200
+lease_ms = 2000
+[kinds.user]
+grace_ms = 5000
+[kinds.game]
+grace_ms = 5000
+[kinds.brief]
+grace_ms = 0
+"""
+SCHEMAS = itertools.count(1)
+BUSES = {"nats": NatsServer, "redis": RedisServer}
+
+
+@pytest.fixture(scope="module")
+def postgres():
+    with PostgresServer() as server:
+        yield server
+
+
+@contextlib.contextmanager
+def pair(postgres, bus, options=""):
+    store = ["--store", postgres.url(f"failures_{next(SCHEMAS)}", options=options)]
+    with contextlib.ExitStack() as stack:
+        yield [stack.enter_context(Tavern.dev(CONFIG, [*store, "--bus", bus.url])) for _ in range(2)]
+
+
+@pytest.fixture
+def two(postgres):
+    with NatsServer() as bus, pair(postgres, bus) as servers:
+        yield servers
+
+
+@pytest.fixture(params=BUSES)
+def bused(request, postgres):
+    """The server of the bus, and two servers that use it."""
+    with BUSES[request.param]() as bus, pair(postgres, bus) as (a, b):
+        yield bus, a, b
+
+
+@pytest.fixture
+def room(channel):
+    return channel.replace("room#", "game#")
+
+
+def readiness(server):
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=5)
+    try:
+        connection.request("GET", "/readyz")
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode().strip()
+    finally:
+        connection.close()
+
+
+def not_ready(server, why, timeout=15):
+    until(lambda: readiness(server) == (503, why), f"the server says that {why}", timeout)
+
+
+def ready(server, timeout=15):
+    until(lambda: readiness(server)[0] == 200, "the server is ready", timeout)
+
+
+class Mover(threading.Thread):
+    """A user who changes his state all the time and notes what was acknowledged."""
+
+    def __init__(self, server, name, room):
+        super().__init__()
+        self.socket, self.room, self.over = Socket(server, user=name), room, False
+        self.socket.ok("join", channel=room, state=0)
+        self.acknowledged, self.refusals, self.asked = 0, [], 0
+
+    def run(self):
+        while not self.over:
+            self.asked += 1
+            reply = self.socket.call("update", channel=self.room, state=self.asked)
+            if "ok" in reply:
+                self.acknowledged = self.asked
+            else:
+                self.refusals.append(reply["error"])
+                time.sleep(reply["error"]["retry_after_ms"] / 1000)
+
+
+def states(socket, room):
+    users = socket.ok("who", channel=room)["users"]
+    return {user["user"]: user["clients"][0]["state"] for user in users}
+
+
+def test_a_database_that_restarts_under_load_loses_nothing(two, postgres, room):
+    a, b = two
+    movers = [Mover(server, f"user{n}", room) for n, server in enumerate([a, b] * 5)]
+    with Socket(a, user="watcher") as watcher:
+        watcher.ok("subscribe", channel=room, presence=True)
+        for mover in movers:
+            mover.start()
+        until(lambda: all(mover.acknowledged > 5 for mover in movers), "everybody moves")
+        postgres.stop()
+        for server in two:
+            not_ready(server, "the store does not answer")
+        # Messages need no store.
+        watcher.ok("publish", channel=room, data="still here")
+        postgres.start()
+        for server in two:
+            ready(server)
+        before = [mover.acknowledged for mover in movers]
+        until(lambda: all(m.acknowledged > n + 5 for m, n in zip(movers, before)), "everybody moves again", 20)
+        for mover in movers:
+            mover.over = True
+        for mover in movers:
+            mover.join()
+            assert mover.refusals and {error["code"] for error in mover.refusals} == {"unavailable"}
+        truth = {mover.socket.hello["user"]: mover.acknowledged for mover in movers}
+        assert all(mover.acknowledged == mover.asked for mover in movers), "the last word was taken"
+        for server in two:
+            with Socket(server, user="asker") as asker:
+                assert states(asker, room) == truth
+        events = watcher.events_so_far()
+        told = [event for event in events if event["event"] != "message"]
+        versions = [event["version"] for event in told]
+        assert versions == sorted(versions) and len(events) == len(told) + 1
+        assert not [event for event in told if event["event"] in ("user_offline", "client_offline")], "nobody was taken for gone"
+        for mover in movers:
+            mover.socket.close()
+
+
+def test_an_outage_longer_than_every_lease_is_told_to_nobody(two, postgres, room):
+    a, b = two
+    room = room.replace("game#", "brief#")
+    with Socket(a, user="watcher") as watcher, Socket(a, user="ann") as ann, Socket(b, user="bob") as bob:
+        ann.ok("join", channel=room)
+        bob.ok("join", channel=room)
+        watcher.ok("subscribe", channel=room, presence=True)
+        postgres.stop()
+        for server in two:
+            not_ready(server, "the store does not answer")
+        # Leases end while nobody can renew them.
+        time.sleep(2.5)
+        postgres.start()
+        for server in two:
+            ready(server)
+        ann.ok("update", channel=room, state=1)
+        bob.ok("update", channel=room, state=1)
+        time.sleep(2.5)
+        assert [event["event"] for event in watcher.events_so_far()] == ["client_updated", "client_updated"]
+        assert "taken for dead" not in a.log() + b.log()
+
+
+def test_a_server_that_is_cut_off_from_the_database(postgres, room):
+    """The others take it for dead; when it is back it announces its clients again."""
+    schema = f"failures_{next(SCHEMAS)}"
+    with NatsServer() as bus, Passage(postgres.port) as passage, contextlib.ExitStack() as stack:
+        a = stack.enter_context(Tavern.dev(CONFIG, ["--store", postgres.url(schema), "--bus", bus.url]))
+        far = postgres.url(schema, options="&sslmode=disable").replace(f":{postgres.port}/", f":{passage.port}/")
+        b = stack.enter_context(Tavern.dev(CONFIG, ["--store", far, "--bus", bus.url]))
+        room = room.replace("game#", "brief#")
+        with Socket(a, user="watcher") as watcher, Socket(b, user="bob") as bob:
+            watcher.ok("subscribe", channel=room, presence=True)
+            bob.ok("join", channel=room)
+            names = lambda count: [(event["event"], event.get("reason")) for event in (watcher.event(15) for _ in range(count))]
+            assert names(2) == [("user_online", None), ("client_online", None)]
+            passage.cut()
+            not_ready(b, "the store does not answer")
+            assert readiness(a)[0] == 200
+            assert bob.call("update", channel=room, state=1)["error"]["code"] == "unavailable"
+            assert names(2) == [("client_offline", "node_down"), ("user_offline", "node_down")]
+            # Its messages still pass: the bus is whole.
+            bob.ok("publish", channel=room, data="here")
+            assert watcher.event()["data"] == "here"
+            passage.mend()
+            ready(b)
+            assert names(2) == [("user_online", None), ("client_online", None)]
+            bob.ok("update", channel=room, state=2)
+            assert watcher.event()["state"] == 2
+
+
+def test_a_database_that_stalls_holds_up_what_needs_it_and_nothing_else(two, postgres, room):
+    a, b = two
+    with Socket(a, user="ann") as ann, Socket(b, user="bob") as bob:
+        bob.ok("subscribe", channel=room)
+        postgres.pause()
+        try:
+            began = time.monotonic()
+            ann.send('{"id":"slow","op":"join","channel":"%s"}' % room)
+            with Socket(a, user="carol") as carol:
+                carol.ok("publish", channel=room, data=1)
+            assert bob.event()["data"] == 1, "messages pass"
+            for server in two:
+                not_ready(server, "the store does not answer")
+            reply = ann.frame(timeout=30)
+            assert reply["id"] == "slow" and reply["error"]["code"] == "unavailable" and reply["error"]["retry_after_ms"] > 0
+            assert time.monotonic() - began < 18, "bounded"
+        finally:
+            postgres.resume()
+        for server in two:
+            ready(server)
+        ann.ok("join", channel=room)
+        assert list(states(bob, room)) == ["ann"]
+
+
+def test_a_database_that_takes_no_writes_is_left_for_another(two, postgres, room):
+    a, _ = two
+    with Socket(a, user="ann") as ann:
+        ann.ok("join", channel=room)
+        postgres.sql("ALTER SYSTEM SET default_transaction_read_only = on")
+        postgres.sql("SELECT pg_reload_conf()")
+        try:
+            not_ready(a, "the store does not answer")
+            reply = ann.call("update", channel=room, state=1)
+            assert reply["error"]["code"] == "unavailable"
+        finally:
+            postgres.sql("ALTER SYSTEM RESET default_transaction_read_only")
+            postgres.sql("SELECT pg_reload_conf()")
+        ready(a)
+        ann.ok("update", channel=room, state=2)
+        assert states(ann, room) == {"ann": 2}
+
+
+def test_a_bus_that_is_away(bused, room, channel):
+    bus, a, b = bused
+    with Socket(a, user="ann") as ann, Socket(b, user="bob") as bob:
+        bob.ok("subscribe", channel=channel)
+        ann.ok("publish", channel=channel, data=1)
+        assert bob.event()["data"] == 1
+        bus.kill()
+        for server in (a, b):
+            not_ready(server, "the bus does not answer")
+        began = time.monotonic()
+        reply = bob.call("subscribe", channel=channel + "other")
+        assert reply["error"]["code"] == "unavailable" and reply["error"]["retry_after_ms"] > 0
+        assert time.monotonic() - began < 3, "nobody waits for a server that is away"
+        # Here it goes on; presence goes through the store.
+        bob.ok("publish", channel=channel, data=2)
+        assert bob.event()["data"] == 2
+        ann.ok("join", channel=room)
+        assert list(states(bob, room)) == ["ann"]
+        ann.ok("publish", channel=channel, data="lost")
+        bus.start()
+        for server in (a, b):
+            ready(server)
+        assert bob.event() == {"seq": 3, "event": "gap", "channel": channel}
+        until(lambda: "ok" in bob.call("subscribe", channel=channel + "other"), "it is carried again")
+        ann.ok("publish", channel=channel + "other", data=3)
+        until(lambda: bob.event().get("data") == 3, "words pass again")
+        assert [event for event in bob.events_so_far() if event["event"] != "gap"] == []
+
+
+def test_a_bus_that_stalls(bused, channel):
+    bus, a, b = bused
+    with Socket(a, user="ann") as ann, Socket(b, user="bob") as bob:
+        bob.ok("subscribe", channel=channel)
+        os.kill(bus.process.pid, signal.SIGSTOP)
+        try:
+            for n in range(100):
+                ann.ok("publish", channel=channel, data=n)
+            assert a.metric("tavern_bus_up") == 1
+            for server in (a, b):
+                not_ready(server, "the bus does not answer", 14)
+            assert a.metric("tavern_bus_up") == 0
+        finally:
+            os.kill(bus.process.pid, signal.SIGCONT)
+        for server in (a, b):
+            ready(server)
+        assert [bob.event()["data"] for _ in range(100)] == [*range(100)], "late, and all of them"
+        assert bob.events_so_far() == []
