@@ -34,7 +34,11 @@ class PostgresServer:
 
     def sql(self, text):
         """What the statements answer, as psql prints it without ornament."""
-        run = ["psql", "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-h", "127.0.0.1", "-p", str(self.port), "-U", "postgres", "-c", text]
+        return self.sql_in("postgres", text)
+
+    def sql_in(self, database, text):
+        run = ["psql", "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-h", "127.0.0.1", "-p", str(self.port), "-U", "postgres"]
+        run += ["-d", database, "-c", text]
         done = subprocess.run(run, capture_output=True, text=True, timeout=20)
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
