@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-clients bench bench-quick bench-presence bench-local fmt fuzz sim torture clean
+.PHONY: help setup run test test-clients cluster bench bench-quick bench-presence bench-local fmt fuzz sim torture clean
 
 help: ## list the routines
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -12,6 +12,10 @@ setup: ## install what the tests and benchmarks need and is missing
 
 run: ## start the server in dev mode: http://127.0.0.1:7400, Redis protocol on 7401
 	cargo run --release -p tavern -- dev $(ARGS)
+
+cluster: ## three servers on one engine, some load, a live table and keys to break things; ENGINE=sqlite|postgres|redis
+	@cargo build --release -q -p tavern
+	@scripts/cluster $(ENGINE) $(ARGS)
 
 test: ## everything that must hold: format, lints, Rust tests, real clients against a real server
 	@scripts/test

@@ -67,7 +67,11 @@ def test_why_a_session_is_online(dev, api, user):
 
 
 def test_the_nodes(api):
-    assert api.get("/v1/nodes").status_code == 200
+    answer = api.get("/v1/nodes")
+    assert answer.status_code == 200
+    here = [node for node in answer.json()["nodes"] if "here" in node]
+    assert len(here) == 1 and here[0]["alive"] and 0 < here[0]["lease_ms"] <= 10_000
+    assert here[0]["here"]["sessions"] >= 0
 
 
 @pytest.mark.parametrize("path", ["/livez", "/readyz"])

@@ -91,7 +91,7 @@ class PostgresServer:
         return done.returncode == 0
 
     def __exit__(self, *failure):
-        if self.again:
+        if self.again and (self.data / "postmaster.pid").exists():
             # The script knows only the server that it started.
             self.control("stop", "-m", "fast")
         self.process.stdin.close()

@@ -59,7 +59,8 @@ pub async fn meet(services: &Services) -> Result<Vec<Arc<str>>, DeskError> {
     Ok(services.node.neighbours().to_vec())
 }
 
-async fn read_nodes(services: &Services) -> Result<(Time, Vec<Node>), DeskError> {
+/// The store's time, and all nodes that it knows.
+pub async fn read_nodes(services: &Services) -> Result<(Time, Vec<Node>), DeskError> {
     let now = match services.desk.read(Read::Time).await? {
         Found::Time(now) => now,
         _ => services.now(),

@@ -46,5 +46,6 @@ until "$bin/pg_isready" -q -h "$home" -p "$port"; do
 done
 echo "$home"
 cat >/dev/null
-kill -INT "$pid"
+# A test may have ended it.
+kill -INT "$pid" 2>/dev/null
 wait "$pid"

@@ -14,8 +14,8 @@ use hyper::body::Incoming;
 use serde_json::json as value;
 use std::time::Instant;
 use tavern_domain::{Channel, ClientId, Identity, Scope};
-use tavern_engine::Read;
 use tavern_engine::limits::RETRY_AFTER_MS;
+use tavern_engine::{Read, Writer};
 use tavern_hub::Space;
 use tavern_wire::error::{Code, Refusal};
 use tavern_wire::json::parse_message_body;
@@ -79,7 +79,7 @@ async fn answer(guest: &Guest, parts: &Parts, body: Incoming) -> Result<Answer, 
         }
         ("GET", ["nodes"]) => {
             holder(services, parts, Scope::Admin).await?;
-            Ok(nodes(services))
+            nodes(services).await
         }
         (method, _) => Err(Refusal::new(Code::NotFound, format!("there is nothing at {method} /v1/{path}"))),
     }
@@ -211,19 +211,40 @@ async fn session(services: &Services, client: &str) -> Result<Answer, Refusal> {
     Err(unknown())
 }
 
-fn nodes(services: &Services) -> Answer {
+/// This node as it is, and every node that the store knows.
+async fn nodes(services: &Services) -> Result<Answer, Refusal> {
+    let Ok((now, known)) = crate::estate::read_nodes(services).await else {
+        return Err(Refusal::new(Code::Unavailable, "the store does not answer").retry_after(RETRY_AFTER_MS));
+    };
     let settings = &services.node.settings;
     let sum = |pick: fn(&tavern_hub::stats::Stats) -> u64| -> u64 {
         services.node.stats.iter().map(|stats| pick(stats)).sum()
     };
-    let node = value!({
-        "node": settings.node,
-        "epoch": services.node.epoch().0,
-        "shards": settings.shards,
-        "uptime_ms": services.started.elapsed().as_millis() as u64,
-        "stopping": services.is_stopping(),
-        "connections": services.doors.open(),
-        "sessions": sum(|stats| stats.sessions.get()),
-    });
-    json(value!({"nodes": [node], "next": null}).to_string())
+    let own = Writer::new(&settings.node, services.node.epoch());
+    let nodes: Vec<serde_json::Value> = known
+        .into_iter()
+        .map(|node| {
+            let is_open = node.closed_at.is_none();
+            let mut told = value!({
+                "node": &*node.writer.node,
+                "epoch": node.writer.epoch.0,
+                "alive": is_open && now < node.lease_until,
+                "lease_ms": if is_open { node.lease_until.since(now) } else { 0 },
+                "opened_at": node.opened_at.ms(),
+                "closed_at": node.closed_at.map(|at| at.ms()),
+                "clean": node.clean,
+            });
+            if node.writer == own {
+                told["here"] = value!({
+                    "shards": settings.shards,
+                    "uptime_ms": services.started.elapsed().as_millis() as u64,
+                    "stopping": services.is_stopping(),
+                    "connections": services.doors.open(),
+                    "sessions": sum(|stats| stats.sessions.get()),
+                });
+            }
+            told
+        })
+        .collect();
+    Ok(json(value!({"nodes": nodes, "next": null}).to_string()))
 }

@@ -1,0 +1,41 @@
+"""`make cluster` without keys: the table tells what happens, and nothing is left behind."""
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+from support.tavern import program
+
+SCRIPT = pathlib.Path(__file__).parents[2] / "scripts/cluster"
+
+
+def run(*options, folder, path=os.environ["PATH"]):
+    environment = {"PATH": path, "TMPDIR": str(folder), "TAVERN_BIN": str(program())}
+    return subprocess.run([sys.executable, SCRIPT, *options], env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+
+
+def rows(text):
+    """The last table, by node."""
+    last = text[text.rindex("NODE"):].splitlines()[1:4]
+    return {line[:6].strip(): (line[6:34].strip(), line[34:].split()) for line in last}
+
+
+def test_a_killed_node_is_taken_over(tmp_path):
+    done = run("sqlite", "--for", "9", "--kill-at", "2", folder=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "node b: killed" in done.stdout
+    assert re.search(r"node b: gone, taken over by [ac] in \d\.\d s", done.stdout), done.stdout
+    assert "clients: 6 began anew" in done.stdout
+    table = rows(done.stdout)
+    assert [table[name][0] for name in "abc"] == ["ready", "gone", "ready"]
+    for name in "ac":
+        sessions, channels, present, into, out = table[name][1][:5]
+        assert present == "18" and int(sessions) >= 6 and int(channels) == 3 and int(into) > 0 and int(out) > 0
+    assert list(tmp_path.iterdir()) == [], "the folders are gone"
+
+
+def test_without_its_engine_it_says_what_to_do(tmp_path):
+    (tmp_path / "bin").mkdir()
+    done = run("redis", "--for", "1", folder=tmp_path, path=str(tmp_path / "bin"))
+    assert done.returncode == 1 and "Redis is needed" in done.stderr
