@@ -1,14 +1,17 @@
 //! The command line: one file per command, each with `Args` and `run`. Commands speak the public protocol or the
 //! store's contract like anybody else; nothing here is a back door. Results go to stdout, words about them to stderr.
 
+mod archive;
 mod bench;
 mod certificate;
 mod check;
 mod client;
 pub mod dev;
 mod doctor;
+mod export;
 mod folder;
 mod follow;
+mod import;
 mod key;
 mod line;
 mod local;
@@ -61,6 +64,10 @@ enum Command {
     Check(check::Args),
     /// Check what the server needs around it: store, clock, ports, limits, disk
     Doctor(doctor::Args),
+    /// Write everything that a store keeps to stdout
+    Export(export::Args),
+    /// Read an export from stdin into an empty store
+    Import(import::Args),
     /// Load a running server and show what it did
     Bench(bench::Args),
 }
@@ -79,6 +86,8 @@ pub fn main() -> ExitCode {
         Command::Follow(args) => follow::run(args),
         Command::Check(args) => check::run(args),
         Command::Doctor(args) => doctor::run(args),
+        Command::Export(args) => export::run(args),
+        Command::Import(args) => import::run(args),
         Command::Bench(args) => bench::run(args),
     };
     match outcome {

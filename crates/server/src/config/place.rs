@@ -148,11 +148,15 @@ impl Draft {
         } else {
             ("local".to_owned(), Origin::Default)
         };
-        if store.starts_with("postgres") {
-            self.fail("store", format!("a Postgres store needs a bus beside it: set bus to one of {BUSES}"));
-        }
         self.show("bus", json!(without_password(&bus)), origin);
         bus
+    }
+
+    /// Whoever only looks at the store needs no bus.
+    pub fn check_bus(&mut self, store: &str) {
+        if store.starts_with("postgres") && self.text_of("bus").is_none() {
+            self.fail("store", format!("a Postgres store needs a bus beside it: set bus to one of {BUSES}"));
+        }
     }
 
     fn node(&mut self, listen: SocketAddr) -> String {

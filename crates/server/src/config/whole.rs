@@ -125,6 +125,7 @@ impl Draft {
 
     pub fn check_whole(&mut self, config: &Config, for_server: bool) {
         if for_server {
+            self.check_bus(&config.store);
             self.check_server(config);
         }
         self.check_order(config);

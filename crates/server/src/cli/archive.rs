@@ -1,0 +1,411 @@
+//! What a store holds, as text: one JSON object a line, the first says what it is, the last how many there were. Knows no store.
+//! Must hold: what was written is read back the same; a line of another format, or a file without its end, is refused.
+//! Versions are not written: a store gives its own.
+
+use anyhow::{Context, bail};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+use tavern_domain::presence::{Attendance, Attendee, Departed, Departure, Home, Lost, State, Visibility};
+use tavern_domain::{ClientId, Epoch, Scope, Scopes, SessionKey, Time};
+use tavern_engine::{
+    ApiKey, Deadline, Document, DocumentKey, Follow, Hold, Presence, PresenceKey, Row, StoredSession, User,
+    Writer,
+};
+use tavern_wire::json::presence::meaning;
+
+pub const FORMAT: u32 = 1;
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Line {
+    Tavern(Header),
+    Key(KeyLine),
+    User(UserLine),
+    Follow(FollowLine),
+    Hold(HoldLine),
+    Document(DocumentLine),
+    Session(SessionLine),
+    Presence(PresenceLine),
+    Deadline(DeadlineLine),
+    End(End),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Header {
+    pub format: u32,
+    pub program: String,
+    pub store: String,
+    /// The store's time when it began. No version in it is above this time in microseconds.
+    pub time: u64,
+    /// Servers were writing.
+    pub live: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct End {
+    pub lines: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeyLine {
+    id: String,
+    name: String,
+    hash: String,
+    scopes: Vec<String>,
+    created_at: u64,
+    revoked_at: Option<u64>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UserLine {
+    user: String,
+    visibility: String,
+    last_seen: Option<u64>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FollowLine {
+    follower: String,
+    followee: String,
+    since: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HoldLine {
+    channel: String,
+    user: String,
+    carrier: Option<String>,
+    until: Option<u64>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DocumentLine {
+    kind: String,
+    name: String,
+    body: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionLine {
+    client: String,
+    secret: String,
+    user: Option<String>,
+    name: Option<String>,
+    node: String,
+    epoch: u64,
+    body: String,
+    detached_at: Option<u64>,
+    expires_at: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PresenceLine {
+    channel: String,
+    user: String,
+    anonymous: bool,
+    name: Option<String>,
+    visibility: String,
+    since: u64,
+    departed: Option<DepartedPart>,
+    clients: Vec<ClientPart>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DepartedPart {
+    reason: String,
+    seen: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClientPart {
+    client: String,
+    node: String,
+    epoch: u64,
+    state: Option<String>,
+    since: u64,
+    lost: Option<(u64, u64)>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeadlineLine {
+    kind: String,
+    name: String,
+    due: u64,
+}
+
+/// What a line puts into a store.
+#[derive(Debug)]
+pub enum Put {
+    Row(Row),
+    Deadline(Deadline),
+}
+
+impl Line {
+    pub fn of_row(row: &Row) -> anyhow::Result<Line> {
+        Ok(match row {
+            Row::Key(key) => Line::Key(KeyLine {
+                id: key.id.to_string(),
+                name: key.name.to_string(),
+                hash: STANDARD.encode(key.hash),
+                scopes: key.scopes.iter().map(|scope| scope.as_str().to_owned()).collect(),
+                created_at: key.created_at.ms(),
+                revoked_at: key.revoked_at.map(Time::ms),
+            }),
+            Row::User(user) => Line::User(UserLine {
+                user: user.user.to_string(),
+                visibility: user.visibility.as_str().to_owned(),
+                last_seen: user.last_seen.map(Time::ms),
+            }),
+            Row::Follow(follow) => Line::Follow(FollowLine {
+                follower: follow.follower.to_string(),
+                followee: follow.followee.to_string(),
+                since: follow.since.ms(),
+            }),
+            Row::Hold(hold) => Line::Hold(HoldLine {
+                channel: hold.key.channel.to_string(),
+                user: hold.key.user.to_string(),
+                carrier: hold.carrier.as_deref().map(str::to_owned),
+                until: hold.until.map(Time::ms),
+            }),
+            Row::Document(document) => Line::Document(DocumentLine {
+                kind: document.key.kind().to_owned(),
+                name: document.key.name().to_owned(),
+                body: STANDARD.encode(&document.body),
+            }),
+            Row::Session(session) => Line::Session(of_session(session)),
+            Row::Presence(presence) => Line::Presence(of_presence(presence)),
+            Row::Lease(lease) => bail!("the lease {} is nothing to be moved", lease.name),
+        })
+    }
+
+    pub fn of_deadline(deadline: &Deadline) -> Line {
+        Line::Deadline(DeadlineLine {
+            kind: deadline.kind.to_string(),
+            name: deadline.name.to_string(),
+            due: deadline.due.ms(),
+        })
+    }
+
+    /// None: the first or the last line.
+    pub fn put(self) -> anyhow::Result<Option<Put>> {
+        Ok(Some(match self {
+            Line::Tavern(_) | Line::End(_) => return Ok(None),
+            Line::Key(key) => Put::Row(Row::Key(read_key(key)?)),
+            Line::User(user) => Put::Row(Row::User(User {
+                user: user.user.into(),
+                last_seen: user.last_seen.map(Time),
+                visibility: visibility(&user.visibility)?,
+            })),
+            Line::Follow(follow) => Put::Row(Row::Follow(Follow {
+                follower: follow.follower.into(),
+                followee: follow.followee.into(),
+                since: Time(follow.since),
+            })),
+            Line::Hold(hold) => Put::Row(Row::Hold(Hold {
+                key: PresenceKey::new(&hold.channel, &hold.user),
+                carrier: hold.carrier.map(Arc::from),
+                until: hold.until.map(Time),
+            })),
+            Line::Document(document) => {
+                let body = STANDARD.decode(document.body)?.into();
+                check_word(&document.kind)?;
+                Put::Row(Row::Document(Document {
+                    key: DocumentKey::new(&document.kind, &document.name),
+                    body,
+                }))
+            }
+            Line::Session(session) => Put::Row(Row::Session(read_session(session)?)),
+            Line::Presence(presence) => Put::Row(Row::Presence(read_presence(presence)?)),
+            Line::Deadline(deadline) => {
+                check_word(&deadline.kind)?;
+                Put::Deadline(Deadline::new(Time(deadline.due), &deadline.kind, &deadline.name))
+            }
+        }))
+    }
+}
+
+fn of_session(session: &StoredSession) -> SessionLine {
+    let mut secret = String::new();
+    session.secret.write(&mut secret);
+    SessionLine {
+        client: session.client.to_string(),
+        secret,
+        user: session.user.as_deref().map(str::to_owned),
+        name: session.name.as_deref().map(str::to_owned),
+        node: session.owner.node.to_string(),
+        epoch: session.owner.epoch.0,
+        body: STANDARD.encode(&session.body),
+        detached_at: session.detached_at.map(Time::ms),
+        expires_at: session.expires_at.ms(),
+    }
+}
+
+fn of_presence(presence: &Presence) -> PresenceLine {
+    let attendance = &presence.attendance;
+    let client = |client: &Attendee| ClientPart {
+        client: client.client.to_string(),
+        node: client.home.node.to_string(),
+        epoch: client.home.epoch.0,
+        state: client.state.as_ref().map(|state| state.text.to_string()),
+        since: client.since.ms(),
+        lost: client.lost.map(|lost| (lost.at.ms(), lost.until.ms())),
+    };
+    PresenceLine {
+        channel: presence.key.channel.to_string(),
+        user: presence.key.user.to_string(),
+        anonymous: presence.anonymous,
+        name: presence.name.as_deref().map(str::to_owned),
+        visibility: presence.visibility.as_str().to_owned(),
+        since: attendance.since().ms(),
+        departed: attendance.departed().map(|departed| DepartedPart {
+            reason: departed.reason.as_str().to_owned(),
+            seen: departed.seen.ms(),
+        }),
+        clients: attendance.clients().iter().map(client).collect(),
+    }
+}
+
+fn read_key(key: KeyLine) -> anyhow::Result<ApiKey> {
+    let scopes: Option<Scopes> = key.scopes.iter().map(|scope| Scope::parse(scope)).collect();
+    let hash = STANDARD.decode(key.hash)?;
+    Ok(ApiKey {
+        id: key.id.into(),
+        name: key.name.into(),
+        hash: hash.as_slice().try_into().context("the hash of a key has 32 bytes")?,
+        scopes: scopes.context("a scope is unknown")?,
+        created_at: Time(key.created_at),
+        revoked_at: key.revoked_at.map(Time),
+    })
+}
+
+fn read_session(session: SessionLine) -> anyhow::Result<StoredSession> {
+    Ok(StoredSession {
+        client: client_id(&session.client)?,
+        secret: SessionKey::parse(&session.secret).context("this is no secret of a session")?,
+        user: session.user.map(Arc::from),
+        name: session.name.map(Arc::from),
+        owner: Writer::new(&session.node, Epoch(session.epoch)),
+        body: STANDARD.decode(session.body)?.into(),
+        detached_at: session.detached_at.map(Time),
+        expires_at: Time(session.expires_at),
+    })
+}
+
+fn read_presence(presence: PresenceLine) -> anyhow::Result<Presence> {
+    let client = |part: ClientPart| -> anyhow::Result<Attendee> {
+        Ok(Attendee {
+            client: client_id(&part.client)?,
+            home: Home { node: part.node.into(), epoch: Epoch(part.epoch) },
+            state: part.state.map(|text| State { meaning: meaning(&text), text: text.into() }),
+            since: Time(part.since),
+            lost: part.lost.map(|(at, until)| Lost { at: Time(at), until: Time(until) }),
+        })
+    };
+    let departed = match presence.departed {
+        None => None,
+        Some(part) => {
+            let reason = Departure::parse(&part.reason).context("a reason is unknown")?;
+            Some(Departed { reason, seen: Time(part.seen) })
+        }
+    };
+    let clients = presence.clients.into_iter().map(client).collect::<anyhow::Result<_>>()?;
+    Ok(Presence {
+        key: PresenceKey::new(&presence.channel, &presence.user),
+        anonymous: presence.anonymous,
+        name: presence.name.map(Arc::from),
+        visibility: visibility(&presence.visibility)?,
+        attendance: Attendance::restore(clients, Time(presence.since), departed),
+    })
+}
+
+fn client_id(text: &str) -> anyhow::Result<ClientId> {
+    ClientId::parse(text).context("this is no id of a client")
+}
+
+fn visibility(text: &str) -> anyhow::Result<Visibility> {
+    Visibility::parse(text).context("this is no visibility")
+}
+
+/// Kinds are words of ours: a wrong one would be our own mistake inside the engine.
+fn check_word(kind: &str) -> anyhow::Result<()> {
+    let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_' || byte == b'-';
+    let good = !kind.is_empty() && kind.len() <= 32 && kind.bytes().all(inner);
+    if good { Ok(()) } else { bail!("this is no kind") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_read_as_they_were_written() {
+        let home = Home { node: "a".into(), epoch: Epoch(1_794_771_279_710_000) };
+        let client = |n: u128, lost| Attendee {
+            client: ClientId::from_random(n),
+            home: home.clone(),
+            state: Some(State { text: "{\"x\":1 }".into(), meaning: meaning("{\"x\":1 }") }),
+            since: Time(5),
+            lost,
+        };
+        let lost = Some(Lost { at: Time(6), until: Time::NEVER });
+        let departed = Some(Departed { reason: Departure::NodeDown, seen: Time(4) });
+        let rows = [
+            Row::Key(ApiKey {
+                id: "k".into(),
+                name: "shop \n".into(),
+                hash: [7; 32],
+                scopes: Scopes::ALL,
+                created_at: Time(1),
+                revoked_at: Some(Time(2)),
+            }),
+            Row::User(User { user: "änn".into(), last_seen: Some(Time(9)), visibility: Visibility::Nobody }),
+            Row::Follow(Follow { follower: "a".into(), followee: "b".into(), since: Time(3) }),
+            Row::Hold(Hold { key: PresenceKey::new("g#1", "u"), carrier: Some("g#2".into()), until: None }),
+            Row::Document(Document {
+                key: DocumentKey::new("party", "4/2"),
+                body: Arc::from(&b"\0\xff"[..]),
+            }),
+            Row::Session(StoredSession {
+                client: ClientId::from_random(3),
+                secret: SessionKey::from_random(99 << 64, 0, 1),
+                user: None,
+                name: Some("n".into()),
+                owner: Writer::new("a", Epoch(3)),
+                body: Arc::from(&b"body"[..]),
+                detached_at: None,
+                expires_at: Time::NEVER,
+            }),
+            Row::Presence(Presence {
+                key: PresenceKey::new("g#1", "u"),
+                anonymous: true,
+                name: None,
+                visibility: Visibility::FollowersIFollow,
+                attendance: Attendance::restore(vec![client(1, None), client(2, lost)], Time(5), departed),
+            }),
+        ];
+        for row in rows {
+            let text = serde_json::to_string(&Line::of_row(&row).unwrap()).unwrap();
+            assert!(!text.contains('\n'));
+            match serde_json::from_str::<Line>(&text).unwrap().put().unwrap() {
+                Some(Put::Row(read)) => assert_eq!(read, row, "{text}"),
+                other => panic!("{other:?}"),
+            }
+        }
+        let deadline = Deadline::new(Time(7), "grace", "x");
+        match Line::of_deadline(&deadline).put().unwrap() {
+            Some(Put::Deadline(read)) => assert_eq!(read, deadline),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn foreign_lines_are_refused() {
+        for text in ["{}", "{\"key\":{}}", "{\"rocket\":{}}", "[]", "{\"deadline\":{\"kind\":\"x\"}}"] {
+            assert!(serde_json::from_str::<Line>(text).is_err(), "{text}");
+        }
+        let wrong = "{\"document\":{\"kind\":\"No Word\",\"name\":\"n\",\"body\":\"\"}}";
+        assert!(serde_json::from_str::<Line>(wrong).unwrap().put().is_err());
+    }
+}

@@ -1,0 +1,203 @@
+//! `tavern export`: everything that a store keeps, as lines of JSON on stdout. `tavern import` reads them.
+//! Must hold: memory is bounded by a page; a file that ends without its last line is not whole, and import says so.
+
+use super::archive::{End, FORMAT, Header, Line};
+use super::options::StoreOptions;
+use crate::config::Mode;
+use anyhow::{Context, bail};
+use std::io::{BufWriter, Write};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+use tavern_domain::Time;
+use tavern_engine::blocking::Client;
+use tavern_engine::limits::PAGE_ROWS;
+use tavern_engine::{Clock, Deadline, Found, Read, Row, RowKind, SystemClock, Versioned};
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// Export although servers run on the store: without sessions and presences, and each row as it is when it is read
+    #[arg(long)]
+    live: bool,
+    #[command(flatten)]
+    options: StoreOptions,
+}
+
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Lines between two words about how far it is.
+const PROGRESS: u64 = 50_000;
+
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let client = open(args.options)?;
+    let (time, alive) = look(&client)?;
+    if !alive.is_empty() && !args.live {
+        bail!(
+            "servers run on this store ({}): stop them first, so that sessions and presences come along, or use --live",
+            alive.join(", ")
+        );
+    }
+    let out = BufWriter::new(std::io::stdout().lock());
+    let mut export = Export { client: &client, out, lines: 0, highest: 0 };
+    export.refuse_what_cannot_move()?;
+    let store = client.store().name().to_owned();
+    let program = env!("CARGO_PKG_VERSION").to_owned();
+    let live = !alive.is_empty();
+    export.line(&Line::Tavern(Header { format: FORMAT, program, store, time: time.ms(), live }))?;
+    export.keys()?;
+    for kind in [RowKind::User, RowKind::Follow, RowKind::Hold, RowKind::Document] {
+        export.rows(kind)?;
+    }
+    if !live {
+        export.sessions()?;
+        export.rows(RowKind::Presence)?;
+    }
+    export.deadlines()?;
+    if !live && export.highest > time.ms().saturating_mul(1000) {
+        bail!(
+            "a version is above the store's time: its clock went back since it was written; try again when the time has passed"
+        );
+    }
+    let lines = export.lines - 1;
+    export.line(&Line::End(End { lines }))?;
+    export.out.flush()?;
+    eprintln!("exported {lines} rows");
+    if live {
+        eprintln!(
+            "servers were running: sessions and presences stayed with them, and later changes are not in the file"
+        );
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A store that exists.
+pub fn open(options: StoreOptions) -> anyhow::Result<Client> {
+    let config = options.with_secret(None).load(Mode::Serve, false)?.valid()?;
+    if config.store.starts_with("sqlite:") && !config.data.join("tavern.db").exists() {
+        bail!("there is no store in {}", config.data.display());
+    }
+    Ok(Client::open(&config.store, Arc::new(SystemClock), PATIENCE)?)
+}
+
+/// The store's time, and the names of the servers that live on it.
+pub fn look(client: &Client) -> anyhow::Result<(Time, Vec<String>)> {
+    let now = match client.read(Read::Time)? {
+        Found::Time(now) => now,
+        _ => SystemClock.now(),
+    };
+    let (mut alive, mut after) = (Vec::new(), None);
+    loop {
+        let Found::Nodes(page) = client.read(Read::Nodes { after, limit: PAGE_ROWS })? else {
+            bail!("the store answered something else than nodes");
+        };
+        after = page.rows.last().map(|node| node.writer.clone());
+        let living = page.rows.iter().filter(|node| node.closed_at.is_none() && now < node.lease_until);
+        alive.extend(living.map(|node| node.writer.node.to_string()));
+        if !page.more {
+            return Ok((now, alive));
+        }
+    }
+}
+
+struct Export<'a, W> {
+    client: &'a Client,
+    out: W,
+    lines: u64,
+    highest: u64,
+}
+
+impl<W: Write> Export<'_, W> {
+    /// What has numbers of its own that another store would give anew.
+    fn refuse_what_cannot_move(&self) -> anyhow::Result<()> {
+        let by = Time::NEVER;
+        match self.client.read(Read::DueErrands { by, after: None, limit: 1 })? {
+            Found::Errands(page) if page.rows.is_empty() => {}
+            _ => bail!("errands wait in this store: let a server run on it for a moment, then stop it"),
+        }
+        match self.client.read(Read::Topics { names: Vec::new(), after: None, limit: 1 })? {
+            Found::Topics(topics) if topics.log.head == 0 => Ok(()),
+            _ => bail!("there are events in the log of topics, and these cannot be moved"),
+        }
+    }
+
+    fn line(&mut self, line: &Line) -> anyhow::Result<()> {
+        serde_json::to_writer(&mut self.out, line).map_err(std::io::Error::from)?;
+        self.out.write_all(b"\n")?;
+        self.lines += 1;
+        if self.lines.is_multiple_of(PROGRESS) {
+            eprintln!("{} rows", self.lines);
+        }
+        Ok(())
+    }
+
+    fn row(&mut self, version: u64, row: &Row) -> anyhow::Result<()> {
+        self.highest = self.highest.max(version);
+        self.line(&Line::of_row(row)?)
+    }
+
+    fn keys(&mut self) -> anyhow::Result<()> {
+        let mut after = None;
+        loop {
+            let Found::Keys(page) = self.client.read(Read::Keys { after, limit: PAGE_ROWS })? else {
+                bail!("the store answered something else than keys");
+            };
+            after = page.rows.last().map(|key| key.row.id.clone());
+            for Versioned { version, row } in page.rows {
+                self.row(version, &Row::Key(row))?;
+            }
+            if !page.more {
+                return Ok(());
+            }
+        }
+    }
+
+    fn sessions(&mut self) -> anyhow::Result<()> {
+        let mut after = None;
+        loop {
+            let read = Read::Sessions { node: None, after, limit: PAGE_ROWS };
+            let Found::Sessions(page) = self.client.read(read)? else {
+                bail!("the store answered something else than sessions");
+            };
+            after = page.rows.last().map(|session| session.row.client);
+            for Versioned { version, row } in page.rows {
+                self.row(version, &Row::Session(row))?;
+            }
+            if !page.more {
+                return Ok(());
+            }
+        }
+    }
+
+    fn rows(&mut self, kind: RowKind) -> anyhow::Result<()> {
+        let mut after = None;
+        loop {
+            let read = Read::Rows { kind, after, limit: PAGE_ROWS };
+            let Found::Rows(page) = self.client.read(read).context("rows cannot be listed")? else {
+                bail!("the store answered something else than rows");
+            };
+            after = page.rows.last().map(|found| found.row.key());
+            for Versioned { version, row } in page.rows {
+                self.row(version, &row)?;
+            }
+            if !page.more {
+                return Ok(());
+            }
+        }
+    }
+
+    fn deadlines(&mut self) -> anyhow::Result<()> {
+        let mut after: Option<Deadline> = None;
+        loop {
+            let read = Read::DueDeadlines { by: Time::NEVER, after, limit: PAGE_ROWS };
+            let Found::Deadlines(page) = self.client.read(read)? else {
+                bail!("the store answered something else than deadlines");
+            };
+            after = page.rows.last().cloned();
+            for deadline in &page.rows {
+                self.line(&Line::of_deadline(deadline))?;
+            }
+            if !page.more {
+                return Ok(());
+            }
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! `tavern import`: reads from stdin what `tavern export` wrote, into a store that is empty and on which no server runs.
+//! Must hold: nothing that is there is changed, because every row is expected to be absent; when it ends early it says which lines are
+//! in; no version that somebody has seen comes again, because the new store's time is not before the export's.
+
+use super::archive::{FORMAT, Header, Line, Put};
+use super::export::look;
+use super::options::StoreOptions;
+use crate::config::Mode;
+use anyhow::{Context, bail};
+use std::collections::BTreeSet;
+use std::io::{BufRead, Read as _};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+use tavern_domain::Time;
+use tavern_engine::blocking::Client;
+use tavern_engine::{Commit, Expect, Found, Raise, Read, Row, RowKind, SystemClock};
+
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    options: StoreOptions,
+}
+
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Lines that are carried out together, by count and by bytes.
+const BATCH_LINES: u64 = 500;
+const BATCH_BYTES: usize = 4 * 1024 * 1024;
+/// A session with a full mailbox, in base64, with room.
+const LINE_BYTES: u64 = 16 * 1024 * 1024;
+/// Lines between two words about how far it is.
+const PROGRESS: u64 = 50_000;
+
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let config = args.options.with_secret(None).load(Mode::Serve, false)?.valid()?;
+    let client = Client::open(&config.store, Arc::new(SystemClock), PATIENCE)?;
+    let mut input = std::io::stdin().lock();
+    let Some(Line::Tavern(header)) = next(&mut input)? else {
+        bail!("this is no export of tavern: its first line says so");
+    };
+    check(&client, &header)?;
+    let mut import = Import {
+        client: &client,
+        commit: Commit::default(),
+        raised: BTreeSet::new(),
+        bytes: 0,
+        done: 0,
+        waiting: 0,
+    };
+    match import.take_all(&mut input) {
+        Ok(()) => {
+            eprintln!("imported {} rows into {}", import.done, client.store().name());
+            Ok(ExitCode::SUCCESS)
+        }
+        Err(error) => {
+            let done = import.done;
+            Err(error.context(match done {
+                0 => "nothing was imported".to_owned(),
+                _ => format!("the first {done} rows were imported and the rest was not: empty the store and begin again"),
+            }))
+        }
+    }
+}
+
+fn check(client: &Client, header: &Header) -> anyhow::Result<()> {
+    if header.format != FORMAT {
+        bail!(
+            "the file has format {}, this program knows {FORMAT}: use the tavern that wrote it, {}",
+            header.format,
+            header.program
+        );
+    }
+    let (now, alive) = look(client)?;
+    if !alive.is_empty() {
+        bail!("servers run on this store ({}): stop them first", alive.join(", "));
+    }
+    if let Some(what) = occupied(client)? {
+        bail!(
+            "this store is not empty, there are {what} in it: import into a new folder, database or schema"
+        );
+    }
+    if now.ms() < header.time {
+        let behind = header.time - now.ms();
+        bail!(
+            "the clock of this store is {behind} ms behind the one that was exported: versions would go back; set it right"
+        );
+    }
+    Ok(())
+}
+
+/// What is in the store that an import could collide with.
+fn occupied(client: &Client) -> anyhow::Result<Option<&'static str>> {
+    let rows = |kind| Read::Rows { kind, after: None, limit: 1 };
+    for (what, read) in [
+        ("API keys", Read::Keys { after: None, limit: 1 }),
+        ("users", rows(RowKind::User)),
+        ("follows", rows(RowKind::Follow)),
+        ("holds", rows(RowKind::Hold)),
+        ("documents", rows(RowKind::Document)),
+        ("presences", rows(RowKind::Presence)),
+        ("sessions", Read::Sessions { node: None, after: None, limit: 1 }),
+        ("deadlines", Read::DueDeadlines { by: Time::NEVER, after: None, limit: 1 }),
+        ("errands", Read::DueErrands { by: Time::NEVER, after: None, limit: 1 }),
+    ] {
+        let empty = match client.read(read)? {
+            Found::Keys(page) => page.rows.is_empty(),
+            Found::Rows(page) => page.rows.is_empty(),
+            Found::Sessions(page) => page.rows.is_empty(),
+            Found::Deadlines(page) => page.rows.is_empty(),
+            Found::Errands(page) => page.rows.is_empty(),
+            _ => false,
+        };
+        if !empty {
+            return Ok(Some(what));
+        }
+    }
+    Ok(None)
+}
+
+/// The next line. None: the input has ended.
+fn next(input: &mut impl BufRead) -> anyhow::Result<Option<Line>> {
+    let mut text = Vec::new();
+    input.by_ref().take(LINE_BYTES).read_until(b'\n', &mut text)?;
+    match text.last() {
+        None => Ok(None),
+        Some(b'\n') => Ok(Some(serde_json::from_slice(&text).context("a line cannot be read")?)),
+        Some(_) => bail!("the last line is cut off, or longer than any that tavern writes"),
+    }
+}
+
+struct Import<'a> {
+    client: &'a Client,
+    commit: Commit,
+    raised: BTreeSet<Arc<str>>,
+    bytes: usize,
+    /// Rows that are in the store, and those that wait to be.
+    done: u64,
+    waiting: u64,
+}
+
+impl Import<'_> {
+    fn take_all(&mut self, input: &mut impl BufRead) -> anyhow::Result<()> {
+        loop {
+            let Some(line) = next(input)? else {
+                bail!("the file has no end: the export was broken off");
+            };
+            if let Line::End(end) = &line {
+                self.carry_out()?;
+                if end.lines != self.done {
+                    bail!("the file should have {} rows and has {}", end.lines, self.done);
+                }
+                return Ok(());
+            }
+            let at = self.done + self.waiting + 1;
+            match line.put().with_context(|| format!("row {at} cannot be read"))? {
+                Some(put) => self.add(put)?,
+                None => bail!("row {at} is the beginning of another export"),
+            }
+        }
+    }
+
+    fn add(&mut self, put: Put) -> anyhow::Result<()> {
+        match put {
+            Put::Row(row) => {
+                if let Row::Presence(presence) = &row
+                    && self.raised.insert(presence.key.channel.clone())
+                {
+                    self.commit.raises.push(Raise { channel: presence.key.channel.clone(), by: 1 });
+                }
+                self.bytes += weight(&row);
+                self.commit.expects.push(Expect { key: row.key(), version: 0 });
+                self.commit.puts.push(row);
+            }
+            Put::Deadline(deadline) => {
+                self.commit.expects.push(Expect { key: deadline.key(), version: 0 });
+                self.commit.deadlines.push(deadline);
+            }
+        }
+        self.waiting += 1;
+        if self.waiting >= BATCH_LINES || self.bytes >= BATCH_BYTES { self.carry_out() } else { Ok(()) }
+    }
+
+    fn carry_out(&mut self) -> anyhow::Result<()> {
+        if self.waiting == 0 {
+            return Ok(());
+        }
+        let (first, last) = (self.done + 1, self.done + self.waiting);
+        let commit = std::mem::take(&mut self.commit);
+        self.client.commit(commit).with_context(|| format!("rows {first} to {last} were not taken"))?;
+        self.raised.clear();
+        (self.bytes, self.waiting) = (0, 0);
+        if last / PROGRESS > self.done / PROGRESS {
+            eprintln!("{last} rows");
+        }
+        self.done = last;
+        Ok(())
+    }
+}
+
+/// About as many bytes as it takes.
+fn weight(row: &Row) -> usize {
+    match row {
+        Row::Session(session) => session.body.len(),
+        Row::Document(document) => document.body.len(),
+        Row::Presence(presence) => {
+            let state = |text: &tavern_domain::presence::State| text.text.len();
+            presence
+                .attendance
+                .clients()
+                .iter()
+                .map(|client| 200 + client.state.as_ref().map_or(0, state))
+                .sum()
+        }
+        _ => 200,
+    }
+}
