@@ -1,7 +1,7 @@
 //! What is known of people here comes from the store: first the bus must carry what is said about somebody, then he is
 //! read, then what is heard is newer. Must hold: nothing that happens after the reading began is missed.
 
-use super::{Edge, Known, PEOPLE_LINK, Reading};
+use super::{Edge, Known, PEOPLE_LINK};
 use crate::event::Space;
 use crate::presence::Claim;
 use crate::shard::Shard;
@@ -108,6 +108,7 @@ impl Shard {
         // Two readings of one list would not fit together.
         if let Some(here) = self.people.here.get_mut(user).filter(|here| !here.listing) {
             here.listing = true;
+            here.round += 1;
             self.load(Load::Following { user: user.clone(), after: None });
         }
     }
@@ -134,7 +135,7 @@ impl Shard {
     fn load_followees(&mut self, users: Vec<Arc<str>>) {
         for user in &users {
             if let Some(known) = self.people.followees.get_mut(user) {
-                known.reading.get_or_insert_default();
+                known.reading.get_or_insert_default().open += 1;
             }
         }
         for part in users.chunks(BATCH) {
@@ -149,8 +150,8 @@ impl Shard {
                     self.own_read(now, &user, &person);
                 }
             }
-            (Load::Following { user, after }, Answer::Read(Found::Edges(page))) => {
-                self.following_read(now, &user, after.is_none(), page);
+            (Load::Following { user, .. }, Answer::Read(Found::Edges(page))) => {
+                self.following_read(now, &user, page);
             }
             (Load::Followees(_), Answer::Read(Found::People(people))) => {
                 people.into_iter().for_each(|person| self.followee_read(now, person));
@@ -199,19 +200,23 @@ impl Shard {
         }
     }
 
-    fn following_read(&mut self, now: Time, user: &Arc<str>, first: bool, page: Edges) {
+    fn following_read(&mut self, now: Time, user: &Arc<str>, page: Edges) {
         let after = page.rows.last().map(|edge| edge.follow.followee.clone());
-        let Some(here) = self.people.here.get_mut(user) else { return };
-        if first {
-            here.round += 1;
-        }
-        let round = here.round;
-        let mut fresh = Vec::new();
+        let Some(here) = self.people.here.get(user) else { return };
+        // What a later reading finds began without a word of it: it is greeted now.
+        let (round, greeted) = (here.round, here.listed);
+        let (mut fresh, mut greets) = (Vec::new(), Vec::new());
         for edge in page.rows {
-            let kept = Edge { version: edge.version, mutual: edge.mutual, round };
-            fresh.extend(self.begin_following(user, &edge.follow.followee, kept));
+            let followee = &edge.follow.followee;
+            let knew = self.people.follows(user, followee);
+            let kept = Edge { version: edge.version, mutual: edge.mutual, round, greeted };
+            fresh.extend(self.begin_following(user, followee, kept));
+            if greeted && !knew && self.people.follows(user, followee) {
+                greets.push(followee.clone());
+            }
         }
         self.watch_followees(fresh);
+        greets.iter().for_each(|followee| self.greet(now, user, followee));
         if page.more {
             return self.load(Load::Following { user: user.clone(), after });
         }
@@ -263,7 +268,7 @@ impl Shard {
         if let Some(known) = here.following.get_mut(followee) {
             known.round = edge.round;
             if edge.version >= known.version {
-                *known = edge;
+                *known = Edge { greeted: known.greeted, ..edge };
             }
             return None;
         }
@@ -321,13 +326,14 @@ impl Shard {
         let settings = &self.node.clone().settings;
         let user = person.user.clone();
         let Some(known) = self.people.followees.get_mut(&user) else { return };
-        let read = followee_of(now, &person);
-        let Reading { heard, greets } = known.reading.take().map(|reading| *reading).unwrap_or_default();
+        let mut read = followee_of(now, &person);
+        let (heard, greets) = known.reading_answered();
+        // Before anybody is told: what was heard while he was read is newer.
+        for fact in heard {
+            read.hear(now, &settings.activities, 0, fact);
+        }
         if !known.read {
             (known.followee, known.read) = (read, true);
-            for fact in heard {
-                known.followee.hear(now, &settings.activities, 0, fact);
-            }
             let followers = known.followers.clone();
             for follower in followers {
                 if let Some(here) = self.people.here.get_mut(&follower) {
@@ -342,9 +348,6 @@ impl Shard {
         let due = known.followee.next_wake();
         let tidings = known.followee.replace(now, &settings.activities, settings.disconnect_ms, read);
         self.followee_moved(now, &user, before, due, tidings);
-        for fact in heard {
-            self.hear_fact(now, &user, &fact);
-        }
     }
 
     /// Everybody whom a user follows is known: sessions that asked are told.
@@ -391,6 +394,19 @@ impl Shard {
         let ready = users.into_iter().filter(|user| !self.people.uncarried.contains(&(user.clone(), true)));
         let ready: Vec<Arc<str>> = ready.collect();
         ready.iter().for_each(|user| self.load_own(user));
+    }
+}
+
+impl Known {
+    /// One of his readings was answered: what was heard since it began, and whom to greet.
+    fn reading_answered(&mut self) -> (Vec<Fact>, Vec<Arc<str>>) {
+        let Some(reading) = self.reading.as_mut() else { return Default::default() };
+        reading.open = reading.open.saturating_sub(1);
+        let (heard, greets) = (reading.heard.clone(), std::mem::take(&mut reading.greets));
+        if reading.open == 0 {
+            self.reading = None;
+        }
+        (heard, greets)
     }
 }
 

@@ -69,7 +69,7 @@ struct Here {
     listed: bool,
     /// The list is being read.
     listing: bool,
-    /// How often the whole list was read.
+    /// How often the reading of the whole list began.
     round: u32,
     /// Those in the list of whom nothing is known yet.
     missing: usize,
@@ -85,8 +85,11 @@ struct Here {
 struct Edge {
     version: u64,
     mutual: bool,
-    /// The last reading of the whole list in which it was found, or at which it began.
+    /// The last reading of the whole list in which it was found, or during which or after which it began.
     round: u32,
+    /// His sessions were told what the followee does when it began. Not so for what the first reading of the list found:
+    /// one that began just then is greeted when the word of it comes.
+    greeted: bool,
 }
 
 struct PutOff {
@@ -110,6 +113,8 @@ struct Known {
 /// Somebody who is being read.
 #[derive(Default)]
 struct Reading {
+    /// Readings that were not answered yet: what is heard is kept until the last of them.
+    open: u32,
     /// What is heard meanwhile.
     heard: Vec<Fact>,
     /// Who began to follow him just now and is told what he does.

@@ -206,11 +206,19 @@ impl Shard {
             now.since(*at) < UNFOLLOWED_MS && !(on && whom == followee && *known < version)
         });
         if on {
-            let knew = here.following.contains_key(followee);
-            let round = here.round;
-            let fresh = self.begin_following(user, followee, Edge { version, mutual: false, round });
-            self.watch_followees(fresh.into_iter().collect());
-            if !knew && self.people.follows(user, followee) {
+            let greeted = match here.following.get_mut(followee) {
+                Some(edge) => {
+                    edge.version = edge.version.max(version);
+                    std::mem::replace(&mut edge.greeted, true)
+                }
+                None => {
+                    let edge = Edge { version, mutual: false, round: here.round, greeted: true };
+                    let fresh = self.begin_following(user, followee, edge);
+                    self.watch_followees(fresh.into_iter().collect());
+                    false
+                }
+            };
+            if !greeted && self.people.follows(user, followee) {
                 // He is told what his followee does as soon as it is known whether they are friends.
                 self.load_friend(user, followee);
             }

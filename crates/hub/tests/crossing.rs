@@ -1,0 +1,84 @@
+//! A store that reads and writes at the same time: answers about people cross each other, and what was read is older than
+//! what was heard meanwhile. Followers hear the truth once.
+
+#[allow(dead_code, reason = "each binary uses a part of it")]
+mod house;
+
+use house::gossip::Scene;
+use tavern_engine::memory::WorkFate;
+use tavern_engine::{Read, Work};
+
+const SOON: u64 = 10;
+const LATE: u64 = 50;
+
+/// The list of followees is read after this long and comes back after that long; commits are answered after a time too.
+fn delay_lists(scene: &mut Scene, before_ms: u64, after_ms: u64, commit_ms: u64) {
+    scene.street.set_work_fate(move |_, work| match work {
+        Work::Read(Read::Following { .. }) => WorkFate { before_ms, after_ms, ..WorkFate::NONE },
+        Work::Commit(_) => WorkFate { after_ms: commit_ms, ..WorkFate::NONE },
+        Work::Read(_) => WorkFate::NONE,
+    });
+}
+
+#[test]
+fn a_follow_that_the_list_knows_before_its_answer_is_greeted() {
+    let mut scene = Scene::new();
+    let _ann = scene.guest(1, "ann");
+    delay_lists(&mut scene, SOON, 0, LATE);
+    let mut bob = scene.guest(0, "bob");
+    scene.follow(0, &mut bob, "ann");
+    scene.street.live(LATE * 2);
+    scene.check(0, &bob, "ann online none");
+}
+
+#[test]
+fn a_follow_is_not_forgotten_for_a_list_that_was_read_before_it() {
+    let mut scene = Scene::new();
+    let mut ann = scene.guest(1, "ann");
+    delay_lists(&mut scene, 0, LATE, SOON);
+    let mut bob = scene.guest(0, "bob");
+    scene.follow(0, &mut bob, "ann");
+    scene.check(0, &bob, "ann online none");
+    scene.street.live(LATE * 2);
+    scene.join(1, &mut ann, "game#A");
+    scene.street.live(LATE * 2);
+    scene.check(0, &bob, "ann online [game#A] in_game_channel game#A");
+}
+
+#[test]
+fn a_follow_whose_word_was_lost_is_greeted_on_the_other_tab_when_it_is_found() {
+    let mut scene = Scene::new();
+    let _ann = scene.guest(1, "ann");
+    let (mut bob, tab) = (scene.guest(0, "bob"), scene.guest(1, "bob"));
+    scene.street.set_fate(|_, _, _| Vec::new());
+    scene.follow(0, &mut bob, "ann");
+    scene.check(0, &bob, "ann online none");
+    scene.check(1, &tab, "");
+    scene.street.heal();
+    scene.street.house(1).shards[0].look_at_people(false);
+    scene.street.settle();
+    scene.check(1, &tab, "ann online none");
+    scene.street.house(1).shards[0].look_at_people(false);
+    scene.street.settle();
+    scene.check(1, &tab, "");
+}
+
+#[test]
+fn a_reading_that_is_older_than_what_was_heard_takes_nothing_back() {
+    let mut scene = Scene::new();
+    let (mut bob, mut ann) = (scene.guest(0, "bob"), scene.guest(1, "ann"));
+    scene.follow(0, &mut bob, "ann");
+    scene.check(0, &bob, "ann online none");
+    scene.street.set_work_fate(|_, work| match work {
+        Work::Read(Read::People { .. }) => WorkFate { after_ms: LATE, ..WorkFate::NONE },
+        _ => WorkFate::NONE,
+    });
+    // Two readings at once: the second one must know what was heard during both.
+    for _ in 0..2 {
+        scene.street.house(0).shards[0].look_at_people(true);
+        scene.street.live(SOON);
+    }
+    scene.join(1, &mut ann, "game#A");
+    scene.street.live(LATE * 2);
+    scene.check(0, &bob, "ann online [game#A] in_game_channel game#A");
+}
