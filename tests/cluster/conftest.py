@@ -1,40 +1,47 @@
-"""Several servers on one folder, and a channel of its own for each test."""
-import contextlib
+"""Every test that takes a cluster runs on each combination of engines, or on those that `only` names, with the reason why.
+
+Tests of one combination run one after another, so that they share its servers; each has a channel of its own.
+"""
 import itertools
-import pathlib
-import shutil
-import tempfile
 
 import pytest
 
-from support.tavern import Tavern
+from cluster.combination import ALL, Combination, Engines
 
 COUNT = itertools.count(1)
 
 
-@contextlib.contextmanager
-def folder():
-    # With a space in its name: paths are not words.
-    path = pathlib.Path(tempfile.mkdtemp(prefix="tavern-test cluster-"))
-    try:
-        yield path
-    finally:
-        shutil.rmtree(path, ignore_errors=True)
-
-
-@contextlib.contextmanager
-def cluster(count, config="", options=()):
-    with folder() as data, contextlib.ExitStack() as stack:
-        yield [stack.enter_context(Tavern.dev(config, options, data=data)) for _ in range(count)]
+def pytest_generate_tests(metafunc):
+    if "combination" in metafunc.fixturenames:
+        only = metafunc.definition.get_closest_marker("only")
+        names = ALL if only is None else only.args
+        metafunc.parametrize("combination", names, indirect=True, scope="session")
 
 
 @pytest.fixture(scope="session")
-def nodes():
+def engines():
+    with Engines() as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def combination(request, engines):
+    return Combination(request.param, engines)
+
+
+@pytest.fixture(scope="session")
+def nodes(combination):
     """Three servers that tests share."""
-    with cluster(3) as servers:
+    with combination.cluster(3) as servers:
         yield servers
 
 
 @pytest.fixture
 def channel():
     return f"room#c{next(COUNT)}x"
+
+
+@pytest.fixture
+def room(channel):
+    """A channel of a kind whose grace the tests make short."""
+    return channel.replace("room#", "game#")

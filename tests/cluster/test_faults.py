@@ -1,15 +1,15 @@
-"""Servers on one folder that die, stop, sleep and come back: the others go on, nothing stays behind, a loss is told."""
+"""Servers that die, stop, sleep and come back: the others go on, nothing stays behind, a loss is told."""
 import json
 import os
 import signal
 
 import pytest
 
-from cluster.conftest import cluster, folder
+from cluster.combination import FOLDER
+from support import tokens
 from support.json_client import Socket
 from support.process import until
 from support.resp import CLOSED, RespConnection, pack
-from support.tavern import Tavern
 
 
 def stat(server):
@@ -30,35 +30,38 @@ def until_gap(socket):
     return event
 
 
+on_the_folder = pytest.mark.only(FOLDER, reason="about the log and the files of the local bus")
+
+
 @pytest.fixture
-def pair():
-    with cluster(2) as servers:
+def pair(combination):
+    with combination.cluster(2) as servers:
         yield servers
 
 
-def test_a_killed_server_leaves_nothing_and_harms_nobody(pair, channel):
-    a, b = pair
-    listener = redis_listener(a, channel)
-    lost = redis_listener(b, channel)
-    speaker = RespConnection(a.resp_port)
-    speaker.call("PUBLISH", channel, "both")
-    assert lost.read()[2] == b"both"
-    assert listener.read()[2] == b"both"
-    os.kill(b.process.pid, signal.SIGKILL)
-    b.process.wait()
-    assert speaker.call("PUBLISH", channel, "after") == 1
-    assert listener.read()[2] == b"after"
-    only_a = lambda: [process["pid"] for process in stat(a)["processes"]] == [a.process.pid]
-    until(only_a, "the dead one to be gone")
-    assert not [name for name in os.listdir(a.data) if name.startswith("bus.db-wake")][1:]
-    b.kill()
-    with Tavern.dev(data=a.data) as again:
-        back = redis_listener(again, channel)
-        speaker.call("PUBLISH", channel, "welcome")
-        assert back.read()[2] == b"welcome" and listener.read()[2] == b"welcome"
+def test_a_killed_server_leaves_nothing_and_harms_nobody(combination, channel):
+    with combination.place() as place, place.server() as a, place.server() as b:
+        listener = redis_listener(a, channel)
+        lost = redis_listener(b, channel)
+        speaker = RespConnection(a.resp_port)
+        speaker.call("PUBLISH", channel, "both")
+        assert lost.read()[2] == b"both"
+        assert listener.read()[2] == b"both"
+        os.kill(b.process.pid, signal.SIGKILL)
+        b.process.wait()
+        assert speaker.call("PUBLISH", channel, "after") == 1
+        assert listener.read()[2] == b"after"
+        if combination.bus == "local":
+            only_a = lambda: [process["pid"] for process in stat(a)["processes"]] == [a.process.pid]
+            until(only_a, "the dead one to be gone")
+            assert not [name for name in os.listdir(a.data) if name.startswith("bus.db-wake")][1:]
+        with place.server() as again:
+            back = redis_listener(again, channel)
+            speaker.call("PUBLISH", channel, "welcome")
+            assert back.read()[2] == b"welcome" and listener.read()[2] == b"welcome"
 
 
-def test_a_server_that_slept_hears_everything_when_it_wakes(pair, channel):
+def test_a_server_that_slept_hears_everything_when_it_wakes(combination, pair, channel):
     a, b = pair
     listener = redis_listener(b, channel)
     speaker = RespConnection(a.resp_port)
@@ -68,14 +71,16 @@ def test_a_server_that_slept_hears_everything_when_it_wakes(pair, channel):
     try:
         for n in range(1, 500):
             speaker.call("PUBLISH", channel, n)
-        assert [process["alive"] for process in stat(a)["processes"]] == [True, True], "asleep is not dead"
+        if combination.bus == "local":
+            assert [process["alive"] for process in stat(a)["processes"]] == [True, True], "asleep is not dead"
     finally:
         os.kill(b.process.pid, signal.SIGCONT)
     assert [int(listener.read()[2]) for _ in range(1, 500)] == list(range(1, 500))
 
 
-def test_a_server_that_slept_too_long_tells_its_listeners(channel):
-    with cluster(2, "[local]\nlog_messages = 100\n") as (a, b):
+@on_the_folder
+def test_a_server_that_slept_too_long_tells_its_listeners(combination, channel):
+    with combination.cluster(2, "[local]\nlog_messages = 100\n") as (a, b):
         with Socket(b, user="ann") as ann, Socket(b, user="eve") as eve:
             ann.ok("subscribe", channel=channel)
             eve.ok("subscribe", pattern="room#*")
@@ -102,8 +107,9 @@ def test_a_server_that_slept_too_long_tells_its_listeners(channel):
             assert b.metric("tavern_bus_losses_total") == 1
 
 
-def test_a_stopped_server_leaves_only_the_files_of_the_store_and_the_bus(channel):
-    with cluster(2) as (a, b):
+@on_the_folder
+def test_a_stopped_server_leaves_only_the_files_of_the_store_and_the_bus(combination, channel):
+    with combination.cluster(2) as (a, b):
         listeners = [redis_listener(a, channel), redis_listener(b, channel)]
         RespConnection(b.resp_port).call("PUBLISH", channel, "x")
         assert [listener.read()[2] for listener in listeners] == [b"x", b"x"]
@@ -115,28 +121,25 @@ def test_a_stopped_server_leaves_only_the_files_of_the_store_and_the_bus(channel
         assert shown["processes"] == [] and shown["log_messages"] == 0
 
 
-def test_sessions_taken_up_after_a_restart_hear_the_others(channel):
-    with folder() as data:
-        with Tavern.dev(data=data) as a:
-            b = Tavern.dev(data=data)
-            with b:
-                with Socket(b, user="ann") as ann:
-                    ann.ok("subscribe", channel=channel)
-                    session = ann.hello["session"]
-                    ann.drop()
-                assert b.terminate() == 0
-                b.start()
-                until(lambda: RespConnection(a.resp_port).call("PUBLISH", channel, "anew") is not None, "a speaks")
-                with Socket(b, greet=False) as ann:
-                    from support import tokens
-                    reply = ann.call("hello", session=session, seq=0, token=tokens.token("ann"))
-                    assert reply["ok"]["resumed"] is True, reply
-                    RespConnection(a.resp_port).call("PUBLISH", channel, "again")
-                    assert "again" in [ann.event()["data"], ann.event()["data"]]
+def test_sessions_taken_up_after_a_restart_hear_the_others(pair, channel):
+    a, b = pair
+    with Socket(b, user="ann") as ann:
+        ann.ok("subscribe", channel=channel)
+        session = ann.hello["session"]
+        ann.drop()
+    assert b.terminate() == 0
+    b.start()
+    until(lambda: RespConnection(a.resp_port).call("PUBLISH", channel, "anew") is not None, "a speaks")
+    with Socket(b, greet=False) as ann:
+        reply = ann.call("hello", session=session, seq=0, token=tokens.token("ann"))
+        assert reply["ok"]["resumed"] is True, reply
+        RespConnection(a.resp_port).call("PUBLISH", channel, "again")
+        assert "again" in [ann.event()["data"], ann.event()["data"]]
 
 
-def test_a_server_alone_writes_nothing_for_its_messages(channel):
-    with cluster(1) as (alone,):
+@on_the_folder
+def test_a_server_alone_writes_nothing_for_its_messages(combination, channel):
+    with combination.cluster(1) as (alone,):
         listener = redis_listener(alone, channel)
         files = [alone.data / name for name in ("bus.db", "bus.db-wal")]
         before = [(file.stat().st_mtime_ns, file.stat().st_size) for file in files]
@@ -152,6 +155,7 @@ def test_a_server_alone_writes_nothing_for_its_messages(channel):
         assert listener.read()[2] == b"x"
 
 
+@on_the_folder
 def test_a_server_without_listeners_gets_none_of_the_traffic(pair, channel):
     a, b = pair
     listener = redis_listener(a, channel)

@@ -1,11 +1,11 @@
-"""Sessions that move between servers of one folder: on every transport, with what they had not read, noticed by nobody."""
+"""Sessions that move between servers: on every transport, with what they had not read, noticed by nobody."""
 import threading
 import time
 
 import httpx
 import pytest
 
-from cluster.conftest import cluster
+from cluster.combination import FOLDER
 from support.json_client import Poller, Socket, Stream
 from support.process import until
 from support.resp import RespConnection
@@ -233,6 +233,7 @@ def test_words_said_while_sessions_move_are_heard_once_and_in_order(nodes, chann
     ann.close()
 
 
+@pytest.mark.only(FOLDER, reason="a folder is what its processes share")
 def test_words_of_the_folder_are_heard_once_through_a_move(nodes, channel):
     """Whoever is no server has no numbers of his own; his place in the log has."""
     import subprocess

@@ -1,11 +1,10 @@
-"""Follows and statuses over several servers on one folder."""
+"""Follows and statuses over several servers."""
 import os
 import signal
 import time
 
 import pytest
 
-from cluster.conftest import cluster
 from support.json_client import Socket
 from support.process import until
 
@@ -25,8 +24,8 @@ disconnect_coalesce_ms = 1000
 
 
 @pytest.fixture(scope="module")
-def three():
-    with cluster(3, CONFIG) as servers:
+def three(combination):
+    with combination.cluster(3, CONFIG) as servers:
         yield servers
 
 
@@ -34,6 +33,13 @@ def words(event):
     status = event["status"]
     state = ("leaving" if status["leaving"] else "online") if status["online"] else "offline"
     return " ".join([state, "+".join(status["channels"]), event["change"]])
+
+
+def arrive(server, user):
+    """A client of a user who is known to be there: a hello does not wait for the store."""
+    socket = Socket(server, user=user)
+    until(lambda: socket.ok("status", users=[user])["statuses"][0]["online"], f"{user} to be there")
+    return socket
 
 
 def follow(server, user, whom):
@@ -62,7 +68,7 @@ def test_followers_on_every_server_hear_the_same(three):
 
 
 def test_a_follow_on_one_server_is_heard_by_the_tabs_on_another(three):
-    with Socket(three[1], user="tab") as tab, Socket(three[2], user="bea") as bea:
+    with Socket(three[1], user="tab") as tab, arrive(three[2], "bea") as bea:
         socket, first = follow(three[0], "tab", "bea")
         assert first == words(tab.event()) == "online  none"
         socket.ok("unfollow", user="bea")
@@ -76,7 +82,7 @@ def test_a_follow_on_one_server_is_heard_by_the_tabs_on_another(three):
 @pytest.mark.parametrize("bye_first", [True, False])
 def test_a_page_switch_between_servers_never_shows_a_disconnect(three, bye_first):
     name = f"cleo{bye_first}"
-    page = Socket(three[0], user=name)
+    page = arrive(three[0], name)
     socket, first = follow(three[2], f"of-{name}", name)
     assert first == "online  none"
     for turn in range(6):
@@ -93,9 +99,9 @@ def test_a_page_switch_between_servers_never_shows_a_disconnect(three, bye_first
     socket.close()
 
 
-def test_a_dead_server_disconnects_its_users(three):
-    with cluster(2, CONFIG) as (a, b):
-        dora = Socket(a, user="dora")
+def test_a_dead_server_disconnects_its_users(combination):
+    with combination.cluster(2, CONFIG) as (a, b):
+        dora = arrive(a, "dora")
         socket, first = follow(b, "eve", "dora")
         assert first == "online  none"
         began = time.monotonic()
@@ -108,7 +114,7 @@ def test_a_dead_server_disconnects_its_users(three):
 
 
 def test_hiding_holds_on_every_server(three):
-    with Socket(three[0], user="gil") as gil, Socket(three[1], user="hal") as hal:
+    with arrive(three[0], "gil") as gil, Socket(three[1], user="hal") as hal:
         hal.ok("follow", user="gil")
         assert words(hal.event()) == "online  none"
         gil.ok("visibility", value="nobody")

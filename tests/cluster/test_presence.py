@@ -1,4 +1,4 @@
-"""Presence over several servers on one folder: watchers, node death, sleep, stop."""
+"""Presence over several servers: watchers, node death, sleep, stop."""
 import contextlib
 import os
 import signal
@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from cluster.conftest import cluster
+from cluster.combination import FOLDER
 from support.json_client import Socket
 from support.process import until
 
@@ -23,9 +23,12 @@ grace_ms = 1500
 """
 
 
+in_the_tables = pytest.mark.only(FOLDER, reason="puts what is astray into the tables of SQLite")
+
+
 @pytest.fixture(scope="module")
-def pair():
-    with cluster(2, CONFIG) as servers:
+def pair(combination):
+    with combination.cluster(2, CONFIG) as servers:
         yield servers
 
 
@@ -34,11 +37,6 @@ def told(socket, count, timeout=8):
     versions = [event["version"] for event in events]
     assert versions == list(range(versions[0], versions[0] + count)), versions
     return [" ".join([event["event"], event["user"]] + ([event["reason"]] if "reason" in event else [])) for event in events]
-
-
-@pytest.fixture
-def room(channel):
-    return channel.replace("room#", "game#")
 
 
 def test_watchers_on_every_server_hear_the_same(pair, room):
@@ -106,8 +104,8 @@ def test_racing_tabs_of_one_user_agree(pair, room):
         tab.close()
 
 
-def test_a_dead_server_takes_its_clients_with_it_and_no_others(room):
-    with cluster(2, CONFIG) as (a, b):
+def test_a_dead_server_takes_its_clients_with_it_and_no_others(combination, room):
+    with combination.cluster(2, CONFIG) as (a, b):
         with Socket(b, user="watcher") as watcher, Socket(b, user="bob") as bob:
             watcher.ok("subscribe", channel=room, presence=True)
             ann = Socket(a, user="ann")
@@ -123,8 +121,8 @@ def test_a_dead_server_takes_its_clients_with_it_and_no_others(room):
             assert [user["user"] for user in watcher.ok("who", channel=room)["users"]] == ["bob"]
 
 
-def test_a_server_that_slept_past_its_lease_announces_its_clients_again(room):
-    with cluster(2, CONFIG) as (a, b):
+def test_a_server_that_slept_past_its_lease_announces_its_clients_again(combination, room):
+    with combination.cluster(2, CONFIG) as (a, b):
         with Socket(b, user="watcher") as watcher:
             watcher.ok("subscribe", channel=room, presence=True)
             ann = Socket(a, user="ann")
@@ -141,8 +139,8 @@ def test_a_server_that_slept_past_its_lease_announces_its_clients_again(room):
             assert told(watcher, 2) == ["client_offline ann left", "user_offline ann left"]
 
 
-def test_a_stopped_server_keeps_its_clients_for_the_grace(room):
-    with cluster(2, CONFIG) as (a, b):
+def test_a_stopped_server_keeps_its_clients_for_the_grace(combination, room):
+    with combination.cluster(2, CONFIG) as (a, b):
         with Socket(b, user="watcher") as watcher:
             watcher.ok("subscribe", channel=room, presence=True)
             ann = Socket(a, user="ann")
@@ -154,9 +152,10 @@ def test_a_stopped_server_keeps_its_clients_for_the_grace(room):
             assert time.monotonic() - stopped > 1.2, "not before the grace is over"
 
 
-def test_what_no_living_server_vouches_for_is_swept(room):
+@in_the_tables
+def test_what_no_living_server_vouches_for_is_swept(combination, room):
     config = CONFIG + "[presence]\nsweep_ms = 300\nsweep_age_ms = 500\n"
-    with cluster(2, config) as (a, b):
+    with combination.cluster(2, config) as (a, b):
         with Socket(a, user="watcher") as watcher, Socket(a, user="ann") as ann, Socket(b, user="bob") as bob:
             watcher.ok("subscribe", channel=room, presence=True)
             ann.ok("join", channel=room)
@@ -186,9 +185,10 @@ def astray(data, users):
                 ((f"u{n}", room, f"{n:016d}") for n in range(users)))
 
 
-def test_a_server_that_is_killed_while_it_sweeps_leaves_whole_users_or_none():
+@in_the_tables
+def test_a_server_that_is_killed_while_it_sweeps_leaves_whole_users_or_none(combination):
     users, left = 4000, set()
-    with cluster(1, CONFIG + "[presence]\nsweep_ms = 200\nsweep_age_ms = 500\n") as (a,):
+    with combination.cluster(1, CONFIG + "[presence]\nsweep_ms = 200\nsweep_age_ms = 500\n") as (a,):
         a.terminate()
         astray(a.data, users)
         for _ in range(12):

@@ -1,13 +1,11 @@
-"""Servers of one folder that stop: their sessions are with whoever lives, or in the store for whoever comes next."""
+"""Servers that stop: their sessions are with whoever lives, or in the store for whoever comes next."""
 import os
 import signal
 import time
 
-from cluster.conftest import cluster, folder
 from support.json_client import Poller, Socket
 from support.process import until
 from support.resp import RespConnection
-from support.tavern import Tavern
 
 CONFIG = """
 [sessions]
@@ -24,8 +22,8 @@ def publish(server, channel, *words):
     connection.close()
 
 
-def test_a_stopped_server_is_not_missed(channel):
-    with cluster(3, CONFIG) as (a, b, c):
+def test_a_stopped_server_is_not_missed(combination, channel):
+    with combination.cluster(3, CONFIG) as (a, b, c):
         with Socket(c, user="watcher") as watcher:
             watcher.ok("subscribe", channel=channel, presence=True)
             ann, bob = Socket(a, user="ann"), Poller(a, user="bob")
@@ -55,9 +53,9 @@ def test_a_stopped_server_is_not_missed(channel):
             bob.http.close()
 
 
-def test_whoever_comes_next_takes_up_what_the_last_one_left(channel):
-    with folder() as data:
-        with Tavern.dev(CONFIG, data=data) as first:
+def test_whoever_comes_next_takes_up_what_the_last_one_left(combination, channel):
+    with combination.place() as place:
+        with place.server(CONFIG) as first:
             ann = Socket(first, user="ann")
             ann.ok("subscribe", channel=channel, presence=True)
             ann.ok("join", channel=channel)
@@ -66,7 +64,7 @@ def test_whoever_comes_next_takes_up_what_the_last_one_left(channel):
             ann.drop()
             publish(first, channel, 2)
             assert first.terminate() == 0
-        with Tavern.dev(CONFIG, data=data) as other:
+        with place.server(CONFIG) as other:
             assert other.port != first.port, "another server, with another name"
             publish(other, channel, 3)
             with Socket(other, user="ann") as back:
@@ -78,9 +76,9 @@ def test_whoever_comes_next_takes_up_what_the_last_one_left(channel):
                 assert back.events_so_far() == []
 
 
-def test_a_server_that_lives_takes_up_what_could_not_be_handed_over(channel):
+def test_a_server_that_lives_takes_up_what_could_not_be_handed_over(combination, channel):
     """The only neighbour sleeps while a server stops; when it wakes it finds the sessions in the store."""
-    with cluster(2, CONFIG) as (a, b):
+    with combination.cluster(2, CONFIG) as (a, b):
         ann = Socket(a, user="ann")
         ann.ok("subscribe", channel=channel)
         publish(b, channel, 1)
@@ -97,9 +95,9 @@ def test_a_server_that_lives_takes_up_what_could_not_be_handed_over(channel):
             assert back.event()["data"] == 2
 
 
-def test_all_servers_stop_at_once_and_one_comes_back(channel):
-    with folder() as data:
-        servers = [Tavern.dev(CONFIG, data=data).start() for _ in range(3)]
+def test_all_servers_stop_at_once_and_one_comes_back(combination, channel):
+    with combination.place() as place:
+        servers = [place.server(CONFIG).start() for _ in range(3)]
         try:
             clients = [Socket(server, user=f"u{n}") for n, server in enumerate(servers * 4)]
             for client in clients:
