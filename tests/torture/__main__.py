@@ -1,0 +1,50 @@
+"""`scripts/torture`: tortures one combination or all of them, says what it does, writes the report. Ends with 1 if a promise was broken."""
+import argparse
+import asyncio
+import pathlib
+import random
+import sys
+import time
+
+from .report import write
+from .run import torture
+from .world import COMBINATIONS
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+def arguments():
+    parser = argparse.ArgumentParser(prog="scripts/torture", description=__doc__)
+    parser.add_argument("--combination", choices=[*COMBINATIONS, "all"], default="all")
+    parser.add_argument("--seconds", type=float, default=600, help="how long things go wrong (600)")
+    parser.add_argument("--seed", type=int, default=None, help="the same seed gives the same schedule; else one is drawn and told")
+    parser.add_argument("--size", type=float, default=1.0, help="of the crowd: 1 is about 180 clients")
+    parser.add_argument("--report", default=str(ROOT / "bench" / "TORTURE.md"), help="where the tables go; `-`: nowhere")
+    parser.add_argument("--keep", default=str(ROOT / "bench" / "out" / "torture"), help="where logs and histories go when a promise was broken")
+    return parser.parse_args()
+
+
+def main():
+    asked = arguments()
+    names = COMBINATIONS if asked.combination == "all" else [asked.combination]
+    seed = asked.seed if asked.seed is not None else random.SystemRandom().randrange(1, 1_000_000)
+    results = []
+    for name in names:
+        print(f"== {name}, seed {seed}, {asked.seconds:.0f} s", flush=True)
+        began = time.monotonic()
+        say = lambda text: print(f"   {time.monotonic() - began:7.1f}  {text}", flush=True)
+        result = asyncio.run(torture(name, seed, asked.seconds, asked.size, say, pathlib.Path(asked.keep) / name))
+        results.append(result)
+        for verdict in result.verdicts:
+            print(f"   {'ok ' if not verdict.violations else 'NOT'} {verdict.name}: {verdict.looked_at:,} looked at, "
+                  f"{len(verdict.violations)} violations {verdict.notes or ''}")
+            for what in verdict.violations[:5]:
+                print(f"         {what[:500]}")
+        for what in result.broke:
+            print(f"   the torture itself broke: {what}")
+    if asked.report != "-":
+        write(asked.report, results)
+    sys.exit(1 if any(result.violations for result in results) else 0)
+
+
+main()

@@ -1,0 +1,70 @@
+"""What the servers have acknowledged to be so: who follows whom, who hides, what an app holds, which keys are good.
+
+One task owns a fact and changes it by one act at a time. An act whose answer was lost may happen at any later moment (its server may be
+asleep with the request in its buffer), so it is repeated until it is acknowledged, and then the fact is left alone for longer than
+any request can be under way. Must hold: what `possible` gives at the end is all that the promises allow.
+"""
+import asyncio
+import collections
+import time
+
+LEFT_ALONE = 25.0
+# Redis writes its file down every second; what was acknowledged just before it was killed may be gone.
+UNWRITTEN = 2.5
+
+
+class Fact:
+    def __init__(self, value):
+        # (when it was acknowledged, value); the first was there from the beginning.
+        self.acknowledged = [(float("-inf"), value)]
+        self.doubt = None
+        self.free_at = 0.0
+
+    @property
+    def value(self):
+        return self.acknowledged[-1][1]
+
+    def possible(self, losses=()):
+        """Every value that may be read. `losses`: when the store was killed that may forget its last moments."""
+        values = {self.value} | ({self.doubt} if self.doubt is not None else set())
+        for killed in losses:
+            for n, (when, value) in enumerate(self.acknowledged):
+                if killed - UNWRITTEN < when < killed:
+                    values |= {self.acknowledged[n - 1][1], value}
+        return values
+
+
+class Facts:
+    def __init__(self):
+        self.known = {}
+        self.counts = collections.Counter()
+
+    def fact(self, key, value=None):
+        if key not in self.known:
+            self.known[key] = Fact(value)
+        return self.known[key]
+
+    def is_free(self, key):
+        fact = self.known[key]
+        return fact.doubt is None and time.monotonic() >= fact.free_at
+
+    async def change(self, key, value, act, failures):
+        """Carries an act out until it is acknowledged."""
+        fact, doubtful = self.known[key], False
+        while True:
+            fact.doubt = value
+            self.counts[key[0], "asked"] += 1
+            try:
+                await act()
+                break
+            except failures:
+                doubtful = True
+                await asyncio.sleep(0.3)
+        self.counts[key[0], "acknowledged"] += 1
+        fact.acknowledged.append((time.monotonic(), value))
+        fact.doubt = None
+        if doubtful:
+            fact.free_at = time.monotonic() + LEFT_ALONE
+
+    def of(self, kind):
+        return {key: fact for key, fact in self.known.items() if key[0] == kind}

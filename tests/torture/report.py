@@ -1,0 +1,42 @@
+"""The report: one table for each combination, with how to see the same again. Tables of combinations that did not run stay as they were."""
+import datetime
+import pathlib
+import re
+
+HEAD = """# Torture
+
+Three servers (release build) under the load of some hundred clients, while a seeded schedule kills, pauses and restarts servers and engines, cuts,
+silences, delays and slows the lines between them, and fills the disk of the store. Every client writes down what it is told; afterwards each promise is a
+function over these histories (`tests/torture/checks`). Written by `make torture`; `scripts/torture --help` tells the rest.
+"""
+
+
+def table(result):
+    when = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d")
+    lines = [f"## {result.combination}", "",
+             f"{result.seconds:.0f} s of faults, seed {result.seed}, {when}; settled {result.settled_after:.1f} s after the last fault. "
+             f"**{result.violations or 'No'} violation{'s' if result.violations != 1 else ''}.** "
+             f"Again: `scripts/torture --combination {result.combination} --seconds {result.seconds:.0f} --seed {result.seed}`", "",
+             "| faults | |", "|---|---|",
+             *[f"| {kind} | {count} |" for kind, count in sorted(result.faults.items())],
+             *[f"| left out | {what} |" for what in result.left_out], "",
+             "| operations | |", "|---|---|",
+             *[f"| {kind} | {count:,} |" for kind, count in sorted(result.operations.items())], "",
+             "| promise | looked at | violations | allowed, and counted |", "|---|---|---|---|"]
+    for verdict in result.verdicts:
+        notes = ", ".join(f"{what}: {count}" for what, count in sorted(verdict.notes.items()))
+        lines.append(f"| {verdict.name} | {verdict.looked_at:,} | {len(verdict.violations)} | {notes} |")
+    return "\n".join(lines) + "\n"
+
+
+def sections(text):
+    """By combination, what stands in a report."""
+    parts = re.split(r"^(?=## )", text, flags=re.MULTILINE)
+    return {part.split("\n", 1)[0].removeprefix("## ").strip(): part.rstrip() + "\n" for part in parts if part.startswith("## ")}
+
+
+def write(path, results):
+    path = pathlib.Path(path)
+    known = sections(path.read_text()) if path.exists() else {}
+    known |= {result.combination: table(result) for result in results}
+    path.write_text("\n".join([HEAD, *(known[name] for name in sorted(known, reverse=True))]))

@@ -1,0 +1,197 @@
+"""The tortured cluster: three servers, the engines of a combination, and a line of its own from each server to each engine.
+
+`World.carry_out` makes one fault happen and go away again; `heal` ends whatever is still wrong.
+"""
+import asyncio
+import contextlib
+import shutil
+import time
+
+from .disk import Disk
+from .engine import Nats, Postgres, Redis
+from .node import Node
+from .proxy import Proxy
+
+COMBINATIONS = ("sqlite+local", "postgres+nats", "postgres+redis")
+ENGINES = {"postgres": Postgres, "nats": Nats, "redis": Redis}
+
+LEASE = 3.0
+CONFIG = """
+threads = 1
+[sessions]
+resume_ms = 1000
+drain_ms = 4000
+[nodes]
+heartbeat_ms = 500
+lease_ms = 3000
+[limits]
+connections_per_address = 100000
+[kinds.default]
+grace_ms = 3000
+[kinds.canary]
+grace_ms = 0
+[presence]
+last_seen_ms = 5000
+"""
+
+
+class World:
+    def __init__(self, combination):
+        self.combination = combination
+        self.store, self.bus = combination.split("+")
+        self.engines, self.lines, self.nodes = {}, {}, []
+        # (fault, began, ended) of each fault that happened; when each engine was killed.
+        self.happened, self.engine_kills = [], []
+        self.unclean_stops = []
+        self.watchers = []
+        self.disk = None
+
+    async def start(self):
+        self.disk = Disk(400 if self.store == "postgres" else 96)
+        for kind in {self.store, self.bus} & set(ENGINES):
+            folder = self.disk.folder / kind if kind == self.store else self.disk.folder.parent / f"{self.disk.folder.name}-{kind}"
+            folder.mkdir()
+            if kind == "postgres":
+                # Its user must be able to come here.
+                self.disk.folder.chmod(0o755)
+            engine = ENGINES[kind](folder)
+            await asyncio.to_thread(engine.prepare)
+            await engine.start()
+            self.engines[kind] = engine
+        for name in ("n1", "n2", "n3"):
+            for kind, engine in self.engines.items():
+                self.lines[name, kind] = await Proxy(engine.port).start()
+            data = self.disk.folder / "data" if self.store == "sqlite" else None
+            self.nodes.append(Node(name, CONFIG, self._options(name), data))
+        self.watchers = [asyncio.create_task(node.watch()) for node in self.nodes if self._spawn(node)]
+        await asyncio.gather(*(node.start() for node in self.nodes))
+        return self
+
+    @staticmethod
+    def _spawn(node):
+        node.spawn()
+        node.wanted = True
+        return True
+
+    def _options(self, name):
+        options = []
+        if self.store != "sqlite":
+            options += ["--store", self.address(self.store, self.lines[name, self.store].port)]
+        if self.bus != "local":
+            port = self.lines[name, self.bus].port
+            options += ["--bus", self.address(self.bus, port) if self.bus != "nats" else f"nats://127.0.0.1:{port}"]
+        return options
+
+    @staticmethod
+    def address(kind, port):
+        if kind == "postgres":
+            return f"postgres://postgres@127.0.0.1:{port}/postgres?schema=torture"
+        return f"redis://127.0.0.1:{port}"
+
+    def straight_to_the_store(self):
+        """Options for a program that uses the store beside the servers."""
+        if self.store == "sqlite":
+            return ["--data", str(self.disk.folder / "data")]
+        return ["--store", self.address(self.store, self.engines[self.store].port)]
+
+    def node(self, name):
+        return next(node for node in self.nodes if node.name == name)
+
+    async def carry_out(self, fault):
+        began = time.monotonic()
+        try:
+            await getattr(self, "_" + fault.kind.replace(" ", "_"))(fault)
+        finally:
+            self.happened.append((fault, began, time.monotonic()))
+
+    async def _node_kill(self, fault):
+        node = self.node(fault.target)
+        node.kill()
+        await asyncio.sleep(fault.seconds)
+        node.spawn()
+        node.wanted = True
+
+    async def _node_pause(self, fault):
+        node = self.node(fault.target)
+        node.pause()
+        await asyncio.sleep(fault.seconds)
+        node.wake()
+
+    _node_long_pause = _node_pause
+
+    async def _node_restart(self, fault):
+        node = self.node(fault.target)
+        if not node.ready or node.is_asleep():
+            return
+        code = await node.restart()
+        if code != 0:
+            self.unclean_stops.append((node.name, time.monotonic(), code))
+
+    async def _engine_kill(self, fault):
+        engine = self.engines[fault.target]
+        engine.kill()
+        self.engine_kills.append((fault.target, time.monotonic()))
+        await asyncio.sleep(fault.seconds)
+        await engine.start()
+
+    async def _engine_pause(self, fault):
+        engine = self.engines[fault.target]
+        engine.sleep()
+        await asyncio.sleep(fault.seconds)
+        engine.wake()
+
+    async def _line(self, fault):
+        names = [node.name for node in self.nodes] if fault.target == "all" else [fault.target]
+        lines = [self.lines[name, fault.detail] for name in names]
+        for line in lines:
+            line.turn(fault.kind.removeprefix("line "), fault.amount)
+        await asyncio.sleep(fault.seconds)
+        for line in lines:
+            line.turn("pass")
+
+    _line_cut = _line_hole = _line_delay = _line_slow = _line
+
+    async def _disk_full(self, fault):
+        end = time.monotonic() + fault.seconds
+        while time.monotonic() < end:
+            await asyncio.to_thread(self.disk.fill)
+            await asyncio.sleep(0.2)
+        self.disk.free()
+        for engine in self.engines.values():
+            if not engine.is_running():
+                self.engine_kills.append((engine.kind, time.monotonic()))
+                await engine.start()
+
+    async def heal(self):
+        """Everything works again."""
+        if self.disk.mounted:
+            self.disk.free()
+        for line in self.lines.values():
+            line.turn("pass")
+        for engine in self.engines.values():
+            engine.wake()
+            if not engine.is_running():
+                await engine.start()
+        for node in self.nodes:
+            node.wake()
+        await asyncio.gather(*(node.start() for node in self.nodes))
+
+    def wrong_during(self, began, ended, but=None):
+        """The faults that were there in this time, except one."""
+        return [fault for fault, start, end in self.happened if fault is not but and start < ended and end > began]
+
+    async def stop(self):
+        for watcher in self.watchers:
+            watcher.cancel()
+        for node in self.nodes:
+            await node.stop()
+            shutil.rmtree(node.server.folder, ignore_errors=True)
+        for engine in self.engines.values():
+            engine.kill()
+            if not engine.folder.is_relative_to(self.disk.folder):
+                shutil.rmtree(engine.folder, ignore_errors=True)
+        for line in self.lines.values():
+            with contextlib.suppress(Exception):
+                await line.stop()
+        if self.disk is not None:
+            self.disk.close()
