@@ -42,6 +42,8 @@ const LISTEN_TOGETHER: usize = 1024;
 const COMPANY: Duration = Duration::from_secs(30);
 /// The reading thread looks up this often at least.
 const LOOK: Duration = Duration::from_secs(1);
+/// How often it is tried to tell the others that words were lost.
+const TELL: Duration = Duration::from_millis(250);
 /// No version of the roster has this number.
 const NEVER: u64 = u64::MAX;
 
@@ -92,6 +94,8 @@ enum Job {
     Unsubscribe(Vec<Interest>),
     Narrow,
     Widen,
+    /// Tell the others that words were lost.
+    Tell,
     Stop,
 }
 
@@ -110,9 +114,9 @@ impl LocalBus {
         // Where others are already, everything is named from the start: two that hear everything and speak at once
         // would each wait for the other to name what it listens to.
         let wide = local.look_around().map_err(unavailable)?.is_some();
-        if wide {
-            local.listen(everything()).map_err(unavailable)?;
-        }
+        local
+            .listen(if wide { everything().to_vec() } else { vec![name::torn_wish(place.prefix)] })
+            .map_err(unavailable)?;
         let alone_at = local.look_around().map_err(unavailable)?.unwrap_or(NEVER);
         let shared = Arc::new(Shared {
             version: local.roster_version(),
@@ -257,21 +261,33 @@ impl Shared {
         self.stirred.notify_one();
     }
 
-    fn next_job(&self) -> Job {
+    /// While words are torn it does not wait for ever.
+    fn next_job(&self, torn: bool) -> Job {
         let mut agenda = self.agenda();
         loop {
             if let Some(job) = agenda.jobs.pop_front() {
                 return job;
             }
-            agenda = self.stirred.wait(agenda).unwrap_or_else(PoisonError::into_inner);
+            if torn {
+                let waited = self.stirred.wait_timeout(agenda, TELL).unwrap_or_else(PoisonError::into_inner);
+                agenda = waited.0;
+                if agenda.jobs.is_empty() {
+                    return Job::Tell;
+                }
+            } else {
+                agenda = self.stirred.wait(agenda).unwrap_or_else(PoisonError::into_inner);
+            }
         }
     }
 
     /// The thread that writes.
     fn write_all(&self, local: &Local) {
+        // Words were lost that the others do not know of.
+        let mut torn = false;
         loop {
-            match self.next_job() {
-                Job::Publish(batch) => self.carry(local, batch),
+            match self.next_job(torn) {
+                Job::Publish(batch) => torn = !self.carry(local, batch, torn),
+                Job::Tell => torn = !self.carry(local, Vec::new(), torn),
                 Job::Subscribe(interests, ticket) => self.subscribe(local, interests, ticket),
                 Job::Unsubscribe(interests) => {
                     if let Err(error) = self.end(local, &interests) {
@@ -295,8 +311,9 @@ impl Shared {
         }
     }
 
-    /// Publishes this batch, and what came meanwhile, in one transaction.
-    fn carry(&self, local: &Local, mut batch: Vec<Parcel>) {
+    /// Publishes this batch, and what came meanwhile, in one transaction; before it, if words are torn, that they are. False:
+    /// the others do not know of words that were lost.
+    fn carry(&self, local: &Local, mut batch: Vec<Parcel>, torn: bool) -> bool {
         {
             let mut agenda = self.agenda();
             while batch.len() < READ_TOGETHER
@@ -310,20 +327,26 @@ impl Shared {
         self.waiting.fetch_sub(batch.len(), Ordering::Relaxed);
         self.look_around(local);
         if self.version.get() == self.alone_at.load(Ordering::Acquire) {
-            return;
+            return true;
         }
         let places: Vec<_> = batch.iter().map(|parcel| name::place(&self.prefix, &parcel.subject)).collect();
         let notes: Vec<_> = batch.iter().map(name::note).collect();
         let parts = places.iter().zip(&notes).zip(&batch);
-        let drafts: Vec<_> =
-            parts.map(|((place, note), parcel)| name::draft(place, note, &parcel.payload)).collect();
+        let torn_place = torn.then(|| name::torn_place(&self.prefix));
+        let told = torn_place.iter().map(|place| name::draft(place, &[], &[]));
+        let words = parts.map(|((place, note), parcel)| name::draft(place, note, &parcel.payload));
+        let drafts: Vec<_> = told.chain(words).collect();
         match local.publish_all(&drafts) {
-            Ok(_) => drop(self.counts.sent.fetch_add(batch.len() as u64, Ordering::Relaxed)),
+            Ok(_) => {
+                self.counts.sent.fetch_add(batch.len() as u64, Ordering::Relaxed);
+                true
+            }
             Err(error) => {
                 let failed = self.counts.failed.fetch_add(batch.len() as u64, Ordering::Relaxed);
                 if failed == 0 || batch.len() as u64 > failed % 1000 {
                     tracing::error!(%error, messages = batch.len(), "the bus could not carry messages to other processes");
                 }
+                false
             }
         }
     }
@@ -391,7 +414,8 @@ impl Shared {
         }
         // After the line above: who subscribes from now on asks for it, who did before is in this list.
         let needs = self.inbox.needs();
-        match self.begin(local, &needs).and_then(|()| local.unlisten(everything())) {
+        let begun = self.begin(local, &needs).and_then(|()| local.listen([name::torn_wish(&self.prefix)]));
+        match begun.and_then(|_| local.unlisten(everything())) {
             Ok(_) => tracing::info!("other processes use this folder: the bus carries messages"),
             Err(error) => {
                 tracing::warn!(%error, "the bus goes on hearing everything");
@@ -450,12 +474,14 @@ impl Shared {
         let mut next = Some(first);
         while let Some(message) = next.take() {
             match message.words() {
-                Some(words) if words.id() != *last_id => {
+                Some(words) if words.id() == *last_id => {}
+                Some(words) if !name::is_torn(&self.prefix, words) => {
                     *last_id = words.id();
                     parcels.extend(name::parcel(&self.prefix, words));
                 }
-                Some(_) => {}
-                None => {
+                // The folder kept too little for this node, or another one could not write.
+                told => {
+                    *last_id = told.map_or(*last_id, |words| words.id());
                     self.give(std::mem::take(&mut parcels));
                     self.counts.losses.fetch_add(1, Ordering::Relaxed);
                     self.inbox.lost(Lost::Everything);

@@ -43,6 +43,21 @@ pub fn wishes(prefix: &str, interest: &Interest) -> Vec<Wish> {
     }
 }
 
+/// Where a node tells that words of its were lost: every node listens to it.
+pub fn torn_place(prefix: &str) -> (Space, Vec<u8>) {
+    (Space::Private, format!("{prefix}._torn").into_bytes())
+}
+
+pub fn torn_wish(prefix: &str) -> Wish {
+    let (space, name) = torn_place(prefix);
+    Wish::channel(name).in_space(space)
+}
+
+pub fn is_torn(prefix: &str, words: &Words) -> bool {
+    let (space, name) = torn_place(prefix);
+    words.space() == space && words.channel() == name
+}
+
 /// A parcel's note in the folder: who said it, which number it has, then the node's own note.
 pub fn note(parcel: &Parcel) -> Vec<u8> {
     let node = parcel.from.node.as_bytes();
