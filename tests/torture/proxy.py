@@ -53,7 +53,8 @@ class Proxy:
             far_reader, far = await asyncio.wait_for(asyncio.open_connection("127.0.0.1", self.target_port), 5)
             self.lines.add(far)
             await asyncio.gather(self._carry(reader, far), self._carry(far_reader, writer))
-        except (OSError, asyncio.TimeoutError, asyncio.IncompleteReadError):
+        except (OSError, asyncio.TimeoutError, asyncio.CancelledError):
+            # The end of the torture too: nobody waits for this task.
             pass
         finally:
             for end in (writer, far):

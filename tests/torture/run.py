@@ -155,7 +155,7 @@ def outages(world):
 def deaths(world):
     """Kills with nothing else wrong just before and until the lease is over."""
     return [(fault.target, began) for fault, began, _ in world.happened
-            if fault.kind == "node kill" and not world.wrong_during(began - 3, began + LEASE + 4, but=fault)]
+            if fault.kind == "node kill" and not world.wrong_during(began - 1, began + LEASE + 4, but=fault)]
 
 
 def keep_evidence(folder, world, load, result):

@@ -8,6 +8,7 @@ import random
 
 # Seconds. A pause longer than a lease loses it, a shorter one does not.
 SHORT, LONG = (0.3, 1.5), (4.5, 8.0)
+UNDISTURBED = 7.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,6 +50,9 @@ def schedule(seed, seconds, nodes, engines, disk, quiet=(1.5, 5.0), begin=3.0):
         # One in four begins while the one before is still there.
         alone = dice.random() > 0.25
         at += (fault.seconds if alone else fault.seconds * dice.random()) + dice.uniform(*quiet)
+        if fault.kind == "node kill" and dice.random() < 0.5:
+            # Nothing else, so that it can be said how soon the others see it.
+            at += UNDISTURBED
 
 
 def draw(dice, kind, at, nodes, engines):
