@@ -2,10 +2,10 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-clients cluster bench bench-quick bench-presence bench-local fmt fuzz sim torture clean
+.PHONY: help setup run test test-clients cluster bench bench-quick bench-presence bench-cluster bench-local fmt fuzz sim torture torture-local clean
 
 help: ## list the routines
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## install what the tests and benchmarks need and is missing
 	@scripts/setup
@@ -32,6 +32,9 @@ bench-quick: ## the same workloads, shorter: for a look, not for quoting
 bench-presence: ## what presence costs, beside the original Radar on Redis; writes its section of bench/RESULTS.md
 	@scripts/bench presence $(ARGS)
 
+bench-cluster: ## what several nodes cost on Redis, Postgres and NATS; writes its section of bench/RESULTS.md
+	@scripts/bench cluster $(ARGS)
+
 bench-local: ## pub/sub on a folder between two processes, beside a unix socket
 	cargo run --release -q -p tavern-local --example speed
 
@@ -44,7 +47,10 @@ fuzz: ## fuzz each target for FUZZ_SECONDS (60)
 sim: ## the deterministic simulator, a long run of both worlds; ARGS go to it
 	cargo run --release -p tavern-sim -- --runs 20000 $(ARGS)
 
-torture: ## kill publishers and subscribers of a folder at random moments, 1,000 times
+torture: ## three servers on every combination of engines while these fail; ARGS go to scripts/torture; writes bench/TORTURE.md
+	@scripts/torture $(ARGS)
+
+torture-local: ## kill publishers and subscribers of a folder at random moments, 1,000 times
 	cargo build --release -p tavern-local --examples
 	TAVERN_LOCAL_KILLS=1000 cargo test --release -p tavern-local --test publishers -- --nocapture
 
