@@ -137,6 +137,7 @@ def judge(world, load, read, servers, healed):
         health.readiness_tells_the_truth(world.nodes, outages(world), healed),
         health.memory_is_bounded(world.nodes),
         health.death_is_seen(deaths(world), load.canaries, LEASE),
+        health.fenced_servers_come_back(long_pauses(world), load.canaries),
     ]
 
 
@@ -156,6 +157,12 @@ def deaths(world):
     """Kills with nothing else wrong just before and until the lease is over."""
     return [(fault.target, began) for fault, began, _ in world.happened
             if fault.kind == "node kill" and not world.wrong_during(began - 1, began + LEASE + 4, but=fault)]
+
+
+def long_pauses(world):
+    """Sleeps past the lease with nothing else wrong, and when they ended."""
+    return [(fault.target, ended) for fault, began, ended in world.happened
+            if fault.kind == "node long pause" and not world.wrong_during(began - 1, ended + 4, but=fault)]
 
 
 def keep_evidence(folder, world, load, result):

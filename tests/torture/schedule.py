@@ -74,4 +74,4 @@ def draw(dice, kind, at, nodes, engines):
         return Fault(at, kind, engine, dice.uniform(*dice.choice([SHORT, LONG])))
     amount = {"line delay": dice.uniform(0.05, 0.4), "line slow": dice.uniform(20_000, 100_000)}.get(kind, 0.0)
     target = node if dice.random() < 0.7 else "all"
-    return Fault(at, kind, target, dice.uniform(1.0, 8.0), engine, amount)
+    return Fault(at, kind, target, dice.uniform(1.0, 10.0), engine, amount)

@@ -57,3 +57,13 @@ def test_a_death_that_is_not_seen_in_time_is_found():
     assert check().violations and check(gone(40.0)).violations
     assert check((21.0, "down")).looked_at == 0, "it could not see anything itself"
     assert check(gone(15.0)).looked_at == 0, "it had gone before"
+
+
+def test_a_server_that_slept_and_does_not_announce_its_clients_is_found():
+    sleeper = canary("n1", (1.0, "session", "c1", "n1", 1, True, 0))
+    event = lambda when, kind: (when, "told", 1, {"event": kind, "client": "c1", "channel": "canary#mine", "version": 1})
+    check = lambda *entries: health.fenced_servers_come_back([("n1", 20.0)], [sleeper, canary("n2", *entries)])
+    assert check(event(17.0, "client_offline"), event(20.5, "client_online")).violations == []
+    assert check(event(17.0, "client_offline")).violations
+    assert check(event(17.0, "client_offline"), event(40.0, "client_online")).violations
+    assert check().looked_at == 0, "nobody was told that it was gone"

@@ -16,8 +16,9 @@ COMBINATIONS = ("sqlite+local", "postgres+nats", "postgres+redis")
 ENGINES = {"postgres": Postgres, "nats": Nats, "redis": Redis}
 
 LEASE = 3.0
+# Unlike numbers of threads: a session's shard is another one on each server.
+THREADS = {"n1": 1, "n2": 2, "n3": 1}
 CONFIG = """
-threads = 1
 [sessions]
 resume_ms = 1000
 drain_ms = 4000
@@ -58,11 +59,11 @@ class World:
             await asyncio.to_thread(engine.prepare)
             await engine.start()
             self.engines[kind] = engine
-        for name in ("n1", "n2", "n3"):
+        for name in THREADS:
             for kind, engine in self.engines.items():
                 self.lines[name, kind] = await Proxy(engine.port).start()
             data = self.disk.folder / "data" if self.store == "sqlite" else None
-            self.nodes.append(Node(name, CONFIG, self._options(name), data))
+            self.nodes.append(Node(name, f"threads = {THREADS[name]}\n{CONFIG}", self._options(name), data))
         self.watchers = [asyncio.create_task(node.watch()) for node in self.nodes if self._spawn(node)]
         await asyncio.gather(*(node.start() for node in self.nodes))
         return self

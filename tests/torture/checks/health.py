@@ -6,6 +6,7 @@ from . import Verdict
 MEMORY_BYTES = 600 * 1024 * 1024
 # What the machine may be late by under this load.
 SLACK = 1.5
+BACK_WITHIN = 3.0
 # A store that is away this long must show in readiness.
 NOTICED_WITHIN = 6.0
 
@@ -100,6 +101,30 @@ def death_is_seen(deaths, canaries, lease):
             verdict.looked_at += 1
             if not any(tells_of(entry, client) for entry in entries if entry[0] > when):
                 verdict.broken(f"{watcher.name} was not told within {lease + 2:.0f} s that {client} went with {name}")
+    return verdict
+
+
+def fenced_servers_come_back(pauses, canaries):
+    """`pauses`: (node, ended) of a server that slept past its lease with nothing else wrong. Its client is announced again."""
+    verdict = Verdict(f"a server that slept past its lease announces its clients again within {BACK_WITHIN:.0f} s")
+    by_node = {canary.pinned.name: canary for canary in canaries}
+    for name, ended in pauses:
+        until = ended + BACK_WITHIN + SLACK
+        sleeper = by_node[name]
+        sessions = [entry for entry in sleeper.log if entry[1] == "session" and entry[0] < ended]
+        if not sessions or any(entry[1] in ("session", "down") for entry in sleeper.log if ended - 12 < entry[0] < until):
+            continue
+        client = sessions[-1][2]
+        for watcher in canaries:
+            lately = [entry for entry in watcher.log if ended - 12 < entry[0] < until]
+            if watcher is sleeper or any(entry[1] in ("session", "down") for entry in lately):
+                continue
+            about = [entry for entry in lately if f"'{client}'" in str(entry)]
+            if not any(tells_of(entry, client) for entry in about):
+                continue
+            verdict.looked_at += 1
+            if tells_of(about[-1], client):
+                verdict.broken(f"{watcher.name} was not told that {client} is back with {name}")
     return verdict
 
 
