@@ -11,7 +11,7 @@
 //! | `body` | how a stored session carries its subscriptions, rights and mailbox |
 //! | `commit/` | the one algorithm of a commit, over the tables of an engine |
 //! | `bus`, `subject`, `interest` | the contract of the bus, the names it routes by, what a node asks to hear |
-//! | `memory/`, `sqlite/`, `postgres/`, `local/` | the engines, with the same file names |
+//! | `memory/`, `sqlite/`, `postgres/`, `redis/`, `local/` | the engines, with the same file names |
 //! | `remote/`, `nats/`, `redis/` | what the buses on a server have in common, and what each of them adds |
 //! | `conformance/` | what every engine must do, as cases that run against each of them |
 //! | `open`, `blocking` | choosing an engine by address; waiting for one answer, for tools |

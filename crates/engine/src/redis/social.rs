@@ -11,8 +11,12 @@ use super::value::{Json, Stored, Trouble, names};
 use crate::limits;
 use crate::row::{Page, Versioned};
 use crate::social::{Edge, Edges, Follow, Person, Seen, User};
+use futures_util::future::join_all;
 use std::sync::Arc;
 use tavern_domain::presence::Visibility;
+
+/// People who are asked for at once: each may be in a page of channels.
+const TOGETHER: usize = 32;
 
 pub(super) fn put_user(sheet: &mut Sheet, user: &User) {
     sheet.text("U");
@@ -45,17 +49,23 @@ pub(super) async fn people(
     users: &[Arc<str>],
     viewer: Option<&str>,
 ) -> Result<Vec<Person>, Trouble> {
-    let mut people = Vec::with_capacity(users.len().min(limits::PAGE_ROWS as usize));
-    let tables = [Table::Users, Table::Follows, Table::Places, Table::Presences];
-    for user in users.iter().take(limits::PAGE_ROWS as usize) {
-        let mut words = Sheet::default();
-        words.text(user);
-        words.text(viewer.unwrap_or(""));
-        words.number(limits::PAGE_ROWS.into());
-        let parts = pages.way.ask(&PERSON.on(pages.bucket, &tables, &words)).await?.list()?;
-        people.push(read_person(user, &parts)?);
+    let users = &users[..users.len().min(limits::PAGE_ROWS as usize)];
+    let mut people = Vec::with_capacity(users.len());
+    for few in users.chunks(TOGETHER) {
+        let asked = few.iter().map(|user| person(pages, user, viewer));
+        people.extend(join_all(asked).await.into_iter().collect::<Result<Vec<_>, _>>()?);
     }
     Ok(people)
+}
+
+async fn person(pages: &Pages<'_>, user: &Arc<str>, viewer: Option<&str>) -> Result<Person, Trouble> {
+    let tables = [Table::Users, Table::Follows, Table::Places, Table::Presences];
+    let mut words = Sheet::default();
+    words.text(user);
+    words.text(viewer.unwrap_or(""));
+    words.number(limits::PAGE_ROWS.into());
+    let parts = pages.way.ask(&PERSON.on(pages.bucket, &tables, &words)).await?.list()?;
+    read_person(user, &parts)
 }
 
 fn read_person(user: &Arc<str>, parts: &[Reply]) -> Result<Person, Trouble> {

@@ -13,6 +13,7 @@ use super::way::Way;
 use crate::clock::Clock;
 use crate::store::{Commit, Receipt, StoreError};
 use bytes::Bytes;
+use futures_util::future::join;
 use std::sync::Arc;
 use std::time::Duration;
 use tavern_domain::Time;
@@ -29,15 +30,17 @@ pub(super) struct Watch(pub Option<Arc<dyn Clock>>);
 impl Watch {
     pub async fn time(&self, pages: &Pages<'_>) -> Result<Time, Trouble> {
         let (way, bucket) = (pages.way, pages.bucket);
-        let asked = [b"HGET", bucket.key(Table::Clock), b"time"];
-        let kept = match way.ask(&Request::plain(bucket.slot, &asked)).await? {
+        let kept = Request::plain(bucket.slot, &[b"HGET", bucket.key(Table::Clock), b"time"]);
+        let wall = Request::plain(bucket.slot, &[b"TIME"]);
+        let (kept, wall) = join(way.ask(&kept), way.ask(&wall)).await;
+        let kept = match kept? {
             Reply::Nothing => Time(0),
             time => Time(time.number()?),
         };
         let wall = match &self.0 {
             Some(clock) => clock.now(),
             None => {
-                let parts = way.ask(&Request::plain(bucket.slot, &[b"TIME"])).await?.list()?;
+                let parts = wall?.list()?;
                 let [seconds, micros] = &parts[..] else { return Err(Trouble::Strange("no time")) };
                 Time(seconds.number()? * 1000 + micros.number()? / 1000)
             }
