@@ -116,6 +116,7 @@ impl Draft {
                     self.fail("store", format!("store = {:?} is none of {STORES}", without_password(&store)));
                 }
                 self.show("store", json!(without_password(&store)), store_origin);
+                let store = with_prefix(store, &self.text("prefix"));
                 (folder.into(), store)
             }
             None => {
@@ -201,9 +202,34 @@ fn host_name() -> String {
     if kept.is_empty() { "node".into() } else { kept }
 }
 
+/// Installations with different prefixes share a Redis server: their keys are apart like their words.
+fn with_prefix(store: String, prefix: &str) -> String {
+    let named = store.split_once('?').map_or("", |(_, options)| options);
+    if !REDIS.iter().any(|scheme| store.starts_with(scheme))
+        || named.split('&').any(|option| option.starts_with("prefix="))
+    {
+        return store;
+    }
+    let mark = if store.contains('?') { '&' } else { '?' };
+    format!("{store}{mark}prefix={prefix}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_redis_store_has_the_prefix_of_the_installation_unless_it_names_its_own() {
+        for (store, whole) in [
+            ("redis://h", "redis://h?prefix=blue"),
+            ("rediss-cluster://h,i?ca=/f", "rediss-cluster://h,i?ca=/f&prefix=blue"),
+            ("redis://h/1?prefix=own", "redis://h/1?prefix=own"),
+            ("postgres://h/d", "postgres://h/d"),
+            ("sqlite:redis://", "sqlite:redis://"),
+        ] {
+            assert_eq!(with_prefix(store.into(), "blue"), whole);
+        }
+    }
 
     #[test]
     fn node_names() {
