@@ -12,6 +12,7 @@ use asking::*;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
+use std::time::Duration;
 use tavern_engine::{Append, Commit, Entry, Found, NewLetter, Read, Work};
 
 const STORES: usize = 6;
@@ -77,8 +78,11 @@ fn follow(client: &tavern_engine::blocking::Client, topics: &[&str], writing: &A
         let over = writing.load(Ordering::SeqCst) == 0;
         let after = seen.last().map_or(0, |entry| entry.position);
         let Found::Log(stretch) = client.read(read(topics, after, 500)).unwrap() else { unreachable!() };
-        if stretch.page.rows.is_empty() && over {
-            return seen;
+        if stretch.page.rows.is_empty() {
+            if over {
+                return seen;
+            }
+            thread::sleep(Duration::from_millis(1));
         }
         seen.extend(stretch.page.rows);
     }
