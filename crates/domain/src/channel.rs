@@ -41,7 +41,7 @@ impl fmt::Display for NameError {
 /// The kind of names outside the grammar.
 pub const REDIS_KIND: &str = "redis";
 
-const RESERVED: [&str; 3] = ["user", "party", "tavern"];
+const RESERVED: [&str; 4] = ["user", "party", "tavern", "followersof"];
 
 impl<'a> Channel<'a> {
     /// Reads a name of the public grammar.

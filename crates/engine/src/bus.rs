@@ -32,6 +32,11 @@ pub trait Bus: Send + Sync {
         false
     }
 
+    /// Programs that are no nodes can listen on its server: a parcel of `Writer::outsider` reaches them as it is.
+    fn reaches_services(&self) -> bool {
+        false
+    }
+
     /// So much waits to be carried that publishers should not be read for a while.
     fn is_full(&self) -> bool {
         false
@@ -69,7 +74,7 @@ pub trait BusInbox: Send + Sync {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parcel {
     pub subject: Subject,
-    /// `Writer::outsider` for somebody who is no node.
+    /// `Writer::outsider` for somebody who is no node, and for what is said to those who are none.
     pub from: Writer,
     /// Grows with what one shard of this life of the node says, on all subjects; the shard stands in the top byte. By it
     /// a session that moves is known to have heard a word already. It has holes for whoever listens to a part.

@@ -19,6 +19,10 @@ const PRESENCE: &str = "_presence";
 
 /// The kind of subject of what is told about a user.
 const PEOPLE: &str = "_people";
+
+/// The kind of subject of what other services hear about a user. No channel has it.
+const FOLLOWERS: &str = "followersof";
+
 /// The kinds of subject of letters about sessions that move: to one node by name, and to all of them.
 pub(crate) const NODE: &str = "_node";
 pub(crate) const SESSION: &str = "_session";
@@ -173,6 +177,17 @@ impl Node {
             n: self.carrier.number(0),
             note: Arc::from([]),
             payload: tavern_wire::bus::people::encode(&told.rumour).into(),
+        })
+    }
+
+    /// Something for other services.
+    pub(crate) fn service_parcel(&self, user: &str, payload: Vec<u8>) -> Option<Parcel> {
+        Some(Parcel {
+            subject: Subject::new(&self.settings.prefix, FOLLOWERS, user.as_bytes()).ok()?,
+            from: Writer::outsider(),
+            n: 0,
+            note: Arc::from([]),
+            payload: payload.into(),
         })
     }
 

@@ -133,6 +133,10 @@ impl Bus for RemoteBus {
         self.shared.stirred.notify_one();
     }
 
+    fn reaches_services(&self) -> bool {
+        true
+    }
+
     fn is_full(&self) -> bool {
         self.shared.is_full.load(Ordering::Relaxed)
     }

@@ -61,6 +61,9 @@ impl Pen {
 
     /// False: it is longer than any bound.
     fn write<D: Dialect>(&mut self, word: &Parcel, dialect: &D, out: &mut Vec<u8>) -> bool {
+        if word.from.is_outsider() {
+            return plain(word, dialect, out);
+        }
         let length = envelope::body_bytes(word);
         let Some(pieces) = Voice::pieces(length, dialect.longest()) else {
             tracing::warn!(bytes = length, "a word is too long for the bus");
@@ -86,4 +89,16 @@ impl Pen {
         }
         true
     }
+}
+
+/// For those who are no nodes: the payload alone.
+fn plain<D: Dialect>(word: &Parcel, dialect: &D, out: &mut Vec<u8>) -> bool {
+    if word.payload.len() > dialect.longest() {
+        tracing::warn!(bytes = word.payload.len(), "a word for other services is too long for the bus");
+        return false;
+    }
+    dialect.begin(&word.subject, word.payload.len(), out);
+    out.extend_from_slice(&word.payload);
+    out.extend_from_slice(b"\r\n");
+    true
 }

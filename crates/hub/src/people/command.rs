@@ -161,6 +161,7 @@ impl Shard {
     pub(crate) fn people_answered(&mut self, now: Time, task: Task, answer: Answer) {
         match (task, answer) {
             (Task::Load(load), answer) => self.loaded(now, load, answer),
+            (Task::Herald(told), answer) => self.heralds_read(now, told, answer),
             (Task::Follow { follower, followee, on, claim }, Answer::Committed(receipt)) => {
                 let version = receipt.put.first().or(receipt.deleted.first()).copied().unwrap_or(0);
                 self.followed(now, &follower, &followee, version, on);

@@ -33,6 +33,8 @@ pub(crate) enum Load {
 /// What was asked of the store about people.
 pub(crate) enum Task {
     Load(Load),
+    /// What these do, for other services.
+    Herald(Vec<(Arc<str>, super::herald::Word)>),
     Follow {
         follower: Arc<str>,
         followee: Arc<str>,

@@ -5,6 +5,7 @@
 //! hides from sees him offline.
 
 mod command;
+mod herald;
 mod load;
 mod moved;
 mod order;
@@ -53,6 +54,7 @@ pub struct People {
     looked_at: Option<Arc<str>>,
     /// The last one with a session here that was compared.
     own_looked_at: Option<Arc<str>>,
+    herald: herald::Herald,
 }
 
 /// A user with a session here.
@@ -160,6 +162,7 @@ impl People {
             seen_at: now,
             looked_at: None,
             own_looked_at: None,
+            herald: herald::Herald::default(),
         }
     }
 
@@ -167,7 +170,7 @@ impl People {
         let held = self.wakes.first().map(|(due, _)| *due);
         let retry = self.retries.iter().map(|(due, _)| *due).min();
         let seen = (!self.here.is_empty()).then_some(self.seen_at);
-        [held, retry, seen].into_iter().flatten().min()
+        [held, retry, seen, self.herald.next_wake()].into_iter().flatten().min()
     }
 
     /// To whom a user shows himself, as far as it is known here.

@@ -24,6 +24,7 @@ const STATUSES_BYTES: usize = 512 * 1024;
 impl Shard {
     /// Tells everybody whom it concerns: once, however many followers there are.
     pub(crate) fn spread_rumour(&mut self, now: Time, user: &Arc<str>, rumour: Rumour) {
+        self.herald(now, user, &rumour);
         let told = PersonNews { user: user.clone(), rumour: Arc::new(rumour) };
         self.stats.rumours.add(1);
         self.effects.abroad.extend(self.node.rumour_parcel(&told));

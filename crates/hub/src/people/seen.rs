@@ -13,6 +13,7 @@ impl Shard {
     /// What is due by now.
     pub(crate) fn settle_people(&mut self, now: Time) {
         self.wake_followees(now);
+        self.tell_services(now);
         if self.people.retries.iter().any(|(due, _)| *due <= now) {
             self.retry_loads(now);
         }

@@ -241,6 +241,44 @@ pub struct Given {
     pub version: u64,
 }
 
+#[derive(Clone, PartialEq, Message)]
+pub struct FolloweeActivity {
+    #[prost(int32, tag = "1")]
+    pub atype: i32,
+    #[prost(string, tag = "2")]
+    pub user_id: String,
+    #[prost(string, tag = "3")]
+    pub meta: String,
+    #[prost(message, optional, tag = "4")]
+    pub status: Option<Status>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct Status {
+    #[prost(bool, tag = "1")]
+    pub online: bool,
+    #[prost(bool, tag = "2")]
+    pub leaving: bool,
+    #[prost(message, repeated, tag = "3")]
+    pub activities: Vec<Activity>,
+    #[prost(string, repeated, tag = "4")]
+    pub channels: Vec<String>,
+    #[prost(uint64, optional, tag = "5")]
+    pub last_seen: Option<u64>,
+    #[prost(string, optional, tag = "6")]
+    pub name: Option<String>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct Activity {
+    #[prost(string, tag = "1")]
+    pub activity: String,
+    #[prost(string, tag = "2")]
+    pub channel: String,
+    #[prost(uint64, tag = "3")]
+    pub since: u64,
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;

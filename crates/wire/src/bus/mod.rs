@@ -6,6 +6,7 @@ pub mod letter;
 mod message;
 pub mod news;
 pub mod people;
+pub mod service;
 
 use tavern_domain::presence::Visibility;
 

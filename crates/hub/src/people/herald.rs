@@ -1,0 +1,123 @@
+//! What a user does, told to other services: the whole status, on a subject that anybody on the server of the bus can hear.
+//! Told by the node on which it changed, from what the store says a moment later. Must hold: what is told last is true when
+//! nothing changes any more; somebody who hides is offline here; a burst of changes costs one reading.
+
+use super::load::{Task, followee_of};
+use crate::shard::Shard;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tavern_domain::Time;
+use tavern_domain::presence::status::turn;
+use tavern_domain::presence::{Fact, Rumour, Status, Turn, Visibility};
+use tavern_engine::limits::RETRY_AFTER_MS;
+use tavern_engine::{Answer, Found, Person, Read, Work};
+use tavern_wire::bus::service::{self, Told};
+
+/// Users in one reading.
+const BATCH: usize = 500;
+
+/// What waits to be told.
+#[derive(Default)]
+pub(super) struct Herald {
+    /// At once, by user: the last change counts.
+    now: BTreeMap<Arc<str>, Word>,
+    /// Disconnects, which may turn out to be a change of pages.
+    later: BTreeMap<(Time, Arc<str>), Word>,
+    /// The store is being asked.
+    reading: bool,
+}
+
+/// What changed, and where.
+#[derive(Clone, Debug)]
+pub(crate) struct Word {
+    turn: Turn,
+    channel: Option<Arc<str>>,
+}
+
+impl Herald {
+    pub fn next_wake(&self) -> Option<Time> {
+        if self.reading {
+            return None;
+        }
+        let later = self.later.first_key_value().map(|((due, _), _)| *due);
+        if self.now.is_empty() { later } else { Some(Time(0)) }
+    }
+
+    fn take(&mut self, now: Time) -> Vec<(Arc<str>, Word)> {
+        while let Some(due) = self.later.first_entry().filter(|due| due.key().0 <= now) {
+            let ((_, user), word) = due.remove_entry();
+            self.now.entry(user).or_insert(word);
+        }
+        let mut taken = Vec::new();
+        while taken.len() < BATCH
+            && let Some(next) = self.now.pop_first()
+        {
+            taken.push(next);
+        }
+        taken
+    }
+}
+
+impl Shard {
+    /// Something about a user has changed by what was done here.
+    pub(super) fn herald(&mut self, now: Time, user: &Arc<str>, rumour: &Rumour) {
+        let Rumour::Fact(fact) = rumour else { return };
+        if !self.node.carrier.bus().is_some_and(|bus| bus.reaches_services()) {
+            return;
+        }
+        let word = match fact {
+            Fact::Place { channel, stay, .. } => {
+                Word { turn: turn(channel, stay.is_some()), channel: Some(channel.clone()) }
+            }
+            Fact::Shown { .. } => Word { turn: Turn::None, channel: None },
+        };
+        let herald = &mut self.people.herald;
+        if word.turn == Turn::Disconnected {
+            let due = now + self.node.settings.disconnect_ms;
+            herald.later.insert((due, user.clone()), word);
+        } else {
+            herald.now.insert(user.clone(), word);
+        }
+    }
+
+    pub(super) fn tell_services(&mut self, now: Time) {
+        if self.people.herald.next_wake().is_none_or(|due| due > now) {
+            return;
+        }
+        let told = self.people.herald.take(now);
+        if told.is_empty() {
+            return;
+        }
+        self.people.herald.reading = true;
+        let users = told.iter().map(|(user, _)| user.clone()).collect();
+        self.ask_people(Task::Herald(told), Work::Read(Read::People { users, viewer: None }));
+    }
+
+    pub(super) fn heralds_read(&mut self, now: Time, told: Vec<(Arc<str>, Word)>, answer: Answer) {
+        self.people.herald.reading = false;
+        let Answer::Read(Found::People(people)) = answer else {
+            let herald = &mut self.people.herald;
+            let again = told.into_iter().map(|(user, word)| ((now + RETRY_AFTER_MS, user), word));
+            return herald.later.extend(again);
+        };
+        for ((user, word), person) in told.into_iter().zip(&people) {
+            self.tell_service(now, &user, &word, person);
+        }
+    }
+
+    fn tell_service(&mut self, now: Time, user: &Arc<str>, word: &Word, person: &Person) {
+        let followee = followee_of(now, person);
+        // Who listens is not known, so only what everybody may see is said.
+        let shown = followee.visibility == Visibility::Everyone;
+        let hidden = Status::default();
+        let status = if shown { followee.status(&self.node.settings.activities) } else { hidden };
+        let activity = service::encode(&Told {
+            user,
+            turn: if shown { word.turn } else { Turn::Disconnected },
+            channel: word.channel.as_deref().filter(|_| shown),
+            name: followee.name.as_deref().filter(|_| shown),
+            status: &status,
+        });
+        self.effects.abroad.extend(self.node.service_parcel(user, activity));
+    }
+}

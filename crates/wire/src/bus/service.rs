@@ -1,0 +1,77 @@
+//! What other services hear about a user: `FolloweeActivity` of `proto/tavern.proto`.
+
+use super::message::{Activity, FolloweeActivity, Status as Message};
+use prost::Message as _;
+use tavern_domain::Time;
+use tavern_domain::presence::{Status, Turn};
+
+/// What happened, and what he does since.
+pub struct Told<'a> {
+    pub user: &'a str,
+    pub turn: Turn,
+    pub channel: Option<&'a str>,
+    pub name: Option<&'a str>,
+    pub status: &'a Status,
+}
+
+pub fn encode(told: &Told<'_>) -> Vec<u8> {
+    let activity = |activity: &tavern_domain::presence::Activity| Activity {
+        activity: activity.activity.to_string(),
+        channel: activity.channel.to_string(),
+        since: activity.since.ms(),
+    };
+    let status = Message {
+        online: told.status.online,
+        leaving: told.status.leaving,
+        activities: told.status.activities.iter().map(activity).collect(),
+        channels: told.status.channels.iter().map(ToString::to_string).collect(),
+        last_seen: told.status.last_seen.map(Time::ms),
+        name: told.name.map(Into::into),
+    };
+    let atype = match told.turn {
+        Turn::None => 0,
+        Turn::Disconnected => 1,
+        Turn::StartedGame => 2,
+        Turn::EndedGame => 3,
+        Turn::SolvingPuzzles => 4,
+        Turn::AnnotatingGame => 5,
+        Turn::InGameChannel => 6,
+    };
+    let meta = told.channel.unwrap_or_default().into();
+    FolloweeActivity { atype, user_id: told.user.into(), meta, status: Some(status) }.encode_to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tavern_domain::presence::Activity as Doing;
+
+    #[test]
+    fn a_service_reads_the_seeds_fields_and_the_whole_status() {
+        let status = Status {
+            online: true,
+            leaving: false,
+            activities: vec![Doing {
+                activity: "playing".into(),
+                channel: "activegame#A".into(),
+                since: Time(7),
+            }],
+            channels: vec!["activegame#A".into(), "lobby#x".into()],
+            last_seen: Some(Time(9)),
+        };
+        let told = Told {
+            user: "ann",
+            turn: Turn::StartedGame,
+            channel: Some("activegame#A"),
+            name: Some("Ann"),
+            status: &status,
+        };
+        let read = FolloweeActivity::decode(&*encode(&told)).unwrap();
+        assert_eq!((read.atype, &*read.user_id, &*read.meta), (2, "ann", "activegame#A"));
+        let status = read.status.unwrap();
+        assert_eq!((status.online, status.channels.len(), status.last_seen), (true, 2, Some(9)));
+        assert_eq!(status.activities[0].activity, "playing");
+        // The bytes that any other program reads: field 1 is the enum, field 2 the user.
+        assert!(encode(&told).starts_with(b"\x08\x02\x12\x03ann\x1a\x0cactivegame#A"));
+    }
+}

@@ -1,0 +1,27 @@
+"""Protobuf as any other program reads it: the fields of a message by their numbers."""
+
+
+def fields(data):
+    """Number to the list of its values: integers, or bytes that may be a text or a message."""
+    found, at = {}, 0
+    while at < len(data):
+        key, at = varint(data, at)
+        number, kind = key >> 3, key & 7
+        if kind == 0:
+            value, at = varint(data, at)
+        elif kind == 2:
+            length, at = varint(data, at)
+            value, at = data[at:at + length], at + length
+        else:
+            raise ValueError(f"a field of kind {kind}")
+        found.setdefault(number, []).append(value)
+    return found
+
+
+def varint(data, at):
+    value, shift = 0, 0
+    while True:
+        byte = data[at]
+        value, shift, at = value | (byte & 127) << shift, shift + 7, at + 1
+        if byte < 128:
+            return value, at
