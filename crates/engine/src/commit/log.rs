@@ -1,7 +1,7 @@
 //! Appending to the log. Must hold: positions and the counts of topics have no holes; an id is taken once.
 
 use super::Tables;
-use crate::log::{Appended, Entry};
+use crate::log::{Appended, Entry, Trim};
 use crate::store::{Commit, Receipt, StoreError};
 
 pub(super) fn append(
@@ -30,7 +30,9 @@ pub(super) fn append(
         receipt.appended.push(Appended { position, count, again: false });
     }
     if let Some(trim) = &commit.trim {
-        tables.trim(trim)?;
+        // What is appended later stays, also when both are written together.
+        let end = tables.head()? + 1;
+        tables.trim(&Trim { before: trim.before.min(end), ids_before: trim.ids_before.min(end) })?;
     }
     Ok(())
 }

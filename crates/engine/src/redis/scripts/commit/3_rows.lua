@@ -90,7 +90,7 @@ local function raise(name, by)
     call('HSET', K[CHANNELS], name, format('{"version":%d,"users":%d,"updated":%d}', number, found[2], time))
   else
     found[1] = 0
-    if last > 0 then call('HDEL', K[CHANNELS], name) end
+    call('HDEL', K[CHANNELS], name)
     bury(number)
   end
   answer[#answer + 1] = text(number)
@@ -175,7 +175,9 @@ end
 function steps.A(at)
   local field = A[at + 1] .. '\0' .. long(versions[tonumber(A[at])]) .. '\0' .. A[at + 2]
   local member = A[at + 3] .. '\0' .. field
-  set(K[ERRANDS], field, A[at + 4] .. '\0' .. ERRANDS_DUE .. ':' .. #member .. ':' .. member)
-  list(ERRANDS_DUE, member, true)
+  local behind = ERRANDS_DUE .. ':' .. #member .. ':' .. member
+  -- What a deadline causes has no version: the same id may come again.
+  relist(get(K[ERRANDS], field), behind)
+  set(K[ERRANDS], field, A[at + 4] .. '\0' .. behind)
   return at + 5
 end

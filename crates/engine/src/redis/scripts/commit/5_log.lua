@@ -43,7 +43,7 @@ end
 -- trim: the first position that stays, the same with all its digits for ids
 function steps.M(at)
   local found, before = log(), tonumber(A[at])
-  while true do
+  while before > 0 do
     local old = call('XRANGE', K[LOG], '-', '(' .. A[at] .. '-0', 'COUNT', MANY)
     if #old == 0 then break end
     local gone = { K[LOG] }
