@@ -122,7 +122,16 @@ impl Tally {
                 .with(self.counts.keys().map(|name| &**name).collect::<Vec<_>>())
                 .with(self.counts.values().map(|count| number(*count)).collect::<Vec<_>>()),
         );
-        let named = || self.added.iter().filter_map(|entry| Some((entry, entry.id.as_deref()?)));
+        // An id may be taken, forgotten and taken again by commits that are written together: the last one counts.
+        let is_known = |entry: &Entry, id: &Arc<str>| {
+            self.known(&entry.topic, id).is_some_and(|(position, _)| position == entry.position)
+        };
+        let named = || {
+            self.added.iter().filter_map(|entry| {
+                let id = entry.id.as_ref().filter(|id| is_known(entry, id))?;
+                Some((entry, &**id))
+            })
+        };
         if named().next().is_some() {
             let sql = "INSERT INTO event_ids (topic, id, position, count)
                 SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[])

@@ -342,7 +342,14 @@ impl Tables for PostgresTables<'_> {
         Ok(self.holds.values().filter(carried).map(|hold| hold.key.channel.clone()).collect())
     }
     fn lease(&mut self, name: &Arc<str>) -> Result<Option<Occupied>, StoreError> {
-        Ok(self.leases.get(name).cloned())
+        let Some(mut found) = self.leases.get(name).cloned() else { return Ok(None) };
+        let holder = &found.lease.row.holder;
+        // What a commit of the same batch did to the holder counts too.
+        found.vouched = match self.nodes.get(holder) {
+            Some(node) => node.closed_at.is_none(),
+            None => found.vouched && !self.changed_nodes.contains(holder),
+        };
+        Ok(Some(found))
     }
 
     fn head(&mut self) -> Result<u64, StoreError> {
