@@ -1,7 +1,7 @@
 //! Events into bytes, for each way they travel. What a socket refuses stays in the mailbox as references.
 //! Must hold: an event is marked as sent only when all of its bytes were taken, or the caller keeps the rest.
 
-use crate::listener::{Format, ListenerId};
+use crate::listener::{Format, LinkId, ListenerId};
 use crate::shard::Shard;
 use tavern_domain::{Time, limits};
 use tavern_wire::{json, sse, ws};
@@ -45,12 +45,13 @@ pub struct PollFlags {
 }
 
 impl Shard {
-    /// Appends unread events to `scratch` until about `room` bytes are in it. `settle` says what became of them.
-    /// Returns whether more is waiting.
-    pub fn render(&mut self, id: ListenerId, room: usize, scratch: &mut Scratch) -> bool {
+    /// Appends unread events to `scratch` until about `room` bytes are in it, for the transport that the listener has: one
+    /// that was superseded and does not know yet gets nothing. `settle` says what became of them. Returns whether more is
+    /// waiting.
+    pub fn render(&mut self, id: ListenerId, to: LinkId, room: usize, scratch: &mut Scratch) -> bool {
         let Some(listener) = self.listeners.get_mut(id) else { return false };
+        let Some(link) = listener.link.filter(|link| link.id == to) else { return false };
         listener.dirty = false;
-        let Some(link) = listener.link else { return false };
         match link.format {
             Format::Resp2 | Format::Resp3 => {
                 for event in (0..).map_while(|index| listener.mailbox.front(index)) {

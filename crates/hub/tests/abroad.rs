@@ -129,7 +129,7 @@ fn shard_channels_are_not_channels_on_other_nodes_either() {
     street.settle();
     assert!(street.house(0).hear(&ann).is_empty());
     let mut scratch = Scratch::default();
-    street.house(0).shards[0].render(redis, usize::MAX, &mut scratch);
+    street.house(0).shards[0].render(redis, LinkId(99), usize::MAX, &mut scratch);
     assert_eq!(scratch.bytes, b"*3\r\n$8\r\nsmessage\r\n$6\r\ngame#A\r\n$1\r\nx\r\n");
 }
 

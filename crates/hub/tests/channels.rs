@@ -24,7 +24,7 @@ fn a_session_that_matches_twice_hears_once_and_redis_twice() {
     assert_eq!(house.publish("game#A", "hi"), 5, "receivers are subscriptions");
     assert_eq!(house.hear_numbers(&ann), [1]);
     let mut scratch = Scratch::default();
-    house.shards[0].render(redis, usize::MAX, &mut scratch);
+    house.shards[0].render(redis, LinkId(99), usize::MAX, &mut scratch);
     let text = String::from_utf8(scratch.bytes.clone()).unwrap();
     let expected = "*3\r\n$7\r\nmessage\r\n$6\r\ngame#A\r\n$2\r\nhi\r\n\
                     *4\r\n$8\r\npmessage\r\n$6\r\ngame#*\r\n$6\r\ngame#A\r\n$2\r\nhi\r\n";
@@ -51,7 +51,7 @@ fn data_passes_through_byte_for_byte() {
         house.say(&mut ann, &format!(r#"{{"id":"x","op":"publish","channel":"game#A","data":{data}}}"#));
     assert_eq!(reply, serde_json::json!({"id": "x", "ok": {"receivers": 1}}));
     let mut scratch = Scratch::default();
-    house.shards[0].render(ann.listener.unwrap(), usize::MAX, &mut scratch);
+    house.shards[0].render(ann.listener.unwrap(), ann.link.id, usize::MAX, &mut scratch);
     let text = String::from_utf8_lossy(&scratch.bytes).into_owned();
     assert!(
         text.contains(&format!(r#"{{"seq":1,"event":"message","channel":"game#A","data":{data},"from":{{"#))
@@ -157,7 +157,7 @@ fn words_reach_listeners_of_the_other_shard_in_order() {
         house.shards[1].receive(house.now, parcel);
     }
     let mut scratch = Scratch::default();
-    house.shards[1].render(ann.listener.unwrap(), usize::MAX, &mut scratch);
+    house.shards[1].render(ann.listener.unwrap(), ann.link.id, usize::MAX, &mut scratch);
     let data: Vec<u64> = frames(&scratch.bytes).iter().map(|event| event["data"].as_u64().unwrap()).collect();
     assert_eq!(data, [0, 1, 2]);
 }

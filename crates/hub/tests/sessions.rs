@@ -109,6 +109,21 @@ fn a_newer_transport_supersedes_the_older() {
 }
 
 #[test]
+fn a_transport_that_was_superseded_in_the_same_moment_takes_nothing() {
+    let mut house = house();
+    let (mut first, hello) = house.guest("ann");
+    house.say(&mut first, SUBSCRIBE);
+    house.publish("game#A", "1");
+    assert_eq!(house.hear_numbers(&first), [1]);
+    let mut second = house.socket();
+    let session = hello["session"].as_str().unwrap();
+    house.say(&mut second, &format!(r#"{{"op":"hello","token":"ann","session":"{session}","seq":0}}"#));
+    // The older one is written to before it is closed: what it would take the newer one would never see.
+    assert!(house.hear(&first).is_empty());
+    assert_eq!(house.hear_numbers(&second), [1]);
+}
+
+#[test]
 fn bye_ends_the_session_at_once() {
     let mut house = house();
     let (mut ann, hello) = house.guest("ann");

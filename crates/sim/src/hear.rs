@@ -19,7 +19,7 @@ impl World {
         let shard = &mut self.shards[socket.shard];
         self.scratch.begin(&socket.out);
         if let Some(id) = socket.caller.listener {
-            shard.render(id, 4096, &mut self.scratch);
+            shard.render(id, socket.caller.link.id, 4096, &mut self.scratch);
         }
         let all = self.scratch.bytes.len();
         let taken = if slow { part.min(all) } else { all };

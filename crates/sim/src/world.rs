@@ -168,7 +168,7 @@ impl World {
         } else if !reply.is_empty() {
             if let Some(id) = socket.caller.listener {
                 self.scratch.clear();
-                self.shards[shard].render(id, usize::MAX, &mut self.scratch);
+                self.shards[shard].render(id, socket.caller.link.id, usize::MAX, &mut self.scratch);
                 self.shards[shard].settle(id, &self.scratch, self.scratch.bytes.len());
                 socket.out.extend_from_slice(&self.scratch.bytes);
             }

@@ -176,7 +176,7 @@ pub fn append_messages(out: &mut Vec<u8>, peer: &Peer, hub: &mut Shard, scratch:
         return;
     }
     scratch.clear();
-    hub.render(id, usize::MAX, scratch);
+    hub.render(id, peer.link, usize::MAX, scratch);
     let all = scratch.bytes.len();
     hub.settle(id, scratch, all);
     out.extend_from_slice(&scratch.bytes);

@@ -314,7 +314,7 @@ impl Worker {
             }
             let id = stream.listener;
             self.scratch.clear();
-            let more = self.hub.render(id, PIECE_BYTES, &mut self.scratch);
+            let more = self.hub.render(id, link, PIECE_BYTES, &mut self.scratch);
             if self.scratch.bytes.is_empty() {
                 return;
             }

@@ -151,7 +151,7 @@ pub fn reply(conn: &mut Conn, socket: &mut WebSocket, room: &mut Room<'_>) -> Ne
 fn follow(conn: &mut Conn, socket: &WebSocket, room: &mut Room<'_>, flow: Flow) -> Next {
     if !room.reply.is_empty() {
         if flow != Flow::Greeted {
-            append_events(conn, room, socket.caller.listener);
+            append_events(conn, room, &socket.caller);
         }
         ws::write_head(&mut conn.out, ws::Opcode::Text, room.reply.len());
         conn.out.extend_from_slice(room.reply);
@@ -165,13 +165,13 @@ fn follow(conn: &mut Conn, socket: &WebSocket, room: &mut Room<'_>, flow: Flow) 
 }
 
 /// Writes unread events in front of a reply: after "unsubscribed" nothing of that channel may follow.
-fn append_events(conn: &mut Conn, room: &mut Room<'_>, listener: Option<tavern_hub::ListenerId>) {
-    let Some(id) = listener else { return };
+fn append_events(conn: &mut Conn, room: &mut Room<'_>, caller: &Caller) {
+    let Some(id) = caller.listener else { return };
     if !room.hub.listener(id).is_some_and(|listener| listener.mailbox.has_unread()) {
         return;
     }
     room.scratch.clear();
-    room.hub.render(id, usize::MAX, room.scratch);
+    room.hub.render(id, caller.link.id, usize::MAX, room.scratch);
     let all = room.scratch.bytes.len();
     room.hub.settle(id, room.scratch, all);
     conn.out.extend_from_slice(&room.scratch.bytes);

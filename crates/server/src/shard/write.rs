@@ -166,7 +166,7 @@ impl Worker {
         let Some(mut conn) = self.links.take_conn(link) else { return };
         conn.state.touched = false;
         conn.state.replies = false;
-        let written = if conn.state.blocked { Written::Blocked } else { self.write_conn(&mut conn) };
+        let written = if conn.state.blocked { Written::Blocked } else { self.write_conn(link, &mut conn) };
         let alive = match written {
             Written::All => {
                 if conn.state.closing && !conn.state.shut && conn.out.is_empty() && !conn.has_encrypted() {
@@ -190,7 +190,7 @@ impl Worker {
         }
     }
 
-    fn write_conn(&mut self, conn: &mut Conn) -> Written {
+    fn write_conn(&mut self, link: LinkId, conn: &mut Conn) -> Written {
         if conn.has_encrypted() {
             match conn.write_encrypted() {
                 Ok(()) => {}
@@ -208,7 +208,7 @@ impl Worker {
         });
         for _ in 0..WRITES_PER_TURN {
             self.scratch.begin(&conn.out);
-            let more = listener.is_some_and(|id| self.hub.render(id, WRITE_BYTES, &mut self.scratch));
+            let more = listener.is_some_and(|id| self.hub.render(id, link, WRITE_BYTES, &mut self.scratch));
             let all = self.scratch.bytes.len();
             if all == 0 {
                 return Written::All;

@@ -320,11 +320,11 @@ impl Street {
             return Ok(());
         };
         let (house, shard) = (seat.house, seat.shard);
-        let Some(id) = seat.caller.listener else { return Ok(()) };
+        let (link, Some(id)) = (seat.caller.link.id, seat.caller.listener) else { return Ok(()) };
         let mut scratch = std::mem::take(&mut self.scratch);
         scratch.clear();
         if let Some(running) = self.houses[house].running() {
-            running.shards[shard].render(id, usize::MAX, &mut scratch);
+            running.shards[shard].render(id, link, usize::MAX, &mut scratch);
             running.shards[shard].settle(id, &scratch, scratch.bytes.len());
         }
         let mut bytes = &scratch.bytes[..];
