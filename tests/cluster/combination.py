@@ -16,7 +16,7 @@ from support.tavern import Tavern
 
 FOLDER = "sqlite+local"
 POSTGRES = ("postgres+nats", "postgres+redis")
-ALL = (FOLDER, *POSTGRES)
+ALL = (FOLDER, *POSTGRES, "redis+redis")
 COUNT = itertools.count(1)
 
 
