@@ -3,6 +3,7 @@
 
 use crate::queue::{Queue, Refused};
 use crate::store::{Answer, Commit, Inbox, Outage, Read, Ticket, Work};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
@@ -10,13 +11,15 @@ pub(crate) struct Intake {
     inbox: Arc<dyn Inbox>,
     pub commits: Arc<Queue<(Ticket, Commit)>>,
     pub reads: Arc<Queue<(Ticket, Read)>>,
+    /// Connections to a server that were made so far.
+    pub arrivals: Arc<AtomicU64>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl Intake {
     pub fn new(inbox: Arc<dyn Inbox>) -> Intake {
         let (commits, reads) = (Arc::new(Queue::new()), Arc::new(Queue::new()));
-        Intake { inbox, commits, reads, threads: Mutex::default() }
+        Intake { inbox, commits, reads, arrivals: Arc::default(), threads: Mutex::default() }
     }
 
     /// A thread that drains one of the queues until it is closed.

@@ -31,6 +31,11 @@ pub trait Store: Send + Sync {
     /// Whether its time comes from a server that all nodes share, and not from the clock it was opened with.
     fn keeps_time(&self) -> bool;
 
+    /// Grows with every new connection to its server: that may be another server, or have lost what it answered before.
+    fn arrivals(&self) -> u64 {
+        0
+    }
+
     /// Finishes what was submitted, then joins the threads. Later work is answered `Unavailable`.
     /// Not to be called from inside the inbox.
     fn stop(&self);

@@ -18,10 +18,16 @@ pub async fn keep(services: Arc<Services>) {
     let began = Instant::now();
     let now = || Time(began.elapsed().as_millis() as u64);
     let mut vigil = Vigil::new(services.node.clone(), rules(&services), now());
+    let mut reached = arrivals(&services);
     // Bounded: the vigil asks little at a time, and the desk gives up on what is not answered.
     let mut asked: JoinSet<(Ticket, Option<Answer>)> = JoinSet::new();
     loop {
-        carry_out(&services, &mut vigil, &mut asked);
+        let renewed = carry_out(&services, &mut vigil, &mut asked);
+        if renewed && arrivals(&services) != reached {
+            reached = arrivals(&services);
+            tracing::info!("the store was reached anew: those who are here are compared with it");
+            give(&services, Chore::Announce);
+        }
         let wait = Duration::from_millis(vigil.next_wake().since(now()));
         tokio::select! {
             Some(Ok((ticket, answer))) = asked.join_next() => {
@@ -45,7 +51,17 @@ fn rules(services: &Services) -> Rules {
     }
 }
 
-fn carry_out(services: &Arc<Services>, vigil: &mut Vigil, asked: &mut JoinSet<(Ticket, Option<Answer>)>) {
+/// How often the store was reached. When it was reached anew, it may have forgotten what it said last.
+fn arrivals(services: &Services) -> u64 {
+    services.desk.store().map_or(0, |store| store.arrivals())
+}
+
+/// True: the store has taken the lease.
+fn carry_out(
+    services: &Arc<Services>,
+    vigil: &mut Vigil,
+    asked: &mut JoinSet<(Ticket, Option<Answer>)>,
+) -> bool {
     for (ticket, work) in vigil.duties.work.drain(..) {
         let services = services.clone();
         asked.spawn(async move {
@@ -60,9 +76,12 @@ fn carry_out(services: &Arc<Services>, vigil: &mut Vigil, asked: &mut JoinSet<(T
     for order in vigil.duties.orders.drain(..) {
         give(services, order);
     }
+    let mut renewed = false;
     for notice in vigil.duties.notices.drain(..) {
+        renewed |= matches!(notice, Notice::Renewed);
         tell(services, &notice);
     }
+    renewed
 }
 
 fn give(services: &Services, order: Chore) {

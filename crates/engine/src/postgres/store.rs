@@ -15,6 +15,7 @@ use crate::limits;
 use crate::queue::Queue;
 use crate::store::{Answer, Commit, Inbox, Read, Store, StoreError, Ticket, Work};
 use futures_util::future::join_all;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 use std::thread;
 
@@ -50,8 +51,9 @@ impl PostgresStore {
         inbox: Arc<dyn Inbox>,
     ) -> Result<PostgresStore, StoreError> {
         let address = Address::parse(url)?;
-        let door = Door { tls: Tls::new(&address)?, address: Arc::new(address) };
         let store = PostgresStore { intake: Intake::new(inbox.clone()) };
+        let (tls, arrivals) = (Tls::new(&address)?, store.intake.arrivals.clone());
+        let door = Door { address: Arc::new(address), tls, reached: Arc::default(), arrivals };
         let (commits, reads) = (store.intake.commits.clone(), store.intake.reads.clone());
         let watch = Watch(clock);
         let desk = move |door: &Door, link| Desk {
@@ -118,6 +120,10 @@ impl Store for PostgresStore {
 
     fn name(&self) -> &'static str {
         "postgres"
+    }
+
+    fn arrivals(&self) -> u64 {
+        self.intake.arrivals.load(Ordering::Relaxed)
     }
 
     fn stop(&self) {

@@ -6,7 +6,9 @@ use super::link::Link;
 use super::tls::Tls;
 use super::value::Trouble;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 /// Between two tries to connect: doubled each time.
@@ -20,6 +22,9 @@ const BRIDGE: Duration = Duration::from_secs(1);
 pub(super) struct Door {
     pub address: Arc<Address>,
     pub tls: Tls,
+    /// Somebody got through: the others need not wait for their turn.
+    pub reached: Arc<Notify>,
+    pub arrivals: Arc<AtomicU64>,
 }
 
 pub(super) struct Way {
@@ -40,14 +45,19 @@ impl Door {
         let mut pause = FIRST_PAUSE;
         loop {
             match self.connect().await {
-                Ok(link) => return link,
+                Ok(link) => {
+                    self.arrivals.fetch_add(1, Ordering::Relaxed);
+                    self.reached.notify_waiters();
+                    return link;
+                }
                 Err(trouble) => {
                     let (error, again_ms) = (&trouble as &dyn std::error::Error, pause.as_millis());
                     tracing::warn!(error, again_ms, "the database cannot be reached");
                 }
             }
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            if tokio::time::timeout(pause, self.reached.notified()).await.is_err() {
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            }
         }
     }
 }

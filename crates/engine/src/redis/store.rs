@@ -14,6 +14,7 @@ use crate::clock::Clock;
 use crate::intake::Intake;
 use crate::queue::Queue;
 use crate::store::{Answer, Commit, Inbox, Read, Store, StoreError, Ticket, Work};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 use std::thread;
 use tokio::task::JoinSet;
@@ -68,8 +69,9 @@ impl RedisStore {
         })?;
         let store = RedisStore { intake: Intake::new(inbox.clone()) };
         let (commits, reads) = (store.intake.commits.clone(), store.intake.reads.clone());
+        let arrivals = store.intake.arrivals.clone();
         let desk = move |door: Door| {
-            let (way, bucket) = (Way::new(door.clone()), Bucket::new(&door.prefix, 0));
+            let (way, bucket) = (Way::new(door.clone(), arrivals.clone()), Bucket::new(&door.prefix, 0));
             Arc::new(Desk { way, bucket, door, watch: Watch(clock.clone()), inbox: inbox.clone() })
         };
         let (writing, reading) = (desk(door.clone()), desk(door));
@@ -121,6 +123,10 @@ impl Store for RedisStore {
 
     fn name(&self) -> &'static str {
         "redis"
+    }
+
+    fn arrivals(&self) -> u64 {
+        self.intake.arrivals.load(Ordering::Relaxed)
     }
 
     fn stop(&self) {

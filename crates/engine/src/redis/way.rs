@@ -10,6 +10,7 @@ use crate::remote::{Host, broken};
 use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::Mutex;
 
@@ -35,11 +36,12 @@ struct State {
     links: HashMap<Host, Arc<Link>>,
     /// Nobody was reached: until then nobody tries, and nobody waits.
     down: Option<(Instant, Duration)>,
+    arrivals: Arc<AtomicU64>,
 }
 
 impl Way {
-    pub fn new(door: Door) -> Way {
-        Way { door, state: Mutex::default() }
+    pub fn new(door: Door, arrivals: Arc<AtomicU64>) -> Way {
+        Way { door, state: Mutex::new(State { arrivals, ..State::default() }) }
     }
 
     /// A connection to whoever keeps this slot, to show that the address is right.
@@ -220,6 +222,7 @@ impl State {
         }
         let link = Arc::new(Link::new(socket));
         self.links.insert(host.clone(), link.clone());
+        self.arrivals.fetch_add(1, Ordering::Relaxed);
         Ok(link)
     }
 
