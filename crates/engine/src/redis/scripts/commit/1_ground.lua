@@ -7,7 +7,7 @@ local A, K, call = ARGV, KEYS, redis.call
 local find, sub, match, format, concat = string.find, string.sub, string.match, string.format, table.concat
 local PRESENCES, ROSTER, PLACES = 3, '4', '5'
 local CLOCK, NODES, CHANNELS, USERS, CARRIED, ERRANDS, ERRANDS_DUE, USER_IDS, LEASES = 1, 2, 8, 18, '10', 24, '25', '28', 29
-local LOG_ENDS, LOG, LOG_TOPICS, TOPICS, TOPIC_NAMES, EVENT_IDS, EVENT_IDS_AT = 30, 31, 32, 33, 34, 35, 36
+local LOG_ENDS, LOG, LOG_TOPICS, TOPICS, TOPIC_NAMES, EVENT_IDS, EVENT_IDS_AT = 30, 31, '32', 33, 34, 35, 36
 local INBOXES, LETTERS, LETTER_IDS = 37, 38, 39
 -- Entries that are removed together.
 local MANY = 500

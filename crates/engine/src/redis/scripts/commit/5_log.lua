@@ -1,6 +1,6 @@
 -- The log of topics.
 
--- The ends of the log, once they are needed.
+-- The ends of the log, once they are needed; kept when everything is done.
 local ends
 local function log()
   if not ends then
@@ -10,6 +10,7 @@ local function log()
   return ends
 end
 local function keep_log()
+  if not ends then return end
   call('HSET', K[LOG_ENDS], 'first', text(ends.first), 'head', text(ends.head), 'bytes', text(ends.bytes))
 end
 
@@ -34,8 +35,7 @@ function steps.G(at)
   else
     call('XADD', K[LOG], position .. '-0', 'topic', topic, 'count', count, 'at', now, 'body', A[at + 3])
   end
-  call('ZADD', K[LOG_TOPICS], 0, topic .. '\0' .. long(found.head))
-  keep_log()
+  list(LOG_TOPICS, topic .. '\0' .. long(found.head), true)
   answer[#answer + 1], answer[#answer + 2], answer[#answer + 3] = position, count, '0'
   return at + 4
 end
@@ -50,7 +50,7 @@ function steps.M(at)
     for _, entry in ipairs(old) do
       local position, fields = match(entry[1], '^(%d+)'), entry[2]
       found.bytes = found.bytes - #fields[8]
-      call('ZREM', K[LOG_TOPICS], fields[2] .. '\0' .. long(tonumber(position)))
+      list(LOG_TOPICS, fields[2] .. '\0' .. long(tonumber(position)), false)
       gone[#gone + 1] = entry[1]
     end
     call('XDEL', unpack(gone))
@@ -65,6 +65,5 @@ function steps.M(at)
       call('ZREM', K[EVENT_IDS_AT], member)
     end
   end
-  keep_log()
   return at + 2
 end
