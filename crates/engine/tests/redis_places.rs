@@ -110,7 +110,7 @@ impl BusInbox for Ear {
 fn sentinels_lead_to_the_next_master() {
     let master = Server::redis();
     let replica = Server::redis_with(&["--replicaof", "127.0.0.1", &master.port.to_string()]);
-    let sentinel = Server::sentinel(master.port);
+    let sentinel = Server::sentinel(master.port, "");
     let url = format!("redis-sentinel://127.0.0.1:{}?service=mymaster", sentinel.port);
     let wrong = format!("redis-sentinel://127.0.0.1:{}?service=other", sentinel.port);
     assert!(matches!(open(&wrong).err(), Some(StoreError::Unavailable { .. })));
@@ -137,4 +137,13 @@ fn sentinels_lead_to_the_next_master() {
     assert_eq!(replica.cli(&["HLEN", "tavern:{0}:documents"]), "2");
     assert_eq!(heard.recv_timeout(PATIENCE), Ok("lost"), "the bus is back too, and says what it missed");
     bus.stop();
+}
+
+#[test]
+fn sentinels_may_have_the_password_of_the_servers() {
+    let master = Server::redis_with(&["--requirepass", "pw"]);
+    let sentinel = Server::sentinel(master.port, "requirepass pw\nsentinel auth-pass mymaster pw");
+    let url = |login: &str| format!("redis-sentinel://{login}127.0.0.1:{}", sentinel.port);
+    open(&url(":pw@")).unwrap().commit(put("a")).unwrap();
+    assert!(open(&url("")).is_err());
 }

@@ -108,16 +108,20 @@ impl Door {
     /// Reaches a server and logs in; gives the bytes that came after that.
     pub async fn log_in(&self, host: &Host) -> io::Result<(Socket, BytesMut)> {
         let (mut socket, mut input) = self.reach(host).await?;
+        self.greet(&mut socket, &mut input).await?;
+        if self.database > 0 {
+            ask(&mut socket, &mut input, &[b"SELECT", self.database.to_string().as_bytes()]).await?;
+        }
+        Ok((socket, input))
+    }
+
+    async fn greet(&self, socket: &mut Socket, input: &mut BytesMut) -> io::Result<()> {
         let mut hello: Vec<&[u8]> = vec![b"HELLO", b"3"];
         if let Some(password) = &self.password {
             let user = self.user.as_deref().unwrap_or("default");
             hello.extend([b"AUTH", user.as_bytes(), password.as_bytes()]);
         }
-        ask(&mut socket, &mut input, &hello).await?;
-        if self.database > 0 {
-            ask(&mut socket, &mut input, &[b"SELECT", self.database.to_string().as_bytes()]).await?;
-        }
-        Ok((socket, input))
+        ask(socket, input, &hello).await.map(drop)
     }
 
     async fn reach(&self, host: &Host) -> io::Result<(Socket, BytesMut)> {
@@ -134,7 +138,15 @@ impl Door {
         let Kind::Sentinel { service } = &self.kind else { return Ok(host.clone()) };
         let (mut socket, mut input) = self.reach(host).await?;
         let question = [b"SENTINEL", &b"GET-MASTER-ADDR-BY-NAME"[..], service.as_bytes()];
-        match ask(&mut socket, &mut input, &question).await? {
+        let said = match ask(&mut socket, &mut input, &question).await {
+            // Sentinels seldom have a password; those that do must have the servers' own.
+            Err(error) if error.to_string().starts_with("NOAUTH") => {
+                self.greet(&mut socket, &mut input).await?;
+                ask(&mut socket, &mut input, &question).await?
+            }
+            said => said?,
+        };
+        match said {
             (Value::List(parts), said) => match &parts[..] {
                 [Value::Bulk(name), Value::Bulk(port)] => {
                     let name = String::from_utf8_lossy(&said[name.clone()]).into_owned();

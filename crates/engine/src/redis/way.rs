@@ -61,10 +61,12 @@ impl Way {
         loop {
             let (host, link) = self.link(request.slot).await?;
             let trouble = match send(&link, request, more).await {
-                Err(trouble) if trouble.code() == "ASK" => match self.follow(&trouble, request, more).await {
-                    Err(trouble) => trouble,
-                    done => return done,
-                },
+                Err(trouble) if trouble.code() == "ASK" => {
+                    match self.follow(&trouble, &host, request, more).await {
+                        Err(trouble) => trouble,
+                        done => return done,
+                    }
+                }
                 Err(trouble) => trouble,
                 done => return done,
             };
@@ -79,7 +81,7 @@ impl Way {
                     let Some(script) = request.script else { return Err(trouble) };
                     link.send(script.load()).answer().await?;
                 }
-                "MOVED" => self.state.lock().await.learn(&trouble, request.slot)?,
+                "MOVED" => self.state.lock().await.learn(&trouble, &host, request.slot)?,
                 _ => {
                     self.state.lock().await.slots.clear();
                     tokio::time::sleep(pause).await;
@@ -124,10 +126,11 @@ impl Way {
     async fn follow(
         &self,
         trouble: &Trouble,
+        asked: &Host,
         request: &Request,
         more: &[bytes::Bytes],
     ) -> Result<Reply, Trouble> {
-        let host = redirection(trouble)?;
+        let host = redirection(trouble, asked)?;
         let link = self.state.lock().await.link_to(&self.door, &host).await?;
         let asking = link.send((&b"*1\r\n$6\r\nASKING\r\n"[..]).into());
         let outcome = send(&link, request, more).await;
@@ -152,12 +155,13 @@ async fn send(link: &Link, request: &Request, more: &[bytes::Bytes]) -> Result<R
     Ok(if more.is_empty() { answers.remove(0) } else { Reply::List(answers) })
 }
 
-/// `MOVED 42 host:port`, and the same with ASK. An empty host is the one that says so, which has only one name here.
-fn redirection(trouble: &Trouble) -> Result<Host, Trouble> {
+/// `MOVED 42 host:port`, and the same with ASK. Without a name it is a port of the server that says so.
+fn redirection(trouble: &Trouble, asked: &Host) -> Result<Host, Trouble> {
     let Trouble::Refused(text) = trouble else { return Err(Trouble::Strange("no redirection")) };
     let place = text.split(' ').nth(2).and_then(|place| place.rsplit_once(':'));
     let (name, port) = place.ok_or(Trouble::Strange("a redirection to nowhere"))?;
     let port = port.parse().map_err(|_| Trouble::Strange("a redirection to nowhere"))?;
+    let name = if name.is_empty() { &asked.name } else { name };
     Ok(Host { name: name.to_owned(), port })
 }
 
@@ -235,8 +239,8 @@ impl State {
     }
 
     /// Until the map is read again this slot is where it was said to be.
-    fn learn(&mut self, trouble: &Trouble, slot: u16) -> Result<(), Trouble> {
-        let host = redirection(trouble)?;
+    fn learn(&mut self, trouble: &Trouble, asked: &Host, slot: u16) -> Result<(), Trouble> {
+        let host = redirection(trouble, asked)?;
         self.slots.insert(0, (slot, slot, host));
         Ok(())
     }
@@ -279,4 +283,25 @@ fn part(range: Reply, asked: &Host) -> Result<(u16, u16, Host), Trouble> {
     };
     let port = u16::try_from(port.number()?).map_err(|_| Trouble::Strange("no port"))?;
     Ok((from, to, Host { name, port }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_redirection_names_a_server() {
+        let asked = Host { name: "here".into(), port: 1 };
+        for (said, name, port) in [
+            ("MOVED 42 10.0.0.1:7000", "10.0.0.1", 7000),
+            ("ASK 42 ::1:7000", "::1", 7000),
+            ("MOVED 42 :7001", "here", 7001),
+        ] {
+            let host = redirection(&Trouble::Refused(said.into()), &asked).unwrap();
+            assert_eq!(host, Host { name: name.into(), port }, "{said}");
+        }
+        for said in ["MOVED", "MOVED 42", "MOVED 42 there", "MOVED 42 there:x"] {
+            assert!(redirection(&Trouble::Refused(said.into()), &asked).is_err(), "{said}");
+        }
+    }
 }

@@ -55,14 +55,12 @@ impl Server {
     }
 
     /// Asks every half second and decides alone; for tests that do not wait for a vote.
-    pub fn sentinel(master: u16) -> Server {
+    pub fn sentinel(master: u16, more: &str) -> Server {
         let port = free_port();
-        let (program, conf) = (
-            program("redis-server", "redis-server"),
-            format!(
-                "port {port}\nbind 127.0.0.1\nsentinel monitor mymaster 127.0.0.1 {master} 1\n\
-            sentinel down-after-milliseconds mymaster 500\nsentinel failover-timeout mymaster 3000\n"
-            ),
+        let program = program("redis-server", "redis-server");
+        let conf = format!(
+            "port {port}\nbind 127.0.0.1\nsentinel monitor mymaster 127.0.0.1 {master} 1\n\
+            sentinel down-after-milliseconds mymaster 500\nsentinel failover-timeout mymaster 3000\n{more}\n"
         );
         let script = format!("printf '%s' '{conf}' >s.conf && exec {program} s.conf --sentinel");
         Server::begin("redis-sentinel", port, vec!["sh".into(), "-c".into(), script])
