@@ -1,10 +1,13 @@
 //! The Redis engine where the servers are several: a cluster whose slots move, sentinels that choose another master.
 #![cfg(feature = "redis")]
 
+#[path = "server/authority.rs"]
+mod authority;
 mod server;
 #[path = "support/things.rs"]
 mod things;
 
+use authority::Authority;
 use server::cluster::Cluster;
 use server::{PATIENCE, Server};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -146,4 +149,19 @@ fn sentinels_may_have_the_password_of_the_servers() {
     let url = |login: &str| format!("redis-sentinel://{login}127.0.0.1:{}", sentinel.port);
     open(&url(":pw@")).unwrap().commit(put("a")).unwrap();
     assert!(open(&url("")).is_err());
+}
+
+#[test]
+fn a_cluster_is_spoken_to_over_tls() {
+    let authority = Authority::new();
+    let file = |option: &str, name: &str| [option.to_owned(), authority.file(name)];
+    let files = [
+        file("--tls-cert-file", "cert.pem"),
+        file("--tls-key-file", "key.pem"),
+        file("--tls-ca-cert-file", "ca.pem"),
+    ];
+    let cluster = Cluster::sealed(&files.concat());
+    let url = cluster.url(0).replace("redis-cluster", "rediss-cluster");
+    open(&format!("{url}?ca={}", authority.file("ca.pem"))).unwrap().commit(put("a")).unwrap();
+    assert!(matches!(open(&url).err(), Some(StoreError::Unavailable { .. })), "nobody else vouches for it");
 }

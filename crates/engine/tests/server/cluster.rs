@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 
 pub struct Cluster {
     pub masters: Vec<Server>,
+    /// Where clients reach them.
+    ports: Vec<u16>,
 }
 
 /// Slots of each of the masters.
@@ -13,17 +15,35 @@ const SLOTS: [(u16, u16); 3] = [(0, 5460), (5461, 10922), (10923, 16383)];
 
 impl Cluster {
     pub fn new() -> Cluster {
-        let gossip: Vec<String> = SLOTS.iter().map(|_| free_port().to_string()).collect();
-        let start = |port: &String| {
-            let more = ["--cluster-enabled", "yes", "--cluster-port", port, "--cluster-node-timeout", "5000"];
-            Server::redis_with(&more)
+        Cluster::with(|_| Vec::new(), None)
+    }
+
+    /// Masters that talk to each other and to us over TLS; their plain ports are for whoever looks after them.
+    pub fn sealed(files: &[String]) -> Cluster {
+        let ports: Vec<u16> = SLOTS.iter().map(|_| free_port()).collect();
+        let options = |master: usize| {
+            let fixed = ["--tls-cluster", "yes", "--tls-auth-clients", "no", "--tls-port"].map(String::from);
+            [&fixed[..], &[ports[master].to_string()], files].concat()
         };
-        let cluster = Cluster { masters: gossip.iter().map(start).collect() };
+        Cluster::with(options, Some(&ports))
+    }
+
+    fn with(options: impl Fn(usize) -> Vec<String>, ports: Option<&[u16]>) -> Cluster {
+        let gossip: Vec<String> = SLOTS.iter().map(|_| free_port().to_string()).collect();
+        let start = |(master, port): (usize, &String)| {
+            let more = ["--cluster-enabled", "yes", "--cluster-port", port, "--cluster-node-timeout", "5000"];
+            let options = options(master);
+            let options: Vec<&str> = more.into_iter().chain(options.iter().map(String::as_str)).collect();
+            Server::redis_with(&options)
+        };
+        let masters: Vec<Server> = gossip.iter().enumerate().map(start).collect();
+        let ports = ports.map_or_else(|| masters.iter().map(|master| master.port).collect(), <[u16]>::to_vec);
+        let cluster = Cluster { masters, ports };
         for (master, (from, to)) in cluster.masters.iter().zip(SLOTS) {
             master.cli(&["CLUSTER", "ADDSLOTSRANGE", &from.to_string(), &to.to_string()]);
         }
-        for (other, gossip) in cluster.masters.iter().zip(&gossip).skip(1) {
-            cluster.masters[0].cli(&["CLUSTER", "MEET", "127.0.0.1", &other.port.to_string(), gossip]);
+        for (port, gossip) in cluster.ports.iter().zip(&gossip).skip(1) {
+            cluster.masters[0].cli(&["CLUSTER", "MEET", "127.0.0.1", &port.to_string(), gossip]);
         }
         let until = Instant::now() + PATIENCE;
         let agrees = |master: &Server| {
@@ -41,7 +61,7 @@ impl Cluster {
     pub fn url(&self, first: usize) -> String {
         let count = self.masters.len();
         let hosts: Vec<String> =
-            (0..count).map(|n| format!("127.0.0.1:{}", self.masters[(first + n) % count].port)).collect();
+            (0..count).map(|n| format!("127.0.0.1:{}", self.ports[(first + n) % count])).collect();
         format!("redis-cluster://{}", hosts.join(","))
     }
 
