@@ -121,7 +121,7 @@ impl Sheet {
         commit.seen.iter().for_each(|seen| social::see(self, seen));
         for carrier in carriers(commit) {
             self.text("H");
-            self.names(&[&carrier.channel, &carrier.user, ""]);
+            self.names(&[&carrier.channel, &carrier.user]);
         }
         commit.deadlines.iter().for_each(|deadline| deadline::put(self, deadline));
         for (cause, id, new) in causes(commit).zip(&commit.errands).map(|((cause, n), new)| (cause, n, new)) {

@@ -123,13 +123,17 @@ local function hold(front)
     flush(CARRIED)
     carries = call('EXISTS', K[tonumber(CARRIED)]) == 1
   end
-  local held = {}
-  if carries then held = call('ZRANGEBYLEX', K[tonumber(CARRIED)], '[' .. front, '(' .. front .. '\255') end
+  if not carries then
+    answer[#answer + 1] = '0'
+    return
+  end
+  front = front .. '\0'
+  local held = call('ZRANGEBYLEX', K[tonumber(CARRIED)], '[' .. front, '(' .. front .. '\255')
   answer[#answer + 1] = text(#held)
   for _, member in ipairs(held) do answer[#answer + 1] = sub(member, #front + 1) end
 end
 
--- held: the front of the members of `carried` that name one carrier
+-- held: the carrier, as the members of `carried` begin
 function steps.H(at)
   hold(A[at])
   return at + 1
@@ -144,10 +148,8 @@ function steps.J(at)
   local found = version(old)
   if found ~= A[at + 2] then return at, 'C0\0' .. found end
   local number = next_version(old)
-  local value = '{"version":' .. text(number) .. ',' .. A[at + 3]
-  if behind ~= '' then value = value .. '\0' .. behind end
   last_key = nil
-  call('HSET', K[PRESENCES], field, value)
+  call('HSET', K[PRESENCES], field, '{"version":' .. text(number) .. ',' .. A[at + 3] .. '\0' .. behind)
   if old then
     relist(old, behind)
   else
@@ -159,7 +161,7 @@ function steps.J(at)
   end
   tell(number)
   raise(name, tonumber(A[at + 5]))
-  hold(field .. '\0')
+  hold(field)
   return at + 6
 end
 
