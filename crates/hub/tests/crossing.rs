@@ -82,3 +82,23 @@ fn a_reading_that_is_older_than_what_was_heard_takes_nothing_back() {
     scene.street.live(LATE * 2);
     scene.check(0, &bob, "ann online [game#A] in_game_channel game#A");
 }
+
+#[test]
+fn whom_somebody_stopped_following_after_a_move_he_does_not_hear_of() {
+    let mut scene = Scene::new();
+    let (mut ann, mut bob, mut cid) = (scene.guest(0, "ann"), scene.guest(0, "bob"), scene.guest(1, "cid"));
+    scene.follow(0, &mut bob, "ann");
+    scene.follow(1, &mut cid, "ann");
+    scene.check(0, &bob, "ann online none");
+    let session = scene.ask(0, &mut bob, r#"{"op":"hello"}"#)["session"].as_str().unwrap().to_owned();
+    // At his new node it takes a while until it is known whom he follows; meanwhile ann does something.
+    delay_lists(&mut scene, LATE, LATE, 0);
+    let mut back = scene.street.house(1).socket();
+    let hello = format!(r#"{{"op":"hello","token":"bob","session":"{session}","seq":1}}"#);
+    assert_eq!(scene.ask(1, &mut back, &hello)["resumed"], true);
+    scene.join(0, &mut ann, "game#A");
+    scene.say(1, &mut back, r#"{"op":"unfollow","user":"ann"}"#);
+    scene.heard(1, &back);
+    scene.street.live(LATE * 5);
+    scene.check(1, &back, "");
+}

@@ -38,7 +38,12 @@ impl Shard {
         let moved = self.people.here.get_mut(user).map(|here| std::mem::take(&mut here.moved));
         for (id, told) in moved.unwrap_or_default() {
             for (followee, before) in told {
-                let Some(status) = self.status_for(user, &followee) else { continue };
+                // Whom he stopped following meanwhile he does not hear of any more.
+                let Some(status) =
+                    self.status_for(user, &followee).filter(|_| self.people.follows(user, &followee))
+                else {
+                    continue;
+                };
                 if digest(&status) != before {
                     let tidings = Tidings { status, turn: Turn::None, channel: None };
                     self.tell_sessions(now, &followee, &[id], &tidings);
