@@ -4,7 +4,7 @@
 //!
 //! Addresses are those of the store (`door`). On a cluster any server that answers is taken: it tells the others.
 
-use super::door::Door;
+use super::door::{Door, ask};
 use super::resp::{self, Value};
 use crate::bus::{BusError, BusInbox};
 use crate::open::Place;
@@ -40,7 +40,10 @@ impl Dialect for Redis {
 
     async fn connect(&mut self, host: &Host) -> io::Result<(Socket, BytesMut)> {
         let host = self.0.lead(host).await?;
-        self.0.log_in(&host).await
+        let (mut socket, mut input) = self.0.log_in(&host).await?;
+        // A server that still reads its file takes words and subscriptions, and answers no ping: it is not there yet.
+        ask(&mut socket, &mut input, &[b"PING"]).await?;
+        Ok((socket, input))
     }
 
     fn longest(&self) -> usize {

@@ -161,7 +161,11 @@ impl Door {
 }
 
 /// One question on a connection that nobody else uses yet.
-async fn ask(socket: &mut Socket, input: &mut BytesMut, parts: &[&[u8]]) -> io::Result<(Value, BytesMut)> {
+pub(super) async fn ask(
+    socket: &mut Socket,
+    input: &mut BytesMut,
+    parts: &[&[u8]],
+) -> io::Result<(Value, BytesMut)> {
     let mut out = Vec::new();
     resp::command(parts, &mut out);
     socket.write_all(&out).await?;

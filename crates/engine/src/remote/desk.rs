@@ -174,6 +174,11 @@ impl Desk {
         if self.is_connected { Vec::new() } else { std::mem::take(&mut self.next.tickets) }
     }
 
+    /// A connection came back, and it is not proved yet that everything is subscribed to again.
+    pub fn is_returning(&self) -> bool {
+        self.next.is_return || self.under_way.iter().any(|flight| flight.is_return)
+    }
+
     pub fn is_connected(&self) -> bool {
         self.is_connected
     }
