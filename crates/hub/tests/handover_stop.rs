@@ -167,6 +167,30 @@ fn a_watcher_that_lay_in_the_store_hears_of_what_it_missed() {
 }
 
 #[test]
+fn a_session_that_lay_in_the_store_while_others_spoke_is_told_of_the_gap() {
+    let mut scene = Scene::new();
+    scene.publish(2, "game#A", "1");
+    scene.street.settle();
+    scene.street.set_fate(|_, _, parcel| if word(parcel) == "offer" { vec![] } else { vec![0] });
+    let packed = stop(&mut scene, 20_000);
+    scene.street.heal();
+    scene.publish(2, "game#A", "2");
+    let now = scene.street.house(1).now;
+    assert!(scene.street.house(1).shards[0].adopt_late(now, &packed[0]));
+    scene.street.live(10);
+    scene.publish(2, "game#A", "3");
+    scene.street.settle();
+    let ann = scene.resume(1, 0);
+    let heard = scene.hear(1, &ann);
+    let events: Vec<String> = heard
+        .iter()
+        .map(|event| format!("{} {} {}", event["event"], event["channel"], event["pattern"]).replace('"', ""))
+        .collect();
+    assert_eq!(events, ["message game#A null", "gap game#A null", "gap null chat#*", "message game#A null"]);
+    assert_eq!(data(&heard[3..]), ["3"]);
+}
+
+#[test]
 fn a_node_that_stops_itself_takes_nobody() {
     let mut scene = Scene::new();
     let living: Vec<Arc<str>> = ["three".into()].into();

@@ -69,7 +69,7 @@ async fn serve(mut config: Config) -> anyhow::Result<()> {
     let (services, workers) = assemble(config.clone(), desk.clone(), clock, writer.epoch)?;
     open_bus(&services)?;
     let threads = start_shards(workers)?;
-    estate::look(&services).await?;
+    estate::look(&services, true).await?;
     if let Some(tls) = &tls {
         tokio::spawn(tls.clone().watch());
     }

@@ -27,14 +27,14 @@ pub async fn keep(services: Arc<Services>) {
             // Not in the middle of a look: what was taken out of the store must reach its shard.
             return;
         }
-        if let Err(error) = look(&services).await {
+        if let Err(error) = look(&services, false).await {
             tracing::debug!(%error, "the look at what other nodes left is put off");
         }
     }
 }
 
-/// One look: who lives, and what is left of the others.
-pub async fn look(services: &Services) -> Result<(), DeskError> {
+/// One look: who lives, and what is left of the others. At the start this node has published nothing yet.
+pub async fn look(services: &Services, at_start: bool) -> Result<(), DeskError> {
     let (now, nodes) = read_nodes(services).await?;
     introduce(services, now, &nodes);
     let open: BTreeSet<Writer> =
@@ -45,7 +45,8 @@ pub async fn look(services: &Services) -> Result<(), DeskError> {
         let Found::Sessions(page) = services.desk.read(read).await? else { return Ok(()) };
         after = page.rows.last().map(|found| found.row.client);
         let left = page.rows.into_iter().filter(|found| !open.contains(&found.row.owner));
-        take_up(services, left.collect()).await?;
+        let late = !at_start || !services.node.neighbours().is_empty();
+        take_up(services, left.collect(), late).await?;
         if !page.more {
             return Ok(());
         }
@@ -86,7 +87,11 @@ fn introduce(services: &Services, now: Time, nodes: &[Node]) {
 }
 
 /// Takes sessions out of the store and gives them to their shards.
-async fn take_up(services: &Services, left: Vec<Versioned<StoredSession>>) -> Result<(), DeskError> {
+async fn take_up(
+    services: &Services,
+    left: Vec<Versioned<StoredSession>>,
+    late: bool,
+) -> Result<(), DeskError> {
     if left.is_empty() {
         return Ok(());
     }
@@ -121,7 +126,7 @@ async fn take_up(services: &Services, left: Vec<Versioned<StoredSession>>) -> Re
     let mut listening = Vec::new();
     for (inbox, part) in services.inboxes.iter().zip(parts) {
         let (done, waiting) = oneshot::channel();
-        inbox.force(Mail::Adopt(part, done));
+        inbox.force(Mail::Adopt(part, late, done));
         listening.push(waiting);
     }
     // Until each of them listens here, what is published would pass them by.

@@ -188,6 +188,24 @@ impl Shard {
         })
     }
 
+    /// The same for a session that lay in the store while nodes lived: what they published meanwhile nobody heard for it,
+    /// and nobody knows whether anything was. It is told so.
+    pub fn adopt_late(&mut self, now: Time, packed: &Packed) -> bool {
+        if !self.adopt(now, packed) {
+            return false;
+        }
+        let Some(id) = self.find_held(packed.key) else { return false };
+        for known in &packed.body.subscriptions {
+            let (mut tail, name) = (Vec::new(), String::from_utf8_lossy(&known.name));
+            match known.pattern {
+                true => json::pattern_gap_tail(&mut tail, &name),
+                false => json::channel_gap_tail(&mut tail, &name),
+            }
+            self.put_json(now, id, tail.into_boxed_slice());
+        }
+        true
+    }
+
     /// Takes a packed session in, detached and listening. False: its time is over, or it is here already.
     pub fn adopt(&mut self, now: Time, packed: &Packed) -> bool {
         if now >= packed.expires_at || self.find_held(packed.key).is_some() {

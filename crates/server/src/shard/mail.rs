@@ -64,8 +64,8 @@ pub enum Mail {
     Leaving(oneshot::Sender<usize>),
     /// Tell clients to come back later and elsewhere, pack the sessions up, end.
     Stop(oneshot::Sender<Vec<tavern_hub::handover::Packed>>),
-    /// Sessions that an earlier process left behind.
-    Adopt(Vec<tavern_hub::handover::Packed>, oneshot::Sender<()>),
+    /// Sessions that an earlier process left behind. True: nodes lived while these lay in the store.
+    Adopt(Vec<tavern_hub::handover::Packed>, bool, oneshot::Sender<()>),
 }
 
 impl Mail {

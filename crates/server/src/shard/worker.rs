@@ -298,9 +298,12 @@ impl Worker {
             }
             Mail::Login(link, client, outcome) => self.login(link, client, outcome),
             Mail::Kill(link, client) => self.kill(link, client),
-            Mail::Adopt(packed, done) => {
+            Mail::Adopt(packed, late, done) => {
                 for packed in packed {
-                    self.hub.adopt(self.now, &packed);
+                    match late {
+                        true => self.hub.adopt_late(self.now, &packed),
+                        false => self.hub.adopt(self.now, &packed),
+                    };
                 }
                 // Whoever waits for it may have given up.
                 let _ = done.send(());
