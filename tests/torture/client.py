@@ -79,6 +79,8 @@ class Client:
             reply = json.loads(await asyncio.wait_for(self.socket.recv(), HELLO_PATIENCE))
         except BROKEN:
             return False
+        if reply.get("event") == "closing":
+            return False
         if "ok" not in reply:
             error = reply.get("error", {"code": "no hello"})
             self.note("refused", "hello", error["code"], error.get("retry_after_ms"))

@@ -53,6 +53,8 @@ def test_a_difference_names_from_where():
     order, _, views = verdicts(BEGUN, healed)
     assert order == [] and views[ROOM].users == WHOLE
     assert verdicts(BEGUN, event(20, "presence", from_version=12, joined=[], updated=[], left=[]))[0]
+    assert verdicts(BEGUN, event(20, "presence", from_version=8, joined=[], updated=[], left=[]))[0] == []
+    assert verdicts(BEGUN, event(10, "presence", from_version=8, joined=[], updated=[], left=[]))[0]
 
 
 def test_what_is_left_without_a_client_is_the_whole_user():

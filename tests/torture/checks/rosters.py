@@ -22,7 +22,9 @@ class View:
         if kind == "presence_mode":
             return None
         first = event.get("from_version", event["version"] - 1)
-        if first != self.version and not (first > self.version and not self.users):
+        # A difference says what is there now: it may begin before what is known, and must end after it.
+        overlaps = kind == "presence" and first <= self.version < event["version"]
+        if first != self.version and not overlaps and not (first > self.version and not self.users):
             return f"version {event['version']} from {first} after {self.version}"
         self.version = event["version"]
         return getattr(self, "_" + kind)(event)
