@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from cluster.conftest import folder
+from cluster.combination import folder
 from support import tokens
 from support.nats_server import NatsServer
 from support.postgres_server import PostgresServer
