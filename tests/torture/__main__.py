@@ -1,4 +1,5 @@
-"""`scripts/torture`: tortures one combination or all of them, says what it does, writes the report. Ends with 1 if a promise was broken."""
+"""`scripts/torture`: tortures one combination or all of them, says what it does, writes the report. Ends with 1 if a promise
+was broken."""
 import argparse
 import asyncio
 import pathlib
@@ -17,10 +18,11 @@ def arguments():
     parser = argparse.ArgumentParser(prog="scripts/torture", description=__doc__)
     parser.add_argument("--combination", choices=[*COMBINATIONS, "all"], default="all")
     parser.add_argument("--seconds", type=float, default=600, help="how long things go wrong (600)")
-    parser.add_argument("--seed", type=int, default=None, help="the same seed gives the same schedule; else one is drawn and told")
+    parser.add_argument("--seed", type=int, help="the same seed gives the same schedule; else one is drawn and told")
     parser.add_argument("--size", type=float, default=1.0, help="of the crowd: 1 is about 180 clients")
     parser.add_argument("--report", default=str(ROOT / "bench" / "TORTURE.md"), help="where the tables go; `-`: nowhere")
-    parser.add_argument("--keep", default=str(ROOT / "bench" / "out" / "torture"), help="where logs and histories go when a promise was broken")
+    parser.add_argument("--keep", default=str(ROOT / "bench" / "out" / "torture"),
+                        help="where logs and histories go when a promise was broken")
     return parser.parse_args()
 
 

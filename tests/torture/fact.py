@@ -1,8 +1,8 @@
 """What the servers have acknowledged to be so: who follows whom, who hides, what an app holds, which keys are good.
 
-One task owns a fact and changes it by one act at a time. An act whose answer was lost may happen at any later moment (its server may be
-asleep with the request in its buffer), so it is repeated until it is acknowledged, and then the fact is left alone for longer than
-any request can be under way. Must hold: what `possible` gives at the end is all that the promises allow.
+One task owns a fact and changes it by one act at a time. An act whose answer was lost may happen at any later moment (its server
+may be asleep with the request in its buffer), so it is repeated until it is acknowledged, and then the fact is left alone for
+longer than any request can be under way. Must hold: what `possible` gives at the end is all that the promises allow.
 """
 import asyncio
 import collections

@@ -1,6 +1,8 @@
-"""Clients with a place in the world: what each wants to be true (where it listens, watches and is present), asked for until it is so.
+"""Clients with a place in the world: what each wants to be true (where it listens, watches and is present) is asked for until
+it is so.
 
-`Guest` listens and is present in rooms; `Star` is followed; `Fan` follows; `Canary` sits on one server and is missed when that dies.
+`Guest` listens and is present in rooms; `Star` is followed; `Fan` follows; `Canary` sits on one server and is missed when that
+dies.
 """
 import asyncio
 import dataclasses

@@ -4,6 +4,7 @@ import collections
 import time
 import urllib.parse
 
+from .checks.people import followers_know_the_truth
 from .checks.rosters import members
 from .fact import Facts
 from .guest import Canary, Fan, Guest, Star
@@ -39,8 +40,9 @@ class Load:
         # Some are tabs of one user.
         user = f"user{n // 2}" if n % 3 == 0 else f"guest{n}"
         hall = n % 10 == 0
-        return Guest(self.world, f"guest{n}", user, self.seed, listens=[HALL] if hall and n % 20 else [], patterns=["hall#*"] if hall and n % 20 == 0 else [],
-                     watches=[room], rooms=[room, other])
+        listens, patterns = ([HALL], []) if n % 20 else ([], ["hall#*"])
+        return Guest(self.world, f"guest{n}", user, self.seed, watches=[room], rooms=[room, other],
+                     listens=listens if hall else [], patterns=patterns if hall else [])
 
     @property
     def clients(self):
@@ -151,9 +153,7 @@ class Load:
                 continue
             truth = self.rosters()
             same = all(members(snapshot) == truth[channel] for (_, channel), snapshot in rosters.items())
-            beliefs = self.beliefs()
-            knows = lambda pair, want: pair in beliefs and (beliefs[pair]["online"], sorted(beliefs[pair]["channels"]) if beliefs[pair]["online"] else []) == want
-            if same and all(knows(pair, want) for pair, want in self.statuses().items()):
+            if same and not followers_know_the_truth(self.beliefs(), self.statuses()).violations:
                 return True
             await asyncio.sleep(0.5)
         return False

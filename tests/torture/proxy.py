@@ -1,7 +1,8 @@
 """A TCP proxy on the loopback between one server and one engine, whose line can be cut, go silent, delayed or slow.
 
-Ways: `pass` carries everything; `cut` resets what is open and refuses what comes; `hole` takes bytes and carries none; `delay` carries
-each piece later; `slow` carries so many bytes a second. Must hold: bytes that are carried keep their order; after `pass` new lines work.
+Ways: `pass` carries everything; `cut` resets what is open and refuses what comes; `hole` takes bytes and carries none; `delay`
+carries each piece later; `slow` carries so many bytes a second. Must hold: bytes that are carried keep their order; after `pass`
+new lines work.
 """
 import asyncio
 import contextlib

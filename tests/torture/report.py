@@ -1,22 +1,24 @@
-"""The report: one table for each combination, with how to see the same again. Tables of combinations that did not run stay as they were."""
+"""The report: one table for each combination, with how to see the same again. Tables of combinations that did not run stay as
+they were."""
 import datetime
 import pathlib
 import re
 
 HEAD = """# Torture
 
-Three servers (release build) under the load of some hundred clients, while a seeded schedule kills, pauses and restarts servers and engines, cuts,
-silences, delays and slows the lines between them, and fills the disk of the store. Every client writes down what it is told; afterwards each promise is a
-function over these histories (`tests/torture/checks`). Written by `make torture`; `scripts/torture --help` tells the rest.
+Three servers (release build) under the load of some hundred clients, while a seeded schedule kills, pauses and restarts servers
+and engines, cuts, silences, delays and slows the lines between them, and fills the disk of the store. Every client writes down
+what it is told; afterwards each promise is a function over these histories (`tests/torture/checks`). Written by `make torture`;
+`scripts/torture --help` tells the rest.
 """
 
 
 def table(result):
     when = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d")
+    again = f"scripts/torture --combination {result.combination} --seconds {result.seconds:.0f} --seed {result.seed}"
     lines = [f"## {result.combination}", "",
-             f"{result.seconds:.0f} s of faults, seed {result.seed}, {when}; settled {result.settled_after:.1f} s after the last fault. "
-             f"**{result.violations or 'No'} violation{'s' if result.violations != 1 else ''}.** "
-             f"Again: `scripts/torture --combination {result.combination} --seconds {result.seconds:.0f} --seed {result.seed}`", "",
+             f"{result.seconds:.0f} s of faults, seed {result.seed}, {when}; settled {result.settled_after:.1f} s after the last fault.",
+             f"**{result.violations or 'No'} violation{'s' if result.violations != 1 else ''}.** Again: `{again}`", "",
              "| faults | |", "|---|---|",
              *[f"| {kind} | {count} |" for kind, count in sorted(result.faults.items())],
              *[f"| left out | {what} |" for what in result.left_out], "",

@@ -11,6 +11,9 @@ from .schedule import schedule
 from .world import LEASE, World
 
 SETTLE = 45.0
+# What stands in a history, as it is counted in the report.
+OPERATIONS = {"message": "messages heard", "told": "events heard", "session": "hello", "who": "who", "subscribed": "subscribe",
+              "gap": "gaps announced", "down": "transports lost"}
 # Codes that ask a client to try again.
 KNOWN_CODES = {"unavailable", "busy", "conflict", "gone", "internal"}
 
@@ -47,7 +50,7 @@ async def torture(combination, seed, seconds, size=1.0, say=print, keep=None):
         load.be_quiet()
         settled = await load.settle(SETTLE)
         settled_after = time.monotonic() - healed
-        say(f"settled after {settled_after:.1f} s" if settled else f"not settled after {settled_after:.1f} s: {load.unsettled()[:10]}")
+        say(f"{'' if settled else 'not '}settled after {settled_after:.1f} s {load.unsettled()[:10] or ''}")
         await load.say_last_words()
         await asyncio.sleep(2.5)
         read = await load.read_facts()
@@ -93,8 +96,7 @@ def operations(load):
     counts = collections.Counter()
     for client in load.clients:
         for entry in client.log:
-            counts[{"message": "messages heard", "told": "events heard", "session": "hello", "who": "who", "subscribed": "subscribe",
-                    "gap": "gaps announced", "down": "transports lost"}.get(entry[1], "")] += 1
+            counts[OPERATIONS.get(entry[1], "")] += 1
             if entry[1] == "session" and not entry[5]:
                 counts["sessions resumed"] += 1
             if entry[1] == "refused":

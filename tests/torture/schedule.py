@@ -1,7 +1,7 @@
 """What goes wrong when: a list of faults that one seed gives, the same each time.
 
-Must hold: equal arguments give equal schedules; everything ends before the time is over; every kind that is possible comes in turn, so
-that a short run is not all of one kind.
+Must hold: equal arguments give equal schedules; everything ends before the time is over; every kind that is possible comes in
+turn, so that a short run is not all of one kind.
 """
 import dataclasses
 import random

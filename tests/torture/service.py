@@ -1,5 +1,5 @@
-"""An application beside the servers: by REST it holds users in channels, hides them, has them follow, reads when they were last seen; by the
-command line it makes and revokes keys. All of it are facts.
+"""An application beside the servers: by REST it holds users in channels, hides them, has them follow, reads when they were last
+seen; by the command line it makes and revokes keys. All of it are facts.
 """
 import asyncio
 import collections
@@ -28,7 +28,8 @@ class Service:
         self.world, self.facts = world, facts
         self.dice = random.Random(f"service {seed}")
         self.http = httpx.AsyncClient(
-            headers={"authorization": f"Bearer {ADMIN_KEY}"}, timeout=PATIENCE, trust_env=False, limits=httpx.Limits(max_keepalive_connections=0))
+            headers={"authorization": f"Bearer {ADMIN_KEY}"}, timeout=PATIENCE, trust_env=False,
+            limits=httpx.Limits(max_keepalive_connections=0))
         self.holds, self.hiders, self.followers, self.stars, self.watched = holds, hiders, followers, stars, watched
         for channel, user in holds:
             facts.fact(("hold", channel, user), False)
@@ -44,8 +45,8 @@ class Service:
         self.quiet = False
 
     def tasks(self):
-        return [self.repeat(self.hold, 0.5), self.repeat(self.hide, 1.5), self.repeat(self.follow, 0.7), self.repeat(self.look, 0.3),
-                self.repeat(self.make_or_revoke_key, 5.0)]
+        acts = [(self.hold, 0.5), (self.hide, 1.5), (self.follow, 0.7), (self.look, 0.3), (self.make_or_revoke_key, 5.0)]
+        return [self.repeat(act, pause) for act, pause in acts]
 
     async def repeat(self, act, pause):
         while not self.quiet:

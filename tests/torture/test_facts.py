@@ -60,13 +60,15 @@ def test_last_seen_that_goes_back_is_found():
     assert checks.last_seen_never_goes_back(seen, ()).violations
     assert checks.last_seen_never_goes_back(seen, [2.5]).violations == [], "a Redis was killed in between"
     assert checks.last_seen_never_goes_back([*seen[:1], (2.0, 3.0, "ann", None)], ()).violations
-    assert checks.last_seen_never_goes_back([(0.0, 4.0, "ann", 100), (2.0, 3.0, "ann", 90)], ()).violations == [], "at the same time"
+    together = [(0.0, 4.0, "ann", 100), (2.0, 3.0, "ann", 90)]
+    assert checks.last_seen_never_goes_back(together, ()).violations == [], "at the same time"
 
 
 def test_a_follower_who_believes_something_else_is_found():
     status = {"online": True, "channels": ["stage#1"]}
     pair = ("ann", "bob")
-    check = lambda believed, true: len(people.followers_know_the_truth({pair: believed} if believed else {}, {pair: true}).violations)
+    beliefs = lambda believed: {pair: believed} if believed else {}
+    check = lambda believed, true: len(people.followers_know_the_truth(beliefs(believed), {pair: true}).violations)
     assert check(status, (True, ["stage#1"])) == 0
     assert check(status, (True, [])) == 1
     assert check(status, (False, [])) == 1

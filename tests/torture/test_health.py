@@ -5,8 +5,8 @@ from torture.checks import health
 
 
 def node(name="n1", **more):
-    known = {"name": name, "life": 1, "crashes": [], "failed_starts": 0, "looks": [(100.0, 200)], "memory": [1], "panics": lambda: [],
-             "slept_during": lambda began, ended: False}
+    known = {"name": name, "life": 1, "crashes": [], "failed_starts": 0, "looks": [(100.0, 200)], "memory": [1],
+             "panics": lambda: [], "slept_during": lambda began, ended: False}
     return types.SimpleNamespace(**(known | more))
 
 

@@ -18,7 +18,8 @@ def event(version, kind, **more):
 
 
 def watcher(*entries):
-    return types.SimpleNamespace(name="ann", watches=[ROOM], log=[(float(at), *entry) for at, entry in enumerate((NEW, *entries))])
+    log = [(float(at), *entry) for at, entry in enumerate((NEW, *entries))]
+    return types.SimpleNamespace(name="ann", watches=[ROOM], log=log)
 
 
 def verdicts(*entries):

@@ -50,7 +50,8 @@ class World:
     async def start(self):
         self.disk = Disk(400 if self.store == "postgres" else 96)
         for kind in {self.store, self.bus} & set(ENGINES):
-            folder = self.disk.folder / kind if kind == self.store else self.disk.folder.parent / f"{self.disk.folder.name}-{kind}"
+            beside = self.disk.folder.with_name(f"{self.disk.folder.name}-{kind}")
+            folder = self.disk.folder / kind if kind == self.store else beside
             folder.mkdir()
             if kind == "postgres":
                 # Its user must be able to come here.

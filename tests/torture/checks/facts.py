@@ -3,7 +3,8 @@ from . import Verdict
 
 
 def acknowledged_facts_are_there(facts, read, losses):
-    """`read`: by key the values that the servers gave, by node. `losses`: when a store was killed that may forget its last second."""
+    """`read`: by key the values that the servers gave, by node. `losses`: when a store was killed that may forget its last
+    second."""
     verdict = Verdict("acknowledged facts are there at the end")
     for key, fact in facts.known.items():
         possible = fact.possible(losses)

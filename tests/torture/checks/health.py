@@ -1,5 +1,5 @@
-"""The servers themselves: they do not end by themselves, answer instead of hanging, say when they cannot serve, come back, stay small, and
-the death of one is seen by the others in time.
+"""The servers themselves: they do not end by themselves, answer instead of hanging, say when they cannot serve, come back, stay
+small, and the death of one is seen by the others in time.
 """
 from . import Verdict
 

@@ -1,9 +1,9 @@
 """Channel messages: at most once, in the order of each speaker, and every hole is announced.
 
-A session's window on a channel begins with the reply to its subscribe. Inside it every acknowledged word is heard, or a `gap` about
-the channel stands between the words around the hole. `resumed:false` announces everything of the session before it.
-One loss cannot be announced by anybody and is counted instead: the last words of a server that was killed, after which nothing of that
-process reached the listener on that channel.
+A session's window on a channel begins with the reply to its subscribe. Inside it every acknowledged word is heard, or a `gap`
+about the channel stands between the words around the hole. `resumed:false` announces everything of the session before it.
+One loss cannot be announced by anybody and is counted instead: the last words of a server that was killed, after which nothing of
+that process reached the listener on that channel.
 """
 import bisect
 import fnmatch
@@ -123,9 +123,11 @@ def check_life(verdict, client, window, life, open_at_end, entries, kills):
         next_one = bisect.bisect_left(numbers, number)
         before = places[next_one - 1] if next_one else window.at
         after = places[next_one] if next_one < len(places) else len(entries)
+        process = life.node, life.process
+        is_last = next_one == len(places) and window.last.get(process, -1) <= before
         if any(before < gap < after for gap in window.gaps):
             verdict.note("announced as a gap")
-        elif (life.node, life.process) in kills and next_one == len(places) and window.last.get((life.node, life.process), -1) <= before:
+        elif process in kills and is_last:
             verdict.note("last words of a killed server")
         else:
             verdict.broken(f"{client.name} never heard {life.of} {number} on {life.channel} ({life.node}), and no gap was told")

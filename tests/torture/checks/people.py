@@ -3,7 +3,7 @@ from . import Verdict
 
 
 def followers_know_the_truth(beliefs, truth):
-    """`beliefs`: by (follower, followee) the status told last or None; `truth`: by the same what it must be: (online, channels)."""
+    """`beliefs`: by (follower, followee) the status told last; `truth`: by the same what it must be: (online, channels)."""
     verdict = Verdict("at the end followers know what is true")
     for pair, expected in truth.items():
         verdict.looked_at += 1

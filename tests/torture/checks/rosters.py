@@ -1,5 +1,5 @@
-"""Presence as watchers see it: the version never goes back unless told, snapshot and events give the next snapshot, and at the end every
-watcher's view is what every server says and what is true.
+"""Presence as watchers see it: the version never goes back unless told, snapshot and events give the next snapshot, and at the
+end every watcher's view is what every server says and what is true.
 """
 from . import Verdict
 
@@ -127,7 +127,8 @@ def difference(view, other):
 
 def watchers_are_told_in_order(clients):
     """Also gives each watcher's views at the end, and the verdict about snapshots."""
-    order, snapshots = Verdict("versions of a channel grow by one for a watcher"), Verdict("snapshot and events give the next snapshot")
+    order = Verdict("versions of a channel grow by one for a watcher")
+    snapshots = Verdict("snapshot and events give the next snapshot")
     views = {client.name: replay(client, order, snapshots) for client in clients if client.watches}
     return order, snapshots, views
 
