@@ -23,7 +23,7 @@ class Load:
         self.stages = [f"stage#s{n}" for n in range(4)]
         stars = [f"star{n}" for n in range(many(16))]
         # Who hides is nobody's guest in a room that is watched: others see him without a name there.
-        hiders = stars[: len(stars) // 3]
+        hiders = stars[: max(1, len(stars) // 3)]
         self.guests = [self._guest(n) for n in range(many(120))]
         self.stars = [Star(world, name, name, seed, rooms=self.stages) for name in stars]
         self.fans = [Fan(world, f"fan{n}", f"fan{n}", seed, self.facts, [stars[(n + step) % len(stars)] for step in range(6)])

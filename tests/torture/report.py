@@ -17,7 +17,8 @@ def table(result):
     when = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d")
     again = f"scripts/torture --combination {result.combination} --seconds {result.seconds:.0f} --seed {result.seed}"
     lines = [f"## {result.combination}", "",
-             f"{result.seconds:.0f} s of faults, seed {result.seed}, {when}; settled {result.settled_after:.1f} s after the last fault.",
+             f"{result.seconds:.0f} s of faults, seed {result.seed}, {when}; "
+             f"settled {result.settled_after:.1f} s after the last fault.",
              f"**{result.violations or 'No'} violation{'s' if result.violations != 1 else ''}.** Again: `{again}`", "",
              "| faults | |", "|---|---|",
              *[f"| {kind} | {count} |" for kind, count in sorted(result.faults.items())],
