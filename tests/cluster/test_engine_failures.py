@@ -145,7 +145,8 @@ class Mover(threading.Thread):
 
 def states(socket, room):
     users = socket.ok("who", channel=room)["users"]
-    return {user["user"]: user["clients"][0]["state"] for user in users}
+    # Who has no client any more is about to go.
+    return {user["user"]: user["clients"][0]["state"] if user["clients"] else "leaving" for user in users}
 
 
 def test_a_database_that_restarts_under_load_loses_nothing(two, engine, room):
@@ -302,20 +303,34 @@ def test_a_redis_that_forgot_everything(redis, room):
 
 def test_a_redis_that_came_back_with_an_older_state(room):
     with RedisServer() as redis, NatsServer() as bus, pair(redis.url, bus) as (a, b):
-        with Socket(a, user="ann") as ann, Socket(b, user="bob") as bob:
+        with Socket(a, user="ann") as ann, Socket(b, user="bob") as bob, Socket(a, user="dora") as dora, Socket(b, user="wim") as watcher:
             ann.ok("join", channel=room, state=1)
+            dora.ok("join", channel=room)
+            there = {user["user"] for user in watcher.ok("subscribe", channel=room, presence=True)["members"]["users"]}
+            assert there == {"ann", "dora"}
+
+            def seen(events):
+                for event in events:
+                    came = [event["user"]] if event["event"] == "user_online" else [one["user"] for one in event.get("joined", [])]
+                    gone = [event["user"]] if event["event"] == "user_offline" else [one["user"] for one in event.get("left", []) if "client" not in one]
+                    there.update(came)
+                    there.difference_update(gone)
+                return there
+
             port = str(redis.resp_port)
             subprocess.run(["redis-cli", "-p", port, "SAVE"], check=True, capture_output=True, timeout=10)
-            # What follows is lost with the server.
+            # What follows is lost with the server: who came, who changed, who left.
             with Socket(b, user="cid") as cid:
                 cid.ok("join", channel=room)
                 ann.ok("update", channel=room, state=2)
+                dora.ok("leave", channel=room)
                 assert states(bob, room) == {"ann": 2, "cid": None}
                 redis.kill()
                 redis.start()
                 for server in (a, b):
                     ready(server)
-                until(lambda: states(bob, room) == {"ann": 2, "cid": None}, "what lives is announced again", 15)
+                until(lambda: states(bob, room) == {"ann": 2, "cid": None}, "the truth is there again", 15)
+                until(lambda: seen(watcher.events_so_far()) == {"ann", "cid"}, "and watchers know it")
 
 
 def test_a_bus_that_is_away(bused, room, channel):

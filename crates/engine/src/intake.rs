@@ -3,7 +3,7 @@
 
 use crate::queue::{Queue, Refused};
 use crate::store::{Answer, Commit, Inbox, Outage, Read, Ticket, Work};
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
@@ -11,9 +11,30 @@ pub(crate) struct Intake {
     inbox: Arc<dyn Inbox>,
     pub commits: Arc<Queue<(Ticket, Commit)>>,
     pub reads: Arc<Queue<(Ticket, Read)>>,
-    /// Connections to a server that were made so far.
-    pub arrivals: Arc<AtomicU64>,
+    pub arrivals: Arc<Arrivals>,
     threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// How often the store's server was found to be another life of it than before.
+#[derive(Default)]
+pub(crate) struct Arrivals {
+    count: AtomicU64,
+    life: Mutex<Option<String>>,
+}
+
+impl Arrivals {
+    /// A connection was made, to this life of a server. None: nobody knows which.
+    pub fn note(&self, life: Option<String>) {
+        let mut known = self.life.lock().unwrap_or_else(PoisonError::into_inner);
+        if life.is_none() || *known != life {
+            self.count.fetch_add(1, Ordering::Relaxed);
+            *known = life;
+        }
+    }
+
+    pub fn count(&self) -> u64 {
+        self.count.load(Ordering::Relaxed)
+    }
 }
 
 impl Intake {

@@ -31,9 +31,14 @@ pub trait Store: Send + Sync {
     /// Whether its time comes from a server that all nodes share, and not from the clock it was opened with.
     fn keeps_time(&self) -> bool;
 
-    /// Grows with every new connection to its server: that may be another server, or have lost what it answered before.
+    /// Grows when its server was reached anew and may be another than before, or have lost something.
     fn arrivals(&self) -> u64 {
         0
+    }
+
+    /// Its server may come back with an older state than the one it has answered from.
+    fn forgets(&self) -> bool {
+        false
     }
 
     /// Finishes what was submitted, then joins the threads. Later work is answered `Unavailable`.

@@ -341,6 +341,27 @@ fn a_store_that_is_down_is_told_and_survived() {
 }
 
 #[test]
+fn a_life_that_the_store_may_have_forgotten_parts_of_ends_cleanly_and_a_new_one_is_announced() {
+    let mut watch = Watch::new();
+    let before = Writer::new("own", watch.node.epoch());
+    watch.pass(2_000);
+    put(&watch.hall, "ghost", &before);
+    watch.set(Mood::Down);
+    watch.vigil.begin_anew(watch.now());
+    watch.settle();
+    assert_eq!(watch.node.epoch(), before.epoch, "the store does not take it yet");
+    watch.set(Mood::Fine);
+    watch.pass(2_000);
+    assert!(watch.node.epoch() > before.epoch);
+    assert_eq!(watch.count(|order| matches!(order, Chore::Announce)), 1);
+    assert!(watch.nodes().iter().any(|node| node.writer == before && node.clean));
+    assert!(watch.taken().is_empty(), "whoever is not announced has time");
+    watch.pass(20_000);
+    assert_eq!(watch.taken()[0].0, Arc::from("ghost"));
+    assert_eq!(watch.count(|order| matches!(order, Chore::Announce)), 1);
+}
+
+#[test]
 fn when_the_store_was_away_for_long_the_others_get_a_lease_to_renew_theirs() {
     let mut watch = Watch::new();
     let alive = Writer::new("alive", open(&watch.hall, "alive", RULES.lease_ms));

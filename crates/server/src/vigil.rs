@@ -25,8 +25,14 @@ pub async fn keep(services: Arc<Services>) {
         let renewed = carry_out(&services, &mut vigil, &mut asked);
         if renewed && arrivals(&services) != reached {
             reached = arrivals(&services);
-            tracing::info!("the store was reached anew: those who are here are compared with it");
-            give(&services, Chore::Announce);
+            if services.desk.store().is_some_and(|store| store.forgets()) {
+                tracing::warn!("the store may have lost its last changes: this node begins a new epoch");
+                vigil.begin_anew(now());
+                carry_out(&services, &mut vigil, &mut asked);
+            } else {
+                tracing::info!("the store was reached anew: those who are here are compared with it");
+                give(&services, Chore::Announce);
+            }
         }
         let wait = Duration::from_millis(vigil.next_wake().since(now()));
         tokio::select! {

@@ -15,7 +15,6 @@ use crate::limits;
 use crate::queue::Queue;
 use crate::store::{Answer, Commit, Inbox, Read, Store, StoreError, Ticket, Work};
 use futures_util::future::join_all;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 use std::thread;
 
@@ -123,7 +122,7 @@ impl Store for PostgresStore {
     }
 
     fn arrivals(&self) -> u64 {
-        self.intake.arrivals.load(Ordering::Relaxed)
+        self.intake.arrivals.count()
     }
 
     fn stop(&self) {

@@ -5,8 +5,8 @@ use super::address::Address;
 use super::link::Link;
 use super::tls::Tls;
 use super::value::Trouble;
+use crate::intake::Arrivals;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
@@ -24,7 +24,7 @@ pub(super) struct Door {
     pub tls: Tls,
     /// Somebody got through: the others need not wait for their turn.
     pub reached: Arc<Notify>,
-    pub arrivals: Arc<AtomicU64>,
+    pub arrivals: Arc<Arrivals>,
 }
 
 pub(super) struct Way {
@@ -46,7 +46,7 @@ impl Door {
         loop {
             match self.connect().await {
                 Ok(link) => {
-                    self.arrivals.fetch_add(1, Ordering::Relaxed);
+                    self.arrivals.note(None);
                     self.reached.notify_waiters();
                     return link;
                 }

@@ -133,6 +133,18 @@ impl Door {
         Ok((socket, BytesMut::new()))
     }
 
+    /// Which life of the server this is; None: it does not tell.
+    pub async fn life(&self, socket: &mut Socket, input: &mut BytesMut) -> io::Result<Option<String>> {
+        Ok(match ask(socket, input, &[b"INFO", b"server"]).await {
+            Ok((Value::Bulk(place), said)) => {
+                let text = String::from_utf8_lossy(&said[place]).into_owned();
+                text.lines().find_map(|line| line.strip_prefix("run_id:")).map(str::to_owned)
+            }
+            // Not every login may ask.
+            _ => None,
+        })
+    }
+
     /// The server to use when this host is asked: itself, or what it says as a sentinel.
     pub async fn lead(&self, host: &Host) -> io::Result<Host> {
         let Kind::Sentinel { service } = &self.kind else { return Ok(host.clone()) };

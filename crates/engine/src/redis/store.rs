@@ -14,7 +14,6 @@ use crate::clock::Clock;
 use crate::intake::Intake;
 use crate::queue::Queue;
 use crate::store::{Answer, Commit, Inbox, Read, Store, StoreError, Ticket, Work};
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 use std::thread;
 use tokio::task::JoinSet;
@@ -126,7 +125,12 @@ impl Store for RedisStore {
     }
 
     fn arrivals(&self) -> u64 {
-        self.intake.arrivals.load(Ordering::Relaxed)
+        self.intake.arrivals.count()
+    }
+
+    /// A crash may cost the last second, a failover what the replica lagged behind.
+    fn forgets(&self) -> bool {
+        true
     }
 
     fn stop(&self) {

@@ -6,11 +6,11 @@ use super::door::{Door, Kind};
 use super::link::{Link, Reply};
 use super::script::Request;
 use super::value::{Trouble, text};
+use crate::intake::Arrivals;
 use crate::remote::{Host, broken};
 use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::Mutex;
 
@@ -36,11 +36,11 @@ struct State {
     links: HashMap<Host, Arc<Link>>,
     /// Nobody was reached: until then nobody tries, and nobody waits.
     down: Option<(Instant, Duration)>,
-    arrivals: Arc<AtomicU64>,
+    arrivals: Arc<Arrivals>,
 }
 
 impl Way {
-    pub fn new(door: Door, arrivals: Arc<AtomicU64>) -> Way {
+    pub fn new(door: Door, arrivals: Arc<Arrivals>) -> Way {
         Way { door, state: Mutex::new(State { arrivals, ..State::default() }) }
     }
 
@@ -220,13 +220,13 @@ impl State {
         if let Some(link) = self.living(host) {
             return Ok(link);
         }
-        let (socket, early) = within(door.log_in(host)).await?;
+        let (mut socket, mut early) = within(door.log_in(host)).await?;
+        self.arrivals.note(within(door.life(&mut socket, &mut early)).await.unwrap_or_default());
         if !early.is_empty() {
             return Err(broken("the server speaks before it is asked").into());
         }
         let link = Arc::new(Link::new(socket));
         self.links.insert(host.clone(), link.clone());
-        self.arrivals.fetch_add(1, Ordering::Relaxed);
         Ok(link)
     }
 

@@ -79,6 +79,8 @@ pub struct Vigil {
     /// The next sweep.
     sweep_due: Time,
     lease: Option<Asked<Lease>>,
+    /// This life must end, because the store may have forgotten things of it.
+    anew: bool,
     /// When the store took the lease last.
     renewed: Time,
     /// Until then nobody is taken for dead: a store that was away for long kept the others from renewing too.
@@ -97,6 +99,7 @@ struct Asked<T> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lease {
     Renew,
+    Part,
     Open,
 }
 
@@ -113,6 +116,7 @@ impl Vigil {
             look_due: Time::NEVER,
             sweep_due,
             lease: None,
+            anew: false,
             renewed: now,
             lenient_until: now,
             round: None,
@@ -166,10 +170,7 @@ impl Vigil {
         match (what, answer) {
             (Lease::Renew, Answer::Failed(StoreError::Fenced { .. })) => {
                 self.duties.notices.push(Notice::Fenced);
-                let name: Arc<str> = self.node.settings.node.as_str().into();
-                let open = NodeChange::Open { name, lease_ms: self.rules.lease_ms };
-                let commit = Commit { node: Some(open), ..Commit::default() };
-                self.ask_lease(now, Lease::Open, Work::Commit(commit));
+                self.open_again(now);
             }
             (Lease::Renew, Answer::Failed(error)) => {
                 self.duties.notices.push(Notice::NotRenewed(Some(error)));
@@ -177,7 +178,15 @@ impl Vigil {
             (Lease::Renew, _) => {
                 self.store_answered(now);
                 self.duties.notices.push(Notice::Renewed);
+                if self.anew {
+                    self.begin_anew(now);
+                }
             }
+            (Lease::Part, Answer::Committed(_) | Answer::Failed(StoreError::Fenced { .. })) => {
+                self.open_again(now);
+            }
+            // Tried again when the lease is renewed.
+            (Lease::Part, _) => {}
             (Lease::Open, Answer::Committed(receipt)) => {
                 self.store_answered(now);
                 self.begin_again(&receipt);
@@ -185,6 +194,21 @@ impl Vigil {
             (Lease::Open, Answer::Failed(error)) => self.duties.notices.push(Notice::NotOpened(error)),
             (Lease::Open, Answer::Read(_)) => {}
         }
+    }
+
+    /// The store may have forgotten what it said last: nothing of this life is believed but what is announced again. It ends
+    /// like one that said goodbye, so that the others give its clients time.
+    pub fn begin_anew(&mut self, now: Time) {
+        self.anew = true;
+        let stop = NodeChange::Stop { node: self.writer() };
+        self.ask_lease(now, Lease::Part, self.change(stop));
+    }
+
+    fn open_again(&mut self, now: Time) {
+        let name: Arc<str> = self.node.settings.node.as_str().into();
+        let open = NodeChange::Open { name, lease_ms: self.rules.lease_ms };
+        let commit = Commit { node: Some(open), ..Commit::default() };
+        self.ask_lease(now, Lease::Open, Work::Commit(commit));
     }
 
     /// After a silence in which leases may have ended, the others get the time of one lease to renew theirs.
@@ -204,6 +228,7 @@ impl Vigil {
     /// who lives here is announced anew.
     fn begin_again(&mut self, receipt: &Receipt) {
         let Some(epoch) = receipt.epoch else { return };
+        self.anew = false;
         self.node.begin_epoch(epoch);
         // A look that began before would find the living clients still under the old epoch and take them for lost.
         self.round = None;
