@@ -6,6 +6,7 @@
 //! | file | holds |
 //! |---|---|
 //! | `store` | the contract: `submit` work, answers arrive in the `Inbox`; `Commit`, `Read`, `StoreError` |
+//! | `bounds` | what a commit may hold |
 //! | `row`, `presence`, `social`, `lease` | the kinds of rows, their keys and versions |
 //! | `log`, `letter` | what is appended: the log of topics, the inboxes of users |
 //! | `body` | how a stored session carries its subscriptions, rights and mailbox |
@@ -33,6 +34,7 @@
 
 pub mod blocking;
 pub mod body;
+mod bounds;
 pub mod bus;
 pub mod clock;
 mod commit;
