@@ -54,7 +54,7 @@ impl Way {
         self.ask_all(request, &[]).await
     }
 
-    /// The same, followed by `more` on the same connection; the answer is the last one's when there is more.
+    /// The same, followed by `more` on the same connection; when there is more the answer is the list of all answers.
     pub async fn ask_all(&self, request: &Request, more: &[bytes::Bytes]) -> Result<Reply, Trouble> {
         let begin = Instant::now();
         let mut pause = FIRST_PAUSE;
@@ -96,8 +96,7 @@ impl Way {
         let mut pause = FIRST_PAUSE;
         loop {
             let mut state = self.state.lock().await;
-            if let Some((until, _)) = state.down.filter(|(until, _)| Instant::now() < *until) {
-                tracing::debug!(again_ms = until.elapsed().as_millis(), "nobody is asked yet");
+            if state.down.is_some_and(|(until, _)| Instant::now() < until) {
                 return Err(Trouble::Down);
             }
             let trouble = match state.connect(&self.door, slot).await {
