@@ -105,7 +105,29 @@ local function relist(old, new)
   end
 end
 
+-- By name: version, users, whether it was raised. Written once, when everything is done.
 local channels = {}
+local function keep_channels()
+  local new, old = { 'HSET', K[CHANNELS] }, { 'HDEL', K[CHANNELS] }
+  for name, found in pairs(channels) do
+    if found[3] and found[2] > 0 then
+      new[#new + 1] = name
+      new[#new + 1] = format('{"version":%d,"users":%d,"updated":%d}', found[1], found[2], time)
+      if #new > 2 * MANY then
+        call(unpack(new))
+        new = { 'HSET', K[CHANNELS] }
+      end
+    elseif found[3] then
+      old[#old + 1] = name
+      if #old > MANY then
+        call(unpack(old))
+        old = { 'HDEL', K[CHANNELS] }
+      end
+    end
+  end
+  if #old > 2 then call(unpack(old)) end
+  if #new > 2 then call(unpack(new)) end
+end
 local function channel(name)
   local found = channels[name]
   if not found then

@@ -85,12 +85,11 @@ local function raise(name, by)
   if by == 0 then number = last
   elseif last == 0 then number = begin(0) + by - 1
   else number = last + by end
+  found[3] = true
   if found[2] > 0 then
     found[1] = number
-    call('HSET', K[CHANNELS], name, format('{"version":%d,"users":%d,"updated":%d}', number, found[2], time))
   else
     found[1] = 0
-    call('HDEL', K[CHANNELS], name)
     bury(number)
   end
   answer[#answer + 1] = text(number)

@@ -21,6 +21,7 @@ local function run()
 end
 local went_well, why = pcall(run)
 for which in pairs(pending) do flush(which) end
+keep_channels()
 keep_log()
 if not kept[1] then call('HSET', K[CLOCK], 'format', '1', 'buckets', A[2]) end
 call('HSET', K[CLOCK], 'time', now, 'floor', text(floor))
