@@ -141,6 +141,14 @@ def test_a_redis_that_forgets_is_no_store():
         assert found["bus version"][0] == "ok" and found["bus trip"][0] == "ok" and "bus eviction" not in found
 
 
+def test_all_is_well_on_redis():
+    with RedisServer("--appendonly", "yes") as server, Tavern.dev(options=["--store", server.url, "--node", "north"]):
+        found = doctor("--store", server.url)
+        for subject in ("store version", "store durability", "store eviction", "store", "clock", "bus trip", "cluster"):
+            assert found[subject][0] == "ok", found[subject]
+        assert "lease for" in found["node north"][1]
+
+
 def test_two_clusters_on_one_bus(redis):
     with Tavern.dev(options=["--bus", redis.url, "--node", "north"]) as north:
         with Tavern.dev(options=["--bus", redis.url, "--node", "south"]):

@@ -11,6 +11,7 @@ from support.json_client import Socket
 from support.nats_server import NatsServer
 from support.postgres_server import PostgresServer
 from support.process import until
+from support.redis_server import RedisServer
 from support.tavern import Tavern, program
 
 CONFIG = """
@@ -31,9 +32,21 @@ def postgres():
         yield server
 
 
-@pytest.fixture
-def url(postgres):
-    return postgres.url(f"export_{next(SCHEMAS)}")
+@pytest.fixture(scope="module")
+def redis():
+    with RedisServer() as server:
+        yield server
+
+
+@pytest.fixture(params=["postgres", "redis"])
+def url(request):
+    """An empty store on another engine."""
+    server, name = request.getfixturevalue(request.param), f"export_{next(SCHEMAS)}"
+    return server.url(name) if request.param == "postgres" else f"{server.url}?prefix={name}"
+
+
+def engine(url):
+    return url.split(":")[0]
 
 
 def tavern(*words, stdin=None, code=0):
@@ -90,10 +103,10 @@ def test_there_and_back_gives_the_same(lived, url, tmp_path):
     first = export(lived.store)
     assert [kind for kind, _ in kinds(first)] == ["key", "user", "follow", "hold", "session", "presence", "deadline"]
     done = tavern("import", "--store", url, stdin=first)
-    assert f"imported {len(rows(first))} rows into postgres" in done.stderr
+    assert f"imported {len(rows(first))} rows into {engine(url)}" in done.stderr
     second = export(url)
     assert rows(second) == rows(first)
-    assert json.loads(second.splitlines()[0])["tavern"]["store"] == "postgres"
+    assert json.loads(second.splitlines()[0])["tavern"]["store"] == engine(url)
     back = f"sqlite:{tmp_path / 'back'}"
     tavern("import", "--store", back, stdin=second)
     assert rows(export(back)) == rows(first)
@@ -179,7 +192,7 @@ def test_a_file_that_is_not_whole_is_told(lived, tmp_path):
     assert "versions would go back" in done.stderr
 
 
-def test_many_rows_in_many_pages(tmp_path, postgres, url):
+def test_many_rows_in_many_pages(tmp_path, url):
     """More than a page and more than a batch of each."""
     folder = tmp_path / "many"
     with Tavern.dev(data=folder) as server, Socket(server, user="ann") as ann:
