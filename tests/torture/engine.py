@@ -1,6 +1,6 @@
 """Engines that can be killed, put to sleep and started again on the same port with what they had kept.
 
-Each runs in a process group of its own that ends with it. Must hold: only these processes are signalled.
+Must hold: only the process that was started here and its children are signalled.
 """
 import asyncio
 import os
@@ -59,14 +59,24 @@ class Engine:
         return self.process is not None and self.process.poll() is None
 
     def signal(self, number):
-        if self.process is not None:
+        for process in self.processes():
             try:
-                os.killpg(self.process.pid, number)
+                os.kill(process, number)
             except ProcessLookupError:
                 pass
 
+    def processes(self):
+        """The process, and those that it started: some of them lead groups of their own."""
+        found = [self.process.pid] if self.is_running() else []
+        for process in found:
+            try:
+                children = pathlib.Path(f"/proc/{process}/task/{process}/children").read_text()
+            except OSError:
+                continue
+            found += map(int, children.split())
+        return found
+
     def kill(self):
-        # A group that sleeps is killed all the same.
         self.signal(signal.SIGKILL)
         if self.process is not None:
             self.process.wait()

@@ -6,7 +6,7 @@ from . import Verdict
 MEMORY_BYTES = 600 * 1024 * 1024
 # What the machine may be late by under this load.
 SLACK = 1.5
-BACK_WITHIN = 3.0
+BACK_WITHIN = 6.0
 # A store that is away this long must show in readiness.
 NOTICED_WITHIN = 6.0
 
