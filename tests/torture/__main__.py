@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import pathlib
 import random
+import signal
 import sys
 import time
 
@@ -28,6 +29,9 @@ def arguments():
 
 def main():
     asked = arguments()
+    # Whoever ends it early finds nothing left behind.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
     names = COMBINATIONS if asked.combination == "all" else [asked.combination]
     seed = asked.seed if asked.seed is not None else random.SystemRandom().randrange(1, 1_000_000)
     results = []
