@@ -39,7 +39,7 @@ async def live_through(servers, restarts):
         print(f"stopped in {stopped - began:.1f} s, ready again after {time.monotonic() - stopped:.1f} s")
         await asyncio.sleep(1)
     # The last ones are still on their way back.
-    await asyncio.sleep(4)
+    await crowd.until(crowd.everybody_is_back, 10)
     failures = await crowd.check()
     moves = sum(guest.moves for guest in crowd.guests)
     longest = max(guest.longest for guest in crowd.guests)

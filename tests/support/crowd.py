@@ -98,6 +98,7 @@ class Guest:
             except websockets.exceptions.ConnectionClosed:
                 after = 0 if not self.stopped else None
             if after is not None and not self.stopped:
+                self.away = "the moment it was told"
                 await self.socket.close()
                 await asyncio.sleep(after / 1000)
                 await self.come_back()
@@ -187,12 +188,28 @@ class Crowd:
         for first in range(0, len(guests), most):
             await asyncio.gather(*map(action, guests[first:first + most]))
 
+    @staticmethod
+    async def until(fact, patience):
+        """Waits for it, and a moment longer for what nobody expects."""
+        end = time.monotonic() + patience
+        while not fact() and time.monotonic() < end:
+            await asyncio.sleep(0.05)
+        await asyncio.sleep(0.5)
+
+    def everybody_is_back(self):
+        return not any(guest.away for guest in self.guests)
+
+    def everything_is_heard(self):
+        return self.everybody_is_back() and all(
+            len(guest.heard[of]) >= count for guest in self.guests for speaker in self.speakers
+            if speaker.channel in guest.channels for of, count in speaker.accepted.items())
+
     async def check(self):
         """Everybody has heard everything, once and in order, and nobody noticed anything."""
         for speaker in self.speakers:
             speaker.stopped = True
         await asyncio.gather(*self.tasks[len(self.guests):])
-        await asyncio.sleep(3)
+        await self.until(self.everything_is_heard, 3)
         failures = []
         for guest, task in zip(self.guests, self.tasks):
             failures += guest.failures
