@@ -22,6 +22,7 @@ class Engine:
         self.folder = pathlib.Path(folder)
         self.port = free_port()
         self.process = None
+        self.starting = asyncio.Lock()
         self.log_path = self.folder / f"{self.kind}.log.txt"
 
     def prepare(self):
@@ -31,7 +32,12 @@ class Engine:
         return None
 
     async def start(self, patience=60.0):
-        """Starts it, again if it gives up, until it answers."""
+        """Starts it unless it runs; again, if it gives up, until it answers."""
+        async with self.starting:
+            if not self.is_running():
+                await self._start(patience)
+
+    async def _start(self, patience):
         end = asyncio.get_running_loop().time() + patience
         while True:
             self._spawn()

@@ -157,7 +157,7 @@ def outages(world):
 
 def deaths(world):
     """Kills with nothing else wrong just before and until the lease is over."""
-    return [(fault.target, began) for fault, began, _ in world.happened
+    return [(fault.target, began, world.lateness(began, began + LEASE + 4)) for fault, began, _ in world.happened
             if fault.kind == "node kill" and not world.wrong_during(began - 1, began + LEASE + 4, but=fault)]
 
 

@@ -52,9 +52,10 @@ def test_a_death_that_is_not_seen_in_time_is_found():
     came = (5.0, "told", 1, {"event": "client_online", "client": "c1", "channel": "canary#mine", "version": 1})
     dead = canary("n1", (1.0, "session", "c1", "n1", 1, True, 0))
     gone = lambda when: (when, "told", 2, {"event": "client_offline", "client": "c1", "channel": "canary#mine", "version": 2})
-    check = lambda *more: health.death_is_seen([("n1", 20.0)], [dead, canary("n2", came, *more)], 3.0)
+    check = lambda *more, late=0.0: health.death_is_seen([("n1", 20.0, late)], [dead, canary("n2", came, *more)], 3.0)
     assert check(gone(22.0)).violations == []
     assert check().violations and check(gone(40.0)).violations
+    assert check(gone(28.0)).violations and check(gone(28.0), late=3.0).violations == []
     assert check((21.0, "down")).looked_at == 0, "it could not see anything itself"
     assert check(gone(15.0)).looked_at == 0, "it had gone before"
 

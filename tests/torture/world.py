@@ -44,6 +44,8 @@ class World:
         # (fault, began, ended) of each fault that happened; when each engine was killed.
         self.happened, self.engine_kills = [], []
         self.unclean_stops = []
+        # (when, by how much) this machine woke us too late.
+        self.lates = []
         self.watchers = []
         self.disk = None
 
@@ -66,6 +68,7 @@ class World:
             data = self.disk.folder / "data" if self.store == "sqlite" else None
             self.nodes.append(Node(name, f"threads = {THREADS[name]}\n{CONFIG}", self._options(name), data))
         self.watchers = [asyncio.create_task(node.watch()) for node in self.nodes if self._spawn(node)]
+        self.watchers.append(asyncio.create_task(self._notice_lateness()))
         await asyncio.gather(*(node.start() for node in self.nodes))
         return self
 
@@ -177,6 +180,18 @@ class World:
         for node in self.nodes:
             node.wake()
         await asyncio.gather(*(node.start() for node in self.nodes))
+
+    async def _notice_lateness(self):
+        while True:
+            began = time.monotonic()
+            await asyncio.sleep(0.1)
+            late = time.monotonic() - began - 0.1
+            if late > 0.1:
+                self.lates.append((began, late))
+
+    def lateness(self, began, ended):
+        """How long this machine stood still in a time, as far as it can be told from here."""
+        return sum(late for when, late in self.lates if began <= when <= ended)
 
     def wrong_during(self, began, ended, but=None):
         """The faults that were there in this time, except one."""

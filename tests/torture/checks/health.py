@@ -83,15 +83,16 @@ def memory_is_bounded(nodes):
 
 
 def death_is_seen(deaths, canaries, lease):
-    """`deaths`: (node, when) with nothing else wrong until the lease is over. Canaries of other servers hear of it in time."""
+    """`deaths`: (node, when, how late the machine was) with nothing else wrong until the lease is over. Canaries of other servers
+    hear of it in time."""
     verdict = Verdict(f"a server's death is seen within {lease + 2:.0f} s")
     by_node = {canary.pinned.name: canary for canary in canaries}
-    for name, when in deaths:
+    for name, when, late in deaths:
         dead = by_node[name]
         joined = [entry for entry in dead.log if entry[1] == "session" and entry[0] < when]
         if not joined:
             continue
-        client, until = joined[-1][2], when + lease + 2 + SLACK
+        client, until = joined[-1][2], when + lease + 2 + SLACK + late
         for watcher in canaries:
             entries = [entry for entry in watcher.log if when - 2 < entry[0] < until]
             if watcher is dead or any(entry[1] in ("session", "down") for entry in entries):
