@@ -162,6 +162,18 @@ def test_last_seen_is_when_somebody_left_and_not_when_he_came(server, ann, bob):
             assert rows == [(left,)]
 
 
+def test_who_may_still_come_back_was_not_seen_last(server, api, ann):
+    """It would have to be taken back when she returns, and last seen never goes back."""
+    lost = Socket(server, user=ann)
+    lost.ok("join", channel=f"game#{ann}")
+    lost.drop()
+    shown = lambda: api.get(f"/v1/users/{ann}").json()
+    leaving = until(lambda: (answer := shown())["leaving"] and answer, "the loss is told")
+    assert leaving["last_seen"] is None
+    gone = until(lambda: not (answer := shown())["online"] and answer, "the grace is over")
+    assert gone["last_seen"] is not None
+
+
 def test_who_hides_is_offline_to_some_and_nameless_in_a_channel(server, api, ann, bob):
     room = f"game#{ann}"
     friend = f"{bob}-friend"

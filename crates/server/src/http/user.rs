@@ -34,7 +34,9 @@ pub async fn user(services: &Services, name: &str) -> Result<Answer, Refusal> {
     let online = own.is_some();
     let leaving = own.is_some_and(|presence| presence.attendance.is_leaving());
     let places: Vec<Whereabouts> = presences.iter().map(whereabouts).collect();
-    let status = services.node.settings.activities.status(online, leaving, &places, last_seen.max(left));
+    // Whoever may still come back has not gone: what was told of him as gone would have to be taken back.
+    let last_seen = if online { last_seen } else { last_seen.max(left) };
+    let status = services.node.settings.activities.status(online, leaving, &places, last_seen);
     let activities: Vec<Value> = status
         .activities
         .iter()
