@@ -42,7 +42,7 @@ async def torture(combination, seed, seconds, size=1.0, say=print, keep=None):
         await world.start()
         load = Load(world, seed, size)
         load.begin()
-        faults = schedule(seed, seconds, [node.name for node in world.nodes], sorted(world.engines), world.disk.mounted)
+        faults = schedule(seed, seconds, [node.name for node in world.nodes], sorted(world.engines), world.can_fill())
         await carry_out(world, load, faults, seconds, say)
         say("the faults are over")
         await asyncio.wait_for(world.heal(), 90)
@@ -58,7 +58,7 @@ async def torture(combination, seed, seconds, size=1.0, say=print, keep=None):
         await load.end()
         verdicts = judge(world, load, read, servers, healed)
         result = Result(combination, seed, seconds, collections.Counter(fault.kind for fault, _, _ in world.happened),
-                        [] if world.disk.mounted else ["disk full: needs root for a small disk of its own"],
+                        [] if world.can_fill() else [world.WHY_NOT_FILLED[world.disk.mounted]],
                         operations(load), verdicts, settled_after, [repr(error) for error in load.failures()])
         if keep and result.violations:
             keep_evidence(pathlib.Path(keep), world, load, result)

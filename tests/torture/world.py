@@ -99,6 +99,15 @@ class World:
             return ["--data", str(self.disk.folder / "data")]
         return ["--store", self.address(self.store, self.engines[self.store].port)]
 
+    WHY_NOT_FILLED = {
+        False: "disk full: needs root for a small disk of its own",
+        True: "disk full: a Redis that is killed after its disk was full cannot read its own file (redis-check-aof --fix)",
+    }
+
+    def can_fill(self):
+        """Whether the store may be left without room."""
+        return self.disk.mounted and self.store != "redis"
+
     def node(self, name):
         return next(node for node in self.nodes if node.name == name)
 
