@@ -15,25 +15,6 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tavern_local::{Error, Interest as Wish, Interrupter, Local, Message, Options, RosterVersion, Space};
 
-/// How much the folder keeps for those who have not read it.
-#[derive(Clone, Copy, Debug)]
-pub struct LogBounds {
-    pub messages: u64,
-    pub bytes: u64,
-    pub age_ms: u64,
-    /// The largest message that nodes carry; users of the library have a bound of their own.
-    pub message_bytes: usize,
-}
-
-impl Default for LogBounds {
-    fn default() -> LogBounds {
-        let options = Options::default();
-        let age_ms = options.log_age.as_millis() as u64;
-        let message_bytes = options.message_bytes;
-        LogBounds { messages: options.log_messages, bytes: options.log_bytes, age_ms, message_bytes }
-    }
-}
-
 /// Parcels read before they are handed over together.
 const READ_TOGETHER: usize = 256;
 /// Names that are listened to in one transaction.
