@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from support.json_client import Socket
+from support.json_client import Socket, arrive
 from support.process import until
 
 CONFIG = """
@@ -33,13 +33,6 @@ def words(event):
     status = event["status"]
     state = ("leaving" if status["leaving"] else "online") if status["online"] else "offline"
     return " ".join([state, "+".join(status["channels"]), event["change"]])
-
-
-def arrive(server, user):
-    """A client of a user who is known to be there: a hello does not wait for the store."""
-    socket = Socket(server, user=user)
-    until(lambda: socket.ok("status", users=[user])["statuses"][0]["online"], f"{user} to be there")
-    return socket
 
 
 def follow(server, user, whom):

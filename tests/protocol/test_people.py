@@ -8,7 +8,7 @@ import urllib.parse
 import httpx
 import pytest
 
-from support.json_client import Poller, Socket, Stream
+from support.json_client import Poller, Socket, Stream, arrive
 from support.process import until
 from support.tavern import Tavern
 from support.tokens import token
@@ -83,7 +83,7 @@ def test_a_follower_hears_what_his_followee_does(server, ann, bob):
 
 def test_a_killed_tab_is_leaving_then_gone(server, ann, bob):
     with Socket(server, user=bob) as follower:
-        followee = Socket(server, user=ann)
+        followee = arrive(server, ann)
         follower.ok("follow", user=ann)
         assert words(follower.event()) == "online  none"
         began = time.monotonic()
@@ -95,7 +95,7 @@ def test_a_killed_tab_is_leaving_then_gone(server, ann, bob):
 
 def test_a_page_switch_is_told_to_nobody(server, ann, bob):
     with Socket(server, user=bob) as follower:
-        page = Socket(server, user=ann)
+        page = arrive(server, ann)
         follower.ok("follow", user=ann)
         assert words(follower.event()) == "online  none"
         for _ in range(5):
@@ -107,7 +107,7 @@ def test_a_page_switch_is_told_to_nobody(server, ann, bob):
 
 
 def test_hello_asks_for_everybody_and_lists_are_paged(server, ann, bob):
-    with Socket(server, user=bob) as follower, Socket(server, user=ann):
+    with Socket(server, user=bob) as follower, arrive(server, ann):
         others = [f"{bob}-{name}" for name in "xyz"]
         for whom in [ann, *others]:
             follower.ok("follow", user=whom)
@@ -177,7 +177,7 @@ def test_who_may_still_come_back_was_not_seen_last(server, api, ann):
 def test_who_hides_is_offline_to_some_and_nameless_in_a_channel(server, api, ann, bob):
     room = f"game#{ann}"
     friend = f"{bob}-friend"
-    with Socket(server, user=ann) as hiding, Socket(server, user=bob) as stranger, Socket(server, user=friend) as close:
+    with arrive(server, ann) as hiding, Socket(server, user=bob) as stranger, Socket(server, user=friend) as close:
         for session in (stranger, close):
             session.ok("follow", user=ann)
             assert words(session.event()) == "online  none"
@@ -247,7 +247,7 @@ def test_a_client_without_a_name_follows_nobody():
 def test_a_service_puts_somebody_into_a_channel(server, api, ann, bob):
     game, active = f"game#{ann}", f"activegame#{ann}"
     url = f"/v1/channels/{quoted(active)}/presence/{ann}"
-    with Socket(server, user=bob) as follower, Socket(server, user=ann) as followee:
+    with Socket(server, user=bob) as follower, arrive(server, ann) as followee:
         follower.ok("follow", user=ann)
         followee.ok("join", channel=game)
         for _ in range(2):

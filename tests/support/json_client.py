@@ -14,6 +14,8 @@ import httpx
 import websockets.exceptions
 import websockets.sync.client
 
+from .process import until
+
 WAIT = 5.0
 
 
@@ -117,6 +119,13 @@ class Socket:
 
     def __exit__(self, *failure):
         self.close()
+
+
+def arrive(server, user):
+    """A socket of a user who is known to be there: a hello does not wait for the store."""
+    socket = Socket(server, user=user)
+    until(lambda: socket.ok("status", users=[user])["statuses"][0]["online"], f"{user} to be there")
+    return socket
 
 
 class Poller:
