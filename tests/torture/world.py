@@ -101,7 +101,7 @@ class World:
 
     WHY_NOT_FILLED = {
         False: "disk full: needs root for a small disk of its own",
-        True: "disk full: a Redis that is killed after its disk was full cannot read its own file (redis-check-aof --fix)",
+        True: "disk full: a Redis that was killed later could not read its own file, twice, for a reason that is not known yet (redis-check-aof --fix)",
     }
 
     def can_fill(self):
