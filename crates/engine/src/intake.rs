@@ -2,6 +2,8 @@
 //! writes or the one that reads. Must hold: each work is queued or answered; `stop` returns when the threads have ended.
 
 use crate::queue::{Queue, Refused};
+#[cfg(any(feature = "postgres", feature = "redis"))]
+use crate::store::StoreError;
 use crate::store::{Answer, Commit, Inbox, Outage, Read, Ticket, Work};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -48,6 +50,24 @@ impl Intake {
         self.threads().push(thread);
     }
 
+    /// A thread of its own with a runtime, for a store on a server. Returns once it has said how its opening went.
+    #[cfg(any(feature = "postgres", feature = "redis"))]
+    pub fn start(
+        &self,
+        name: &str,
+        run: impl AsyncFnOnce(Opened) + Send + 'static,
+    ) -> Result<(), StoreError> {
+        let wrong = |error: std::io::Error| StoreError::Unavailable {
+            retry_after_ms: crate::limits::RETRY_AFTER_MS,
+            source: Arc::new(error),
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(wrong)?;
+        let (tell, opened) = std::sync::mpsc::channel();
+        let run = move || runtime.block_on(run(Opened(tell)));
+        self.keep(std::thread::Builder::new().name(name.into()).spawn(run).map_err(wrong)?);
+        opened.recv().unwrap_or(Err(Outage::Stopped.into()))
+    }
+
     pub fn submit(&self, work: Vec<(Ticket, Work)>) {
         let (mut commits, mut reads, mut failed) = (Vec::new(), Vec::new(), Vec::new());
         for (ticket, work) in work {
@@ -81,6 +101,23 @@ impl Intake {
 
     fn threads(&self) -> MutexGuard<'_, Vec<JoinHandle<()>>> {
         self.threads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Tells whoever opens a store how it went.
+#[cfg(any(feature = "postgres", feature = "redis"))]
+pub(crate) struct Opened(std::sync::mpsc::Sender<Result<(), StoreError>>);
+
+#[cfg(any(feature = "postgres", feature = "redis"))]
+impl Opened {
+    pub fn tell<T>(self, outcome: Result<T, StoreError>) -> Option<T> {
+        let (found, told) = match outcome {
+            Ok(found) => (Some(found), Ok(())),
+            Err(error) => (None, Err(error)),
+        };
+        // Nobody listens when the thread that opens has gone; then the store is dropped and stops.
+        let _ = self.0.send(told);
+        found
     }
 }
 

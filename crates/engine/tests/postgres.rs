@@ -7,55 +7,20 @@
 mod asking;
 #[path = "support/postgres.rs"]
 mod server;
+#[path = "support/things.rs"]
+mod things;
 
 use asking::*;
+use things::*;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use tavern_domain::presence::{Attendance, Attendee, Home, Visibility};
-use tavern_domain::{ClientId, Epoch, Time};
 use tavern_engine::blocking::Client;
 use tavern_engine::{
-    Answer, Commit, Expect, Found, Hold, NodeChange, Presence, PresenceKey, Proof, Raise, Read, Receipt, Row,
-    RowKey, StoreError, Work, Writer,
+    Answer, Commit, Found, Hold, NodeChange, PresenceKey, Proof, Read, Receipt, Row, RowKey, StoreError,
+    Work, Writer,
 };
-
-fn open_node(client: &Client, name: &str) -> Writer {
-    let node = Some(NodeChange::Open { name: name.into(), lease_ms: 60_000 });
-    let receipt = client.commit(Commit { node, ..Commit::default() }).unwrap();
-    Writer::new(name, receipt.epoch.unwrap())
-}
-
-fn arrive(channel: &str, user: &str) -> Commit {
-    let client = Attendee {
-        client: ClientId::from_random(1),
-        home: Home { node: "n1".into(), epoch: Epoch(1) },
-        state: None,
-        since: Time(7),
-        lost: None,
-    };
-    let row = Row::Presence(Presence {
-        key: PresenceKey::new(channel, user),
-        anonymous: false,
-        name: None,
-        visibility: Visibility::Everyone,
-        attendance: Attendance::restore(vec![client], Time(7), None),
-    });
-    Commit { puts: vec![row], raises: vec![Raise { channel: channel.into(), by: 2 }], ..Commit::default() }
-}
-
-fn go(channel: &str, user: &str) -> Commit {
-    let deletes = vec![RowKey::Presence(PresenceKey::new(channel, user))];
-    Commit { deletes, raises: vec![Raise { channel: channel.into(), by: 2 }], ..Commit::default() }
-}
-
-fn roster(client: &Client, channel: &str) -> (u64, u64) {
-    match client.read(Read::Roster { channel: channel.into(), after: None, limit: 10 }).unwrap() {
-        Found::Roster(roster) => (roster.version, roster.users),
-        other => panic!("{other:?}"),
-    }
-}
 
 #[test]
 fn racing_stores_lose_nothing_and_never_wait_in_a_circle() {
@@ -321,44 +286,14 @@ fn a_cut_connection_is_made_again_and_loses_nothing() {
     let url = server::fresh();
     let client = open(&format!("{url}&application_name=cut")).unwrap();
     let reader = Reader::new(&url);
-    let done = AtomicBool::new(false);
-    thread::scope(|scope| {
-        let writing = scope.spawn(|| {
-            let mut cut = 0;
-            for n in 0..2000 {
-                let name = format!("d{n}");
-                let expects = vec![Expect { key: RowKey::Document(key(&name)), version: 0 }];
-                let (begin, before) = (Instant::now(), cut);
-                loop {
-                    match client.commit(Commit { expects: expects.clone(), ..put(&name) }) {
-                        Ok(_) => break,
-                        // It had happened although nobody could say so.
-                        Err(StoreError::Conflict { .. }) if cut > before => break,
-                        Err(StoreError::Unavailable { .. }) => cut += 1,
-                        Err(error) => panic!("{error:?}"),
-                    }
-                    assert!(begin.elapsed() < PATIENCE, "it does not come back");
-                }
-                if n > 300 && cut > 2 {
-                    done.store(true, Ordering::SeqCst);
-                    return (n, cut);
-                }
-            }
-            done.store(true, Ordering::SeqCst);
-            (1999, cut)
-        });
-        while !done.load(Ordering::SeqCst) && !writing.is_finished() {
-            reader.number(
-                "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = 'cut'",
-            );
-            // The pace of the cuts, not a wait for anything.
-            thread::sleep(Duration::from_millis(20));
-        }
-        let (last, cut) = writing.join().unwrap();
-        assert!(cut > 0, "no commit met a cut");
-        let written = reader.number("SELECT count(*) FROM documents WHERE version > 0");
-        assert_eq!(written, last + 1);
+    let made = make_through_cuts(&client, 2000, || {
+        let cut =
+            "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = 'cut'";
+        reader.number(cut);
+        // The pace of the cuts, not a wait for anything.
+        thread::sleep(Duration::from_millis(20));
     });
+    assert_eq!(reader.number("SELECT count(*) FROM documents WHERE version > 0"), made);
     assert!(version(&client, "d0") > 0, "reading goes on too");
 }
 

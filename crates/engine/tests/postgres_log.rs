@@ -2,18 +2,17 @@
 //! none of their events.
 #![cfg(feature = "postgres")]
 
-#[path = "support/asking.rs"]
-#[allow(dead_code, reason = "each binary uses a part of it")]
-mod asking;
 #[path = "support/postgres.rs"]
 mod server;
+#[path = "support/things.rs"]
+mod things;
 
-use asking::*;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 use tavern_engine::{Append, Commit, Entry, Found, NewLetter, Read, Work};
+use things::*;
 
 const STORES: usize = 6;
 /// Each is a transaction of its own: the next is submitted when it is answered.

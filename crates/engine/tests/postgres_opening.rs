@@ -6,10 +6,13 @@
 mod asking;
 #[path = "support/postgres.rs"]
 mod server;
+#[path = "support/things.rs"]
+mod things;
 
 use asking::*;
 use std::thread;
 use tavern_engine::StoreError;
+use things::*;
 
 #[test]
 fn schemas_share_a_database_and_nothing_else() {

@@ -10,13 +10,12 @@ use super::way::{Door, Way};
 use super::writer::{self, Scribe, Watch};
 use super::{reader, schema};
 use crate::clock::Clock;
-use crate::intake::Intake;
+use crate::intake::{Intake, Opened};
 use crate::limits;
 use crate::queue::Queue;
 use crate::store::{Answer, Commit, Inbox, Read, Store, StoreError, Ticket, Work};
 use futures_util::future::join_all;
-use std::sync::{Arc, mpsc};
-use std::thread;
+use std::sync::Arc;
 
 /// Connections that read: a slow reading holds up only those that share its connection.
 const READERS: usize = 2;
@@ -61,43 +60,17 @@ impl PostgresStore {
             inbox: inbox.clone(),
         };
         let (writing, reading) = (door.clone(), desk.clone());
-        store.start("tavern-store-w", async move |opened: Opened| {
+        store.intake.start("tavern-store-w", async move |opened: Opened| {
             let Some(link) = opened.tell(first(&writing).await) else { return };
             desk(&writing, link).write_all(&commits).await;
         })?;
-        store.start("tavern-store-r", async move |opened: Opened| {
+        store.intake.start("tavern-store-r", async move |opened: Opened| {
             let links = join_all((0..READERS).map(|_| door.connect())).await;
             let links: Result<Vec<Link>, Trouble> = links.into_iter().collect();
             let Some(links) = opened.tell(links.map_err(StoreError::from)) else { return };
             join_all(links.into_iter().map(|link| reading(&door, link).read_all(&reads))).await;
         })?;
         Ok(store)
-    }
-
-    /// Returns once the thread has said how its opening went.
-    fn start(&self, name: &str, run: impl AsyncFnOnce(Opened) + Send + 'static) -> Result<(), StoreError> {
-        let wrong = |error: std::io::Error| Trouble::Connector(error.to_string());
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(wrong)?;
-        let (tell, opened) = mpsc::channel();
-        let thread =
-            thread::Builder::new().name(name.into()).spawn(move || runtime.block_on(run(Opened(tell))));
-        self.intake.keep(thread.map_err(wrong)?);
-        opened.recv().map_err(|_| Trouble::Down)?
-    }
-}
-
-/// Tells whoever opens the store how it went.
-struct Opened(mpsc::Sender<Result<(), StoreError>>);
-
-impl Opened {
-    fn tell<T>(self, outcome: Result<T, StoreError>) -> Option<T> {
-        let (found, told) = match outcome {
-            Ok(found) => (Some(found), Ok(())),
-            Err(error) => (None, Err(error)),
-        };
-        // Nobody listens when the thread that opens has gone; then the store is dropped and stops.
-        let _ = self.0.send(told);
-        found
     }
 }
 

@@ -6,16 +6,14 @@ use super::link::Reply;
 use super::reader::{self, Pages};
 use super::script::Request;
 use super::table::{Bucket, Table};
-use super::value::Trouble;
 use super::way::Way;
 use super::writer::{Scribe, Watch};
 use crate::bus::BusError;
 use crate::clock::Clock;
-use crate::intake::Intake;
+use crate::intake::{Intake, Opened};
 use crate::queue::Queue;
 use crate::store::{Answer, Commit, Inbox, Read, Store, StoreError, Ticket, Work};
-use std::sync::{Arc, mpsc};
-use std::thread;
+use std::sync::Arc;
 use tokio::task::JoinSet;
 
 /// Runs of the script that are under way: while one runs the next is on the wire.
@@ -74,40 +72,17 @@ impl RedisStore {
             Arc::new(Desk { way, bucket, door, watch: Watch(clock.clone()), inbox: inbox.clone() })
         };
         let (writing, reading) = (desk(door.clone()), desk(door));
-        store.start("tavern-store-w", async move |opened: Opened| {
+        store.intake.start("tavern-store-w", async move |opened: Opened| {
             if opened.tell(writing.begin().await).is_some() {
                 writing.write_all(&commits).await;
             }
         })?;
-        store.start("tavern-store-r", async move |opened: Opened| {
+        store.intake.start("tavern-store-r", async move |opened: Opened| {
             if opened.tell(reading.way.open(reading.bucket.slot).await.map_err(StoreError::from)).is_some() {
                 reading.read_all(&reads).await;
             }
         })?;
         Ok(store)
-    }
-
-    /// Returns once the thread has said how its opening went.
-    fn start(&self, name: &str, run: impl AsyncFnOnce(Opened) + Send + 'static) -> Result<(), StoreError> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(Trouble::Link)?;
-        let (tell, opened) = mpsc::channel();
-        let thread =
-            thread::Builder::new().name(name.into()).spawn(move || runtime.block_on(run(Opened(tell))));
-        self.intake.keep(thread.map_err(Trouble::Link)?);
-        opened.recv().map_err(|_| Trouble::Down)?
-    }
-}
-
-/// Tells whoever opens the store how it went.
-struct Opened(mpsc::Sender<Result<(), StoreError>>);
-
-impl Opened {
-    fn tell(self, outcome: Result<(), StoreError>) -> Option<()> {
-        let went_well = outcome.is_ok().then_some(());
-        // Nobody listens when the thread that opens has gone; then the store is dropped and stops.
-        let _ = self.0.send(outcome);
-        went_well
     }
 }
 

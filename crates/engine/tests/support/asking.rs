@@ -1,15 +1,4 @@
-//! A store and a reader of its tables, as tests of the Postgres engine ask them.
-
-use std::sync::Arc;
-use std::time::Duration;
-use tavern_engine::blocking::Client;
-use tavern_engine::{Commit, Document, DocumentKey, Found, Read, Row, StoreError, SystemClock};
-
-pub const PATIENCE: Duration = Duration::from_secs(30);
-
-pub fn open(url: &str) -> Result<Client, StoreError> {
-    Client::open(url, Arc::new(SystemClock), PATIENCE)
-}
+//! A reader of the tables, as tests of the Postgres engine ask them.
 
 /// Asks the database itself, as another program would.
 pub struct Reader {
@@ -37,24 +26,5 @@ impl Reader {
 
     pub fn number(&self, sql: &str) -> i64 {
         self.runtime.block_on(self.client.query_one(sql, &[])).unwrap().get(0)
-    }
-}
-
-pub fn key(name: &str) -> DocumentKey {
-    DocumentKey::new("thing", name)
-}
-
-pub fn document(name: &str, body: &str) -> Row {
-    Row::Document(Document { key: key(name), body: body.as_bytes().into() })
-}
-
-pub fn put(name: &str) -> Commit {
-    Commit { puts: vec![document(name, "x")], ..Commit::default() }
-}
-
-pub fn version(client: &Client, name: &str) -> u64 {
-    match client.read(Read::Document(key(name))).unwrap() {
-        Found::Document(found) => found.map_or(0, |found| found.version),
-        other => panic!("{other:?}"),
     }
 }

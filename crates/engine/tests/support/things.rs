@@ -2,17 +2,22 @@
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 use tavern_domain::presence::{Attendance, Attendee, Home, Visibility};
 use tavern_domain::{ClientId, Epoch, Time};
 use tavern_engine::blocking::Client;
 use tavern_engine::{
-    Commit, Document, DocumentKey, Found, NodeChange, Presence, PresenceKey, Raise, Read, Row, RowKey,
-    StoreError, SystemClock, Writer,
+    Commit, Document, DocumentKey, Expect, Found, NodeChange, Presence, PresenceKey, Raise, Read, Row,
+    RowKey, StoreError, SystemClock, Writer,
 };
 
+/// Long enough for a loaded machine; nothing waits for it unless a test fails.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
 pub fn open(url: &str) -> Result<Client, StoreError> {
-    Client::open(url, Arc::new(SystemClock), Duration::from_secs(30))
+    Client::open(url, Arc::new(SystemClock), PATIENCE)
 }
 
 pub fn open_node(client: &Client, name: &str) -> Writer {
@@ -68,4 +73,44 @@ pub fn roster(client: &Client, channel: &str) -> (u64, u64) {
         Found::Roster(roster) => (roster.version, roster.users),
         other => panic!("{other:?}"),
     }
+}
+
+/// Makes documents, each once, while `cut` ends the connections of the store again and again. How many were made.
+pub fn make_through_cuts(client: &Client, most: usize, cut: impl Fn()) -> i64 {
+    let done = AtomicBool::new(false);
+    let make = || {
+        let mut cuts = 0;
+        for n in 0..most {
+            let name = format!("d{n}");
+            let expects = vec![Expect { key: RowKey::Document(key(&name)), version: 0 }];
+            let (begin, before) = (Instant::now(), cuts);
+            loop {
+                match client.commit(Commit { expects: expects.clone(), ..put(&name) }) {
+                    Ok(_) => break,
+                    // It had happened although nobody could say so.
+                    Err(StoreError::Conflict { .. }) if cuts > before => break,
+                    Err(StoreError::Unavailable { .. }) => cuts += 1,
+                    Err(error) => panic!("{error:?}"),
+                }
+                assert!(begin.elapsed() < PATIENCE, "it does not come back");
+            }
+            if n > 300 && cuts > 2 {
+                return (n + 1, cuts);
+            }
+        }
+        (most, cuts)
+    };
+    thread::scope(|scope| {
+        let making = scope.spawn(|| {
+            let made = make();
+            done.store(true, Ordering::SeqCst);
+            made
+        });
+        while !done.load(Ordering::SeqCst) && !making.is_finished() {
+            cut();
+        }
+        let (made, cuts) = making.join().unwrap();
+        assert!(cuts > 0, "no commit met a cut");
+        made as i64
+    })
 }
