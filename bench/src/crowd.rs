@@ -130,14 +130,16 @@ impl Crowd {
     pub fn drain(&mut self, quiet: Duration) -> anyhow::Result<u64> {
         let mut events = 0;
         let mut heard = Vec::new();
-        loop {
-            self.turn(quiet, &mut heard)?;
+        let mut last = Instant::now();
+        // A turn may end without an event because somebody could write again.
+        while last.elapsed() < quiet {
+            self.turn(quiet - last.elapsed().min(quiet), &mut heard)?;
             let more: u64 = heard.iter().map(|heard| heard.events).sum();
-            if more == 0 {
-                return Ok(events);
+            if more > 0 {
+                (events, last) = (events + more, Instant::now());
             }
-            events += more;
         }
+        Ok(events)
     }
 }
 

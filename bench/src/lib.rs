@@ -5,6 +5,7 @@
 //! Must hold: the same workload is the same bytes in the same batches for every server; one thread makes the
 //! whole load, because it shares the cores with the server it measures.
 
+mod cases;
 pub mod cli;
 pub mod cluster;
 mod crowd;

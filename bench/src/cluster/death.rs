@@ -53,6 +53,7 @@ pub fn run(
     let guest_ids: Vec<usize> = (0..sessions)
         .map(|index| guests.connect(&mut dialer, &format!("guest-{index}")))
         .collect::<Result<_, _>>()?;
+    let mut came = 0;
     for from in (0..channels).step_by(BATCH) {
         for guest in &guest_ids {
             for channel in from..(from + BATCH).min(channels) {
@@ -61,10 +62,11 @@ pub fn run(
             }
         }
         guests.settle()?;
-        crowd.drain(Duration::from_millis(50))?;
+        came += crowd.drain(Duration::from_millis(50))?;
     }
-    crowd.drain(Duration::from_secs(1))?;
+    came += crowd.drain(Duration::from_secs(1))?;
     let wanted = (sessions * channels) as u64 * EVENTS_EACH * watching.len() as u64;
+    ensure!(came == wanted, "the watchers heard {came} events of {wanted} when everybody came");
     dying.kill();
     let begun = Instant::now();
     let (mut first_s, mut events) = (None, 0);

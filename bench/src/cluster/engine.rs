@@ -42,7 +42,8 @@ impl Engine {
             }
             false => Command::new("sh"),
         };
-        command.args(["-c", include_str!("postgres.sh"), "postgres.sh", &address.port().to_string()]);
+        let script = include_str!("../../../crates/engine/tests/support/postgres.sh");
+        command.args(["-c", script, "postgres.sh", &address.port().to_string(), "durable"]);
         let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -6,15 +6,13 @@ mod engine;
 mod fanout;
 mod rival;
 
-use std::path::PathBuf;
-
 use anyhow::Context;
 
+use crate::cases::{Case, Extent, Options, Section};
 use crate::figure::Figure;
 use crate::harness::peer::Running;
 use crate::presence::SETTINGS;
 use crate::presence::churn::{self, Churn};
-use crate::report::Report;
 use engine::Engine;
 use fanout::Fanout;
 
@@ -22,37 +20,21 @@ use fanout::Fanout;
 #[derive(Debug, clap::Parser)]
 #[command(name = "tavern-cluster", version)]
 pub struct Args {
-    /// The program under test; without it the `tavern` that was built beside this program
-    #[arg(long)]
-    tavern: Option<PathBuf>,
-    /// Shorter, one round of each; writes no page unless asked
-    #[arg(long)]
-    quick: bool,
-    /// Only cases whose name contains one of these parts; see --list
-    #[arg(long, value_name = "PART", value_delimiter = ',')]
-    only: Vec<String>,
-    #[arg(long, default_value_t = 3)]
-    rounds: usize,
-    /// Where the results go: out/*.json and the section of RESULTS.md
-    #[arg(long, default_value = "bench")]
-    folder: PathBuf,
-    /// Write the section of RESULTS.md after a quick or partial run too
-    #[arg(long)]
-    page: bool,
-    /// Name the cases and stop
-    #[arg(long)]
-    list: bool,
+    #[command(flatten)]
+    options: Options,
 }
 
 pub(crate) const HEADING: &str = "## Several nodes";
 
-const EXPLAINED: &str = "A change is a join or a leave that was answered: one commit each, as many of the one as of the \
-     other. Postgres runs with `synchronous_commit` and `fsync` on, Redis with a log that is synced every second. \
-     Processor time of a fan-out is of all nodes and of the bus.";
+const SECTION: Section = Section {
+    name: "cluster",
+    heading: HEADING,
+    explained: "A change is a join or a leave that was answered: one commit each, as many of the one as of the \
+        other. Postgres runs with `synchronous_commit` and `fsync` on, Redis with a log that is synced every second. \
+        Processor time of a fan-out is of all nodes and of the bus.",
+};
 
-type Case = (&'static str, fn(&Extent) -> anyhow::Result<Vec<Figure>>);
-
-const CASES: &[Case] = &[
+const CASES: &[Case<Extent>] = &[
     ("joins-redis", joins_on_redis),
     ("joins-postgres", joins_on_postgres),
     ("fanout-sqlite", |extent| fanout_figures(extent, Combination::Sqlite)),
@@ -65,32 +47,8 @@ const CASES: &[Case] = &[
     ("death-postgres-redis", |extent| death_figures(extent, Combination::PostgresRedis)),
 ];
 
-/// How thorough a run is, and on what.
-struct Extent {
-    tavern: PathBuf,
-    quick: bool,
-    rounds: usize,
-}
-
 pub fn main(args: Args) -> anyhow::Result<()> {
-    let wanted =
-        |name: &str| args.only.is_empty() || args.only.iter().any(|part| name.contains(part.as_str()));
-    let cases: Vec<&Case> = CASES.iter().filter(|(name, _)| wanted(name)).collect();
-    if args.list {
-        cases.iter().for_each(|(name, _)| println!("{name}"));
-        return Ok(());
-    }
-    let beside = || anyhow::Ok(std::env::current_exe()?.with_file_name("tavern"));
-    let tavern = args.tavern.clone().map_or_else(beside, Ok)?;
-    let tavern = tavern.canonicalize().with_context(|| format!("no program at {}", tavern.display()))?;
-    let rounds = if args.quick { 1 } else { args.rounds.clamp(1, 100) };
-    let extent = Extent { tavern, quick: args.quick, rounds };
-    let mut report = Report::begin("cluster", HEADING);
-    for (name, measure) in cases {
-        report.add(name, measure(&extent));
-    }
-    let page = args.page || (!args.quick && args.only.is_empty());
-    report.end(&args.folder, page.then_some(EXPLAINED))
+    args.options.run(&SECTION, CASES, |extent| extent)
 }
 
 /// Engines that nodes can share.

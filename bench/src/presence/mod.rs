@@ -9,10 +9,8 @@ mod room;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::Context;
-
+use crate::cases::{self, Case, Options, Section};
 use crate::figure::Figure;
-use crate::report::Report;
 use churn::Churn;
 use rest::Rest;
 
@@ -20,29 +18,11 @@ use rest::Rest;
 #[derive(Debug, clap::Parser)]
 #[command(name = "tavern-presence", version)]
 pub struct Args {
-    /// The program under test; without it the `tavern` that was built beside this program
-    #[arg(long)]
-    tavern: Option<PathBuf>,
-    /// Shorter, one round of each; writes no page unless asked
-    #[arg(long)]
-    quick: bool,
-    /// Only cases whose name contains one of these parts; see --list
-    #[arg(long, value_name = "PART", value_delimiter = ',')]
-    only: Vec<String>,
     /// A folder whose `node_modules` hold radar and radar_client; without it npm installs them into a temporary one
     #[arg(long, value_name = "FOLDER")]
     radar: Option<PathBuf>,
-    #[arg(long, default_value_t = 3)]
-    rounds: usize,
-    /// Where the results go: out/*.json and the section of RESULTS.md
-    #[arg(long, default_value = "bench")]
-    folder: PathBuf,
-    /// Write the section of RESULTS.md after a quick or partial run too
-    #[arg(long)]
-    page: bool,
-    /// Name the cases and stop
-    #[arg(long)]
-    list: bool,
+    #[command(flatten)]
+    options: Options,
 }
 
 /// More connections from one address than any case opens, and rooms for those that are in many.
@@ -51,13 +31,14 @@ pub(crate) const SETTINGS: &str =
 
 pub(crate) const HEADING: &str = "## Presence";
 
-/// What a reader of the section must know.
-const EXPLAINED: &str = "A change is a join or a leave that was answered: one commit each, as many of the one as of the \
-     other. Processor time is of the server, all its threads.";
+const SECTION: Section = Section {
+    name: "presence",
+    heading: HEADING,
+    explained: "A change is a join or a leave that was answered: one commit each, as many of the one as of the \
+        other. Processor time is of the server, all its threads.",
+};
 
-type Case = (&'static str, fn(&Extent) -> anyhow::Result<Vec<Figure>>);
-
-const CASES: &[Case] = &[
+const CASES: &[Case<Extent>] = &[
     ("churn", churn_figures),
     ("rest", rest_figures),
     ("memory", memory_figures),
@@ -75,24 +56,13 @@ struct Extent {
 }
 
 pub fn main(args: Args) -> anyhow::Result<()> {
-    let wanted =
-        |name: &str| args.only.is_empty() || args.only.iter().any(|part| name.contains(part.as_str()));
-    let cases: Vec<&Case> = CASES.iter().filter(|(name, _)| wanted(name)).collect();
-    if args.list {
-        cases.iter().for_each(|(name, _)| println!("{name}"));
-        return Ok(());
-    }
-    let beside = || anyhow::Ok(std::env::current_exe()?.with_file_name("tavern"));
-    let tavern = args.tavern.clone().map_or_else(beside, Ok)?;
-    let tavern = tavern.canonicalize().with_context(|| format!("no program at {}", tavern.display()))?;
-    let rounds = if args.quick { 1 } else { args.rounds.clamp(1, 100) };
-    let extent = Extent { tavern, radar: args.radar.clone(), quick: args.quick, rounds };
-    let mut report = Report::begin("presence", HEADING);
-    for (name, measure) in cases {
-        report.add(name, measure(&extent));
-    }
-    let page = args.page || (!args.quick && args.only.is_empty());
-    report.end(&args.folder, page.then_some(EXPLAINED))
+    let Args { radar, options } = args;
+    options.run(&SECTION, CASES, |cases::Extent { tavern, quick, rounds }| Extent {
+        tavern,
+        radar,
+        quick,
+        rounds,
+    })
 }
 
 /// The stores that a node can be alone on, with the rate that is aimed at.
