@@ -47,6 +47,8 @@ class Guest:
         self.changes = []
         self.failures = []
         self.moves, self.longest = 0, 0.0
+        # Where it came back to, when, and after which number.
+        self.log = []
         # What it waits for while it has no session.
         self.away = None
         self.stopped = False
@@ -117,6 +119,7 @@ class Guest:
             # This one stops too: on to the next.
             return await self.come_back()
         self.moves += 1
+        self.log.append((round(began, 2), hello["node"], self.seq))
         self.longest = max(self.longest, time.monotonic() - began)
         if "ok" not in reply or not reply["ok"]["resumed"] or reply["ok"]["client"] != self.client:
             self.failures.append(f"{self.name} was not resumed at {reply}")
@@ -223,7 +226,8 @@ class Crowd:
                 for of, count in speaker.accepted.items():
                     words = guest.heard[of]
                     if words != list(range(len(words))) or not count <= len(words) <= count + 1:
-                        failures.append(f"{guest.name} heard {len(words)} of {count} by {of}")
+                        missing = sorted(set(range(count)) - set(words))
+                        failures.append(f"{guest.name} heard {len(words)} of {count} by {of}, not {missing[:5]}; moved {guest.log}")
             guest.stopped = True
         for task in self.tasks:
             task.cancel()

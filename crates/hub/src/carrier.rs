@@ -6,6 +6,7 @@ use crate::abroad;
 use crate::event::Space;
 use crate::listener::LinkId;
 use crate::registry::Registry;
+use crate::speech::Speech;
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -22,6 +23,7 @@ pub struct Carrier {
     prefix: Arc<str>,
     book: Mutex<Book>,
     numbered: AtomicU64,
+    pub(crate) speech: Speech,
 }
 
 #[derive(Default)]
@@ -56,12 +58,13 @@ pub struct Hold<'a> {
 }
 
 impl Carrier {
-    pub fn new(prefix: &str) -> Carrier {
+    pub fn new(prefix: &str, shards: usize) -> Carrier {
         Carrier {
             bus: OnceLock::new(),
             prefix: prefix.into(),
             book: Mutex::default(),
             numbered: AtomicU64::new(0),
+            speech: Speech::new(shards),
         }
     }
 

@@ -24,6 +24,7 @@ pub mod roster;
 pub mod session;
 pub mod settings;
 pub mod shard;
+mod speech;
 pub mod stats;
 pub mod sweep;
 pub mod vigil;

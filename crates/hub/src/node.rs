@@ -35,7 +35,7 @@ pub struct Node {
 impl Node {
     pub fn new(settings: Settings, gate: Box<dyn Gate>) -> Arc<Node> {
         let stats = (0..settings.shards).map(|_| Arc::default()).collect();
-        let carrier = Carrier::new(&settings.prefix);
+        let carrier = Carrier::new(&settings.prefix, settings.shards);
         let name = settings.node.as_str().into();
         let epoch = AtomicU64::new(settings.epoch.0);
         let (registry, neighbours) = (Registry::new(), Mutex::new(Arc::from([])));

@@ -85,6 +85,8 @@ pub struct Shard {
     /// When a name left last: the time of the last turn.
     pub(crate) now: Time,
     pub effects: Effects,
+    /// Something in the effects was said in the sense of `speech`.
+    speaks: bool,
     /// The code of the last command's refusal; over HTTP it fixes the status.
     pub refused_with: Option<Code>,
     stamp: u64,
@@ -116,6 +118,7 @@ impl Shard {
             lingering: VecDeque::new(),
             now,
             effects,
+            speaks: false,
             refused_with: None,
             stamp: 0,
         }
@@ -258,12 +261,17 @@ impl Shard {
         author: Option<Author>,
     ) -> u32 {
         self.stats.published.add(1);
+        let abroad = self.node.carrier.reaches_others();
+        if abroad && !self.speaks {
+            self.speaks = true;
+            self.node.carrier.speech.begin(self.index);
+        }
         let patterned = space == Space::Channel && self.node.registry.has_patterns();
         let place = match self.roster.find(space, channel) {
             Some(place) => place,
             // Alone on this node and without patterns, a name nobody listens to needs no place.
             None if self.node.settings.shards == 1 && !patterned => {
-                if self.node.carrier.reaches_others() {
+                if abroad {
                     let origin = Some(self.node.origin(self.index));
                     let words = Words::new(space, channel, payload, json, author).with_origin(origin);
                     self.send_abroad(space, &words);
@@ -280,7 +288,6 @@ impl Shard {
                 mask |= entry.mask();
             }
         }
-        let abroad = self.node.carrier.reaches_others();
         if mask == 0 && !abroad {
             return receivers;
         }
@@ -301,6 +308,21 @@ impl Shard {
 
     fn send_abroad(&mut self, space: Space, words: &Words) {
         self.effects.abroad.extend(self.node.parcel(space, words));
+    }
+
+    /// Gives the bus what other nodes may hear. True: there was something.
+    pub fn speak(&mut self) -> bool {
+        if self.effects.abroad.is_empty() {
+            return false;
+        }
+        let abroad = std::mem::take(&mut self.effects.abroad);
+        if let Some(bus) = self.node.carrier.bus() {
+            bus.publish(abroad);
+        }
+        if std::mem::take(&mut self.speaks) {
+            self.node.carrier.speech.end(self.index);
+        }
+        true
     }
 
     /// Takes words that were published on another shard, or on another node.

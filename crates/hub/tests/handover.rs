@@ -5,6 +5,7 @@
 mod house;
 
 use house::scene::{Scene, data, word};
+use house::street::Street;
 use serde_json::{Value, json};
 use tavern_hub::*;
 
@@ -344,4 +345,23 @@ fn a_poll_moves_it_too_and_a_single_command_does_not_take_it_from_its_socket() {
     let poll = Seeker { gentle: false, ..gentle };
     assert_eq!(seek(&mut scene, &poll, LinkId(902)), Sought::Here);
     assert_eq!(scene.owners(), [1]);
+}
+
+/// Another shard of the new node has looked who listens here, found nobody, and its words are not on the bus yet.
+#[test]
+fn what_another_shard_was_saying_when_the_session_came_is_heard() {
+    let settings = Settings { shards: 2, ..Settings::default() };
+    let mut scene = Scene::on(Street::with(Some(0), None, &settings));
+    let now = scene.street.house(1).now;
+    scene.street.house(1).shards[1].publish(now, Space::Channel, b"game#A", b"\"said\"", true, None);
+    let mut caller = scene.street.house(1).socket();
+    let hello = scene.hello("ann", 0);
+    let (flow, _) = scene.street.house(1).flow(&mut caller, &hello);
+    assert_eq!(flow, Flow::Wait);
+    scene.street.live(100);
+    assert!(scene.street.house(1).shards[0].effects.ready.is_empty(), "not before everything is said");
+    assert!(scene.street.house(1).shards[1].speak());
+    scene.street.live(100);
+    assert_eq!(scene.street.say(1, &mut caller, &hello)["ok"]["resumed"], true);
+    assert_eq!(data(&scene.hear(1, &caller)), ["\"said\""]);
 }

@@ -10,6 +10,7 @@ use crate::event::Space;
 use crate::listener::{LinkId, ListenerId, Who};
 use crate::session::Session;
 use crate::shard::Shard;
+use crate::speech::Unsaid;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tavern_domain::{ClientId, Identity, Rights, Scopes, SessionKey, Time};
@@ -18,6 +19,9 @@ use tavern_wire::bus::letter::{Claim, Name, Says};
 
 /// How long a session that was found may take to come.
 pub(super) const MOVE_MS: u64 = 5_000;
+/// What another shard says is on the bus after its turn.
+const UNSAID_MS: u64 = 2;
+
 pub(super) struct Coming {
     pub key: SessionKey,
     pub number: u64,
@@ -31,6 +35,8 @@ pub(super) struct Coming {
     wait: LinkId,
     /// Where it collects already.
     listener: Option<ListenerId>,
+    /// What other shards of this node were saying when it began to collect: its owner must hear that.
+    unsaid: Unsaid,
     /// From which version on this node tells about what it watches; none: that is being read.
     bases: BTreeMap<Arc<str>, Option<u64>>,
     /// All nodes were asked, and these do not have it.
@@ -104,6 +110,7 @@ impl Shard {
             names: Vec::new(),
             wait: self.moves.wait(key.half()),
             listener: None,
+            unsaid: Unsaid::new(),
             bases: BTreeMap::new(),
             asked_all: true,
             without: BTreeSet::new(),
@@ -206,7 +213,9 @@ impl Shard {
             }
             bases.insert(channel, base);
         }
+        let unsaid = self.node.carrier.speech.unsaid(self.index);
         if let Some(coming) = self.moves.comings.get_mut(&half) {
+            coming.unsaid = unsaid;
             (coming.listener, coming.bases, coming.stage) = (Some(id), bases, Stage::Reading);
         }
         self.ask_to_give(now, half);
@@ -234,6 +243,10 @@ impl Shard {
         let known = coming.bases.values().all(Option::is_some);
         if !known || !matches!(coming.stage, Stage::Reading | Stage::Giving) {
             return;
+        }
+        if !self.node.carrier.speech.is_said(&coming.unsaid) {
+            coming.due = now + UNSAID_MS;
+            return self.moves.set_due(now + UNSAID_MS, half);
         }
         coming.stage = Stage::Giving;
         coming.be_patient(now);
@@ -326,6 +339,7 @@ impl Shard {
             Stage::Listening | Stage::Reading => {
                 coming.due = now + RETRY_MS;
                 self.moves.set_due(now + RETRY_MS, half);
+                self.ask_to_give(now, half);
             }
         }
     }

@@ -243,13 +243,10 @@ impl Street {
             self.reads += work.iter().filter(|(_, work)| matches!(work, Work::Read(_))).count() as u64;
             self.commits += work.iter().filter(|(_, work)| matches!(work, Work::Commit(_))).count() as u64;
             store.submit(work);
-            let abroad = std::mem::take(&mut house.shards[0].effects.abroad);
+            let abroad = &house.shards[0].effects.abroad;
             let people = abroad.iter().filter(|parcel| parcel.subject.kind() == "_people");
             self.carried += people.count() as u64;
-            let node = house.shards[0].node().clone();
-            if !abroad.is_empty() {
-                node.carrier.bus().unwrap().publish(abroad);
-            }
+            house.shards[0].speak();
         }
         if !self.hall.step() {
             return false;

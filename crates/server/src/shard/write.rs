@@ -76,10 +76,9 @@ impl Worker {
             inbox.force(Mail::Parcels(std::mem::take(parcels)));
             self.congested |= inbox.is_full();
         }
-        if !self.hub.effects.abroad.is_empty()
+        if self.hub.speak()
             && let Some(bus) = self.services.node.carrier.bus()
         {
-            bus.publish(std::mem::take(&mut self.hub.effects.abroad));
             self.congested |= bus.is_full();
         }
     }

@@ -334,11 +334,8 @@ impl Street {
         }
         let (dirty, closes) = (std::mem::take(dirty), std::mem::take(closes));
         let (work, ready) = (std::mem::take(work), std::mem::take(ready));
-        let (abroad, news) = (std::mem::take(abroad), std::mem::take(news));
-        let rumours = std::mem::take(rumours);
-        if !abroad.is_empty() {
-            running.bus.publish(abroad);
-        }
+        let (news, rumours) = (std::mem::take(news), std::mem::take(rumours));
+        running.shards[shard].speak();
         for (to, told) in news {
             running.shards[to].hear_news(local, &told);
         }
