@@ -152,6 +152,7 @@ macro_rules! store_cases {
             work::a_zero_byte_in_a_text_is_refused,
             work::a_carrier_has_a_name_like_any_other,
             work::every_work_is_answered_once,
+            work::reads_that_come_together_are_answered_as_if_alone,
             work::stopping_finishes_what_was_submitted,
             work::a_stopped_store_says_so,
             work::another_handle_sees_what_was_committed,

@@ -25,7 +25,7 @@ fn users(client: &Client, names: &[&str]) -> Vec<Option<Versioned<User>>> {
     people(client, names, None).into_iter().map(|person| person.known).collect()
 }
 
-fn follow(follower: &str, followee: &str, since: u64) -> Commit {
+pub(super) fn follow(follower: &str, followee: &str, since: u64) -> Commit {
     let follow = Follow { follower: follower.into(), followee: followee.into(), since: Time(since) };
     Commit { puts: vec![Row::Follow(follow)], ..Commit::default() }
 }

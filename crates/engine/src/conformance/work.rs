@@ -184,3 +184,44 @@ pub(super) fn another_handle_sees_what_was_committed(world: &dyn World) {
         assert_eq!(text(writing, "a"), Some(n.to_string()));
     }
 }
+
+pub(super) fn reads_that_come_together_are_answered_as_if_alone(world: &dyn World) {
+    let client = client(world);
+    for (channel, user) in [("game#1", "ann"), ("game#1", "bob"), ("lobby", "ann")] {
+        client.commit(super::presence::arrive(channel, user)).unwrap();
+    }
+    for (follower, followee) in [("ann", "bob"), ("bob", "ann"), ("ann", "cid")] {
+        client.commit(super::social::follow(follower, followee, 1)).unwrap();
+    }
+    let presence = |channel, user| Read::Presence(PresenceKey::new(channel, user));
+    let people = |names: &[&str]| Read::People {
+        users: names.iter().map(|name| Arc::from(*name)).collect(),
+        viewer: None,
+    };
+    let following = |user: &str, limit| Read::Following { user: user.into(), after: None, limit };
+    let reads = [
+        presence("game#1", "ann"),
+        presence("game#1", "nobody"),
+        presence("game#1", "bob"),
+        presence("lobby", "ann"),
+        presence("game#1", "ann"),
+        Read::Session(ClientId::from_random(1)),
+        people(&["bob", "ann"]),
+        people(&["ann"]),
+        people(&["nobody", "ann", "bob"]),
+        people(&[]),
+        following("ann", limits::PAGE_ROWS),
+        following("bob", limits::PAGE_ROWS),
+        following("nobody", limits::PAGE_ROWS),
+        following("ann", 1),
+        following("ann", limits::PAGE_ROWS),
+    ];
+    let alone: Vec<Found> = reads.iter().map(|read| client.read(read.clone()).unwrap()).collect();
+    let together = client.run(reads.into_iter().map(Work::Read).collect());
+    for (at, (alone, together)) in alone.into_iter().zip(together).enumerate() {
+        match together {
+            Answer::Read(found) => assert_eq!(found, alone, "the read at {at}"),
+            other => panic!("the read at {at} was answered with {other:?}"),
+        }
+    }
+}

@@ -17,6 +17,7 @@ mod lease;
 mod letter;
 mod link;
 mod log;
+mod lot;
 mod node;
 mod presence;
 mod reader;

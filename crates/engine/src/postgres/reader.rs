@@ -12,7 +12,7 @@ pub(super) async fn read(link: &Link, watch: &Watch, read: &Read) -> Result<Foun
         Read::Time => Found::Time(watch.time(link).await?),
         Read::KeyByHash(hash) => Found::Key(key::by_hash(link, hash).await?),
         Read::Keys { after, limit } => Found::Keys(key::page(link, after.as_deref(), *limit).await?),
-        Read::Session(client) => Found::Session(session::get(link, *client).await?),
+        Read::Session(client) => Found::Session(session::get_all(link, [*client].into_iter()).await?.pop()),
         Read::Sessions { node, after, limit } => {
             Found::Sessions(session::page(link, node.as_deref(), *after, *limit).await?)
         }
@@ -24,7 +24,7 @@ pub(super) async fn read(link: &Link, watch: &Watch, read: &Read) -> Result<Foun
             Found::Errands(errand::due(link, *by, after.as_ref(), *limit).await?)
         }
         Read::Document(key) => Found::Document(document::get(link, key).await?),
-        Read::Presence(key) => Found::Presence(roster::get(link, key).await?),
+        Read::Presence(key) => Found::Presence(roster::get_all(link, [key].into_iter()).await?.pop()),
         Read::Roster { channel, after, limit } => {
             Found::Roster(roster::roster(link, channel, after.as_deref(), *limit).await?)
         }

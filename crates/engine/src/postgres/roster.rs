@@ -32,14 +32,20 @@ const VERSION: usize = 17;
 const USERS: usize = 18;
 const KNOWN: usize = 17;
 
-pub(super) async fn get(link: &Link, key: &PresenceKey) -> Result<Option<Versioned<Presence>>, Trouble> {
+pub(super) async fn get_all(
+    link: &Link,
+    keys: impl Iterator<Item = &PresenceKey>,
+) -> Result<Vec<Versioned<Presence>>, Trouble> {
     let sql = with_clients!(
         "",
-        "presences p LEFT JOIN user_channel_presences c ON c.user_id = p.user_id AND c.channel_name = p.channel_name
-        WHERE p.channel_name = $1 AND p.user_id = $2"
+        "(SELECT DISTINCT channel_name, user_id FROM unnest($1::text[], $2::text[]) AS k (channel_name, user_id)) AS k
+        JOIN presences p ON p.channel_name = k.channel_name AND p.user_id = k.user_id
+        LEFT JOIN user_channel_presences c ON c.user_id = p.user_id AND c.channel_name = p.channel_name
+        ORDER BY p.channel_name, p.user_id"
     );
-    let rows = link.one(Step::new(sql).with(&*key.channel).with(&*key.user)).await?;
-    gather(&rows).next().transpose()
+    let (channels, users): (Vec<&str>, Vec<&str>) = keys.map(|key| (&*key.channel, &*key.user)).unzip();
+    let rows = link.one(Step::new(sql).with(channels).with(users)).await?;
+    gather(&rows).collect()
 }
 
 pub(super) async fn roster(

@@ -41,10 +41,14 @@ pub(super) fn put<'a>(rows: &[(&'a StoredSession, u64)]) -> Step<'a> {
         .with(rows.iter().map(|(row, _)| time(row.expires_at)).collect::<Vec<_>>())
 }
 
-pub(super) async fn get(link: &Link, client: ClientId) -> Result<Option<Versioned<StoredSession>>, Trouble> {
+pub(super) async fn get_all(
+    link: &Link,
+    clients: impl Iterator<Item = ClientId>,
+) -> Result<Vec<Versioned<StoredSession>>, Trouble> {
     let sql = "SELECT client, version, secret, user_id, name, node, epoch, body, detached_at, expires_at
-        FROM sessions WHERE client = $1";
-    link.one(Step::new(sql).with(client.to_string())).await?.first().map(read).transpose()
+        FROM sessions WHERE client = ANY ($1)";
+    let clients: Vec<String> = clients.map(|client| client.to_string()).collect();
+    link.one(Step::new(sql).with(clients)).await?.iter().map(read).collect()
 }
 
 pub(super) async fn page(

@@ -118,6 +118,33 @@ pub(super) async fn following(
     edges(link, sql, user, after, limit).await
 }
 
+/// The first page of each of them.
+pub(super) async fn following_all(
+    link: &Link,
+    users: impl Iterator<Item = &Arc<str>>,
+) -> Result<HashMap<Arc<str>, Page<Edge>>, Trouble> {
+    let sql = "SELECT f.follower, f.followee, f.since, f.version,
+        EXISTS (SELECT FROM follows b WHERE b.follower = f.followee AND b.followee = f.follower)
+        FROM unnest($1::text[]) AS k (follower)
+        CROSS JOIN LATERAL (SELECT * FROM follows WHERE follower = k.follower ORDER BY followee LIMIT $2) AS f
+        ORDER BY f.follower, f.followee";
+    let names: Vec<&str> = users.map(|user| &**user).collect();
+    let rows = link.one(Step::new(sql).with(names).with(i64::from(limits::PAGE_ROWS) + 1)).await?;
+    let mut edges: HashMap<Arc<str>, Vec<Edge>> = HashMap::new();
+    for row in &rows {
+        let edge = edge(row)?;
+        edges.entry(edge.follow.follower.clone()).or_default().push(edge);
+    }
+    let page =
+        |edges: Vec<Edge>| Page::fill(limits::PAGE_ROWS, |_| 64, edges.into_iter().map(Ok::<_, Trouble>));
+    edges.into_iter().map(|(user, edges)| Ok((user, page(edges)?))).collect()
+}
+
+fn edge(row: &Row) -> Result<Edge, Trouble> {
+    let follow = Follow { follower: text(row, 0)?, followee: text(row, 1)?, since: read_time(row, 2)? };
+    Ok(Edge { follow, version: read_number(row, 3)?, mutual: get(row, 4)? })
+}
+
 pub(super) async fn followers(
     link: &Link,
     user: &str,
@@ -140,11 +167,7 @@ async fn edges(
     let limit = limit.clamp(1, limits::PAGE_ROWS);
     let step = Step::new(sql).with(user).with(after.unwrap_or("")).with(i64::from(limit) + 1);
     let rows = link.one(step).await?;
-    let read = |row| {
-        let follow = Follow { follower: text(row, 0)?, followee: text(row, 1)?, since: read_time(row, 2)? };
-        Ok::<_, Trouble>(Edge { follow, version: read_number(row, 3)?, mutual: get(row, 4)? })
-    };
-    Page::fill(limit, |_| 64, rows.iter().map(read))
+    Page::fill(limit, |_| 64, rows.iter().map(edge))
 }
 
 pub(super) async fn user_rows(

@@ -4,11 +4,12 @@
 
 use super::address::Address;
 use super::link::{Link, PATIENCE};
+use super::lot::Lot;
+use super::schema;
 use super::tls::Tls;
 use super::value::Trouble;
 use super::way::{Door, Way};
 use super::writer::{self, Scribe, Watch};
-use super::{reader, schema};
 use crate::clock::Clock;
 use crate::intake::{Intake, Opened};
 use crate::limits;
@@ -150,9 +151,8 @@ impl Desk {
             let (inbox, watch) = (&self.inbox, &self.watch);
             let lost = match self.way.link().await {
                 Ok(link) => {
-                    let reads =
-                        batch.iter().map(|(ticket, read)| answer_read(link, watch, &**inbox, *ticket, read));
-                    join_all(reads).await.contains(&true)
+                    let lots = Lot::of(&batch).into_iter();
+                    join_all(lots.map(|lot| answer_lot(link, watch, &**inbox, lot))).await.contains(&true)
                 }
                 Err(trouble) => {
                     let error = StoreError::from(trouble);
@@ -169,12 +169,22 @@ impl Desk {
 }
 
 /// True: the connection is of no more use.
-async fn answer_read(link: &Link, watch: &Watch, inbox: &dyn Inbox, ticket: Ticket, read: &Read) -> bool {
-    let reading = reader::read(link, watch, read);
-    let outcome = tokio::time::timeout(PATIENCE, reading).await.unwrap_or(Err(Trouble::Late));
-    let lost = outcome.as_ref().is_err_and(Trouble::ends_connection);
-    let found = outcome.map_err(StoreError::from).map_or_else(Answer::Failed, Answer::Read);
-    // One by one: pages can be large.
-    inbox.answer(vec![(ticket, found)]);
-    lost
+async fn answer_lot(link: &Link, watch: &Watch, inbox: &dyn Inbox, lot: Lot<'_>) -> bool {
+    let mut lots = vec![lot];
+    while let Some(lot) = lots.pop() {
+        let outcome =
+            tokio::time::timeout(PATIENCE, lot.read(link, watch)).await.unwrap_or(Err(Trouble::Late));
+        let lost = outcome.as_ref().is_err_and(Trouble::ends_connection);
+        match outcome {
+            Ok(answers) => inbox.answer(answers),
+            Err(_) if !lost && !lot.is_one() => lots.extend(lot.apart()),
+            Err(trouble) => inbox.answer(lot.failed(&StoreError::from(trouble))),
+        }
+        if lost {
+            let error = StoreError::from(Trouble::Down);
+            lots.iter().for_each(|lot| inbox.answer(lot.failed(&error)));
+            return true;
+        }
+    }
+    false
 }
