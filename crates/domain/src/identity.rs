@@ -18,6 +18,8 @@ pub struct Identity {
     pub unlimited: bool,
     /// What an API key may do; none for tokens.
     pub scopes: Scopes,
+    /// The id of the API key: who owns what is made with it.
+    pub key: Option<Arc<str>>,
 }
 
 /// What an API key is for.

@@ -16,6 +16,7 @@ pub mod rate;
 pub mod rights;
 pub mod sorted;
 pub mod time;
+pub mod topic;
 
 pub use channel::{Channel, NameError, Reach};
 pub use id::{ClientId, Epoch, SessionKey};

@@ -129,6 +129,7 @@ mod tests {
             expires: Time::NEVER,
             unlimited: false,
             scopes: Scopes::NONE,
+            key: None,
         }
     }
 

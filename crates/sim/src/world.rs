@@ -82,6 +82,7 @@ fn identity(user: &str) -> Identity {
         expires: Time::NEVER,
         unlimited: true,
         scopes: Scopes::NONE,
+        key: None,
     }
 }
 

@@ -9,6 +9,7 @@ pub mod error;
 #[doc(hidden)]
 pub mod fuzz;
 pub mod json;
+pub mod record;
 pub mod resp;
 pub mod sse;
 pub mod ws;

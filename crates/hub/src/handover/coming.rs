@@ -375,5 +375,6 @@ fn nobody() -> Identity {
         expires: Time::NEVER,
         unlimited: false,
         scopes: Scopes::NONE,
+        key: None,
     }
 }

@@ -354,5 +354,6 @@ fn identity_of(packed: &Packed) -> Identity {
         expires: body.token_expires,
         unlimited: body.unlimited,
         scopes: body.scopes,
+        key: None,
     }
 }

@@ -48,6 +48,7 @@ impl Gate for Names {
             expires,
             unlimited: false,
             scopes: Scopes::NONE,
+            key: None,
         })
     }
 }

@@ -112,6 +112,7 @@ fn dev_identity(name: Option<&str>) -> Result<Identity, AuthError> {
         expires: Time::NEVER,
         unlimited: true,
         scopes: Scopes::NONE,
+        key: None,
     })
 }
 

@@ -23,6 +23,8 @@ const KEY_BYTES: usize = 512;
 pub const FRESH_MS: u64 = 1_000;
 /// Answers kept, good and bad ones: a flood of wrong keys must not become a flood of reads.
 const KEPT: usize = 4_096;
+/// The id of the configured admin key. Made keys have ten letters or digits.
+pub const ADMIN: &str = "admin";
 /// How long the store may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -102,7 +104,7 @@ impl Keyring {
     /// The identity of the configured admin key, if this is it.
     pub fn admin(&self, presented: &str) -> Option<Identity> {
         let admin = self.admin.as_ref()?;
-        admin.matches(presented).then(|| identity(Scopes::ALL))
+        admin.matches(presented).then(|| identity(ADMIN, Scopes::ALL))
     }
 
     /// Decides from what is known. `None`: the store must be asked.
@@ -166,7 +168,7 @@ fn judge(presented: &str, hash: &[u8; 32], found: Option<ApiKey>) -> Result<Iden
     let same_hash = constant_time::verify_slices_are_equal(&key.hash, hash).is_ok();
     let same_id = presented.split('_').nth(1) == Some(&*key.id);
     if same_hash && same_id && key.revoked_at.is_none() {
-        Ok(identity(key.scopes))
+        Ok(identity(&key.id, key.scopes))
     } else {
         Err(AuthError::UnknownKey)
     }
@@ -174,7 +176,7 @@ fn judge(presented: &str, hash: &[u8; 32], found: Option<ApiKey>) -> Result<Iden
 
 /// What a key may do with channels follows from its scopes: `publish` speaks anywhere, `presence` sees and joins
 /// anywhere, `admin` listens anywhere.
-fn identity(scopes: Scopes) -> Identity {
+fn identity(id: &str, scopes: Scopes) -> Identity {
     let verbs = scopes.iter().flat_map(|scope| match scope {
         Scope::Publish => &[Verb::Publish][..],
         Scope::Presence => &[Verb::Presence, Verb::Join],
@@ -189,6 +191,7 @@ fn identity(scopes: Scopes) -> Identity {
         expires: Time::NEVER,
         unlimited: true,
         scopes,
+        key: Some(id.into()),
     }
 }
 

@@ -174,6 +174,7 @@ fn identity(claims: Claims, now: Time) -> Result<Identity, AuthError> {
         expires,
         unlimited: false,
         scopes: Scopes::NONE,
+        key: None,
     })
 }
 

@@ -244,6 +244,7 @@ impl Gate for Names {
             expires: Time::NEVER,
             unlimited: true,
             scopes: Scopes::NONE,
+            key: None,
         })
     }
 }

@@ -4,6 +4,7 @@
 
 mod body;
 mod encode;
+pub mod event;
 mod field;
 mod frame;
 pub mod person;

@@ -1,0 +1,309 @@
+//! Events of topics: what publishers send, what the log keeps, what subscribers get.
+//! Must hold: an event's own bytes are made once, when it is accepted; a batch is these bytes with numbers and names around
+//! them, so the same batch is the same bytes at every attempt.
+
+use super::encode::string as quote;
+use super::field::{self, Raw, need, number, present, refuse, text};
+use super::scan::skip_space;
+use crate::error::{Code, Refusal};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+/// Events in one request.
+pub const LIST_MAX: usize = 1_000;
+pub const TYPE_BYTES: usize = 64;
+pub const ID_BYTES: usize = 128;
+pub const URL_BYTES: usize = 2_048;
+pub const DATA_BYTES: usize = 65_536;
+/// What the server calls an event that its publisher gave no name begins with it.
+pub const MADE_ID: &str = "evt-";
+
+/// An event as it was sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewEvent {
+    pub id: Option<String>,
+    /// As the log keeps it: `{"type":…,"url":…,"time":…,"data":…}`.
+    pub body: Vec<u8>,
+}
+
+#[derive(Deserialize)]
+struct Fields<'a> {
+    #[serde(borrow, default, deserialize_with = "present")]
+    id: Raw<'a>,
+    #[serde(borrow, default, deserialize_with = "present", rename = "type")]
+    kind: Raw<'a>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    url: Raw<'a>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    data: Raw<'a>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    time: Raw<'a>,
+}
+
+/// One event, or a list of them. An event without a time has happened now.
+pub fn parse_events(body: &[u8], now_ms: u64) -> Result<Vec<NewEvent>, Refusal> {
+    if body.get(skip_space(body, 0)) != Some(&b'[') {
+        return Ok(vec![parse_event(body, now_ms)?]);
+    }
+    if !super::scan::depth_ok(body) {
+        return Err(refuse("the JSON nests too deeply"));
+    }
+    let list: Vec<&RawValue> =
+        serde_json::from_slice(body).map_err(|error| refuse(format!("not valid JSON: {error}")))?;
+    if list.is_empty() || list.len() > LIST_MAX {
+        return Err(refuse(format!("a list has 1 to {LIST_MAX} events, this one has {}", list.len())));
+    }
+    let each = list.iter().enumerate().map(|(at, event)| {
+        parse_event(event.get().as_bytes(), now_ms).map_err(|refused| {
+            Refusal::new(refused.code, format!("event {at} of the list: {}", refused.message))
+        })
+    });
+    each.collect()
+}
+
+fn parse_event(json: &[u8], now_ms: u64) -> Result<NewEvent, Refusal> {
+    let fields: Fields<'_> = field::object(json)?;
+    let bounded = |name: &'static str, text: &str, most: usize| match text.len() <= most {
+        true => Ok(()),
+        false => {
+            let message = format!("`{name}` has {} bytes, at most {most} are allowed", text.len());
+            Err(Refusal::new(Code::TooLarge, message))
+        }
+    };
+    let id = text("id", fields.id)?;
+    if let Some(id) = &id {
+        bounded("id", id, ID_BYTES)?;
+        if id.is_empty() || id.chars().any(char::is_control) || id.starts_with(MADE_ID) {
+            let message =
+                format!("`id` is a text without control characters that does not begin with {MADE_ID:?}");
+            return Err(refuse(message));
+        }
+    }
+    let kind = need("type", text("type", fields.kind)?)?;
+    bounded("type", &kind, TYPE_BYTES)?;
+    if kind.is_empty() || kind.contains('\0') {
+        return Err(refuse("`type` is empty or holds a zero"));
+    }
+    let url = text("url", fields.url)?;
+    bounded("url", url.as_deref().unwrap_or_default(), URL_BYTES)?;
+    let data = fields.data.map_or("null", RawValue::get);
+    bounded("data", data, DATA_BYTES)?;
+    let time = number("time", fields.time)?.unwrap_or(now_ms);
+    let body = stored(&kind, url.as_deref(), time, data);
+    Ok(NewEvent { id: id.map(std::borrow::Cow::into_owned), body })
+}
+
+/// An event as the log keeps it. `data` is JSON.
+pub fn stored(kind: &str, url: Option<&str>, time_ms: u64, data: &str) -> Vec<u8> {
+    let mut body = Vec::with_capacity(data.len() + kind.len() + url.map_or(0, str::len) + 64);
+    body.extend_from_slice(b"{\"type\":");
+    quote(&mut body, kind);
+    body.extend_from_slice(b",\"url\":");
+    match url {
+        Some(url) => quote(&mut body, url),
+        None => body.extend_from_slice(b"null"),
+    }
+    body.extend_from_slice(b",\"time\":");
+    body.extend_from_slice(itoa::Buffer::new().format(time_ms).as_bytes());
+    body.extend_from_slice(b",\"data\":");
+    body.extend_from_slice(data.as_bytes());
+    body.push(b'}');
+    body
+}
+
+/// An event in its place in a batch.
+#[derive(Clone, Copy, Debug)]
+pub struct Numbered<'a> {
+    pub seq: u64,
+    pub id: &'a str,
+    pub topic: &'a str,
+    /// As the log keeps it.
+    pub body: &'a [u8],
+}
+
+/// How subscribers want their batches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Format {
+    #[default]
+    Standard,
+    Routemaster,
+}
+
+impl Format {
+    /// At most so many bytes does an event take in a batch, with what separates it from others.
+    pub fn bytes_of(self, id: &str, topic: &str, body: &[u8]) -> usize {
+        match self {
+            Format::Standard => body.len() + 6 * id.len() + topic.len() + 64,
+            Format::Routemaster => body.len() + topic.len() + 64,
+        }
+    }
+
+    /// What a batch takes without events.
+    pub fn envelope_bytes(self, subscription: &str) -> usize {
+        match self {
+            Format::Standard => subscription.len() + 128,
+            Format::Routemaster => 2,
+        }
+    }
+
+    pub fn batch<'a>(
+        self,
+        subscription: &str,
+        events: impl Iterator<Item = Numbered<'a>> + Clone,
+    ) -> Vec<u8> {
+        match self {
+            Format::Standard => standard(subscription, events),
+            Format::Routemaster => routemaster(events),
+        }
+    }
+}
+
+fn standard<'a>(subscription: &str, events: impl Iterator<Item = Numbered<'a>> + Clone) -> Vec<u8> {
+    let bytes: usize =
+        events.clone().map(|event| event.body.len() + event.id.len() + event.topic.len() + 64).sum();
+    let mut out = Vec::with_capacity(bytes + subscription.len() + 128);
+    let (first, last) = (events.clone().next(), events.clone().last());
+    out.extend_from_slice(b"{\"subscription\":");
+    quote(&mut out, subscription);
+    let mut digits = itoa::Buffer::new();
+    out.extend_from_slice(b",\"first_seq\":");
+    out.extend_from_slice(digits.format(first.map_or(0, |event| event.seq)).as_bytes());
+    out.extend_from_slice(b",\"last_seq\":");
+    out.extend_from_slice(digits.format(last.map_or(0, |event| event.seq)).as_bytes());
+    out.extend_from_slice(b",\"events\":[");
+    for (at, event) in events.enumerate() {
+        if at > 0 {
+            out.push(b',');
+        }
+        entry(&mut out, event);
+    }
+    out.extend_from_slice(b"]}");
+    out
+}
+
+/// One event as subscribers see it.
+pub fn entry(out: &mut Vec<u8>, event: Numbered<'_>) {
+    out.extend_from_slice(b"{\"seq\":");
+    out.extend_from_slice(itoa::Buffer::new().format(event.seq).as_bytes());
+    out.extend_from_slice(b",\"id\":");
+    quote(out, event.id);
+    out.extend_from_slice(b",\"topic\":");
+    quote(out, event.topic);
+    out.push(b',');
+    out.extend_from_slice(event.body.get(1..).unwrap_or(b"}"));
+}
+
+#[derive(Deserialize)]
+struct Kept<'a> {
+    #[serde(borrow, rename = "type")]
+    kind: &'a RawValue,
+    #[serde(borrow)]
+    url: &'a RawValue,
+    #[serde(borrow)]
+    time: &'a RawValue,
+    #[serde(borrow)]
+    data: &'a RawValue,
+}
+
+fn routemaster<'a>(events: impl Iterator<Item = Numbered<'a>>) -> Vec<u8> {
+    let mut out = vec![b'['];
+    for event in events {
+        // The server wrote it: what is not like that is left as it is.
+        let Ok(kept) = serde_json::from_slice::<Kept<'_>>(event.body) else { continue };
+        if out.len() > 1 {
+            out.push(b',');
+        }
+        out.extend_from_slice(b"{\"topic\":");
+        quote(&mut out, event.topic);
+        let members = [(",\"type\":", kept.kind), (",\"url\":", kept.url), (",\"t\":", kept.time)];
+        for (name, value) in members {
+            out.extend_from_slice(name.as_bytes());
+            out.extend_from_slice(value.get().as_bytes());
+        }
+        if kept.data.get() != "null" {
+            out.extend_from_slice(b",\"data\":");
+            out.extend_from_slice(kept.data.get().as_bytes());
+        }
+        out.push(b'}');
+    }
+    out.push(b']');
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn body(event: &NewEvent) -> &str {
+        std::str::from_utf8(&event.body).unwrap()
+    }
+
+    #[test]
+    fn one_event_or_a_list_of_them() {
+        let one =
+            parse_events(br#" {"type":"create","id":"a","url":"http://x/1","data":{"b": 1},"time":7}"#, 9)
+                .unwrap();
+        assert_eq!(one[0].id.as_deref(), Some("a"));
+        assert_eq!(body(&one[0]), r#"{"type":"create","url":"http://x/1","time":7,"data":{"b": 1}}"#);
+        let two = parse_events(br#"[{"type":"x"},{"type":"y","data":null,"id":null}]"#, 9).unwrap();
+        assert_eq!(body(&two[0]), r#"{"type":"x","url":null,"time":9,"data":null}"#);
+        assert_eq!((two.len(), &two[1].id), (2, &None));
+    }
+
+    #[test]
+    fn a_wrong_event_is_told_what_is_wrong() {
+        let long = format!(r#"{{"type":"{}"}}"#, "x".repeat(65));
+        let large = format!(r#"[{{"type":"x"}},{{"type":"x","data":"{}"}}]"#, "x".repeat(DATA_BYTES));
+        let many = format!("[{}]", vec![r#"{"type":"x"}"#; LIST_MAX + 1].join(","));
+        for (json, words) in [
+            ("", "object"),
+            ("[]", "1 to 1000"),
+            ("{}", "`type` is missing"),
+            (r#"{"type":""}"#, "`type` is empty"),
+            (r#"{"type":5}"#, "`type` must be a string"),
+            (r#"{"type":"x","id":""}"#, "`id`"),
+            (r#"{"type":"x","id":"evt-1"}"#, "`id`"),
+            (r#"{"type":"x","time":"now"}"#, "`time`"),
+            (r#"[{"type":"x"},5]"#, "event 1 of the list"),
+            (&long, "`type` has 65 bytes"),
+            (&large, "event 1 of the list: `data` has"),
+            (&many, "this one has 1001"),
+        ] {
+            let refused = parse_events(json.as_bytes(), 0).unwrap_err();
+            assert!(refused.message.contains(words), "{json:.60}: {}", refused.message);
+        }
+    }
+
+    #[test]
+    fn batches_in_both_formats() {
+        let kept = stored("update", Some("http://x/\"1\""), 5, r#"{"a":[1]}"#);
+        let bare = stored("noop", None, 6, "null");
+        let events = [
+            Numbered { seq: 3, id: "a\"b", topic: "orders", body: &kept },
+            Numbered { seq: 4, id: "evt-9", topic: "users", body: &bare },
+        ];
+        let standard = String::from_utf8(Format::Standard.batch("mine", events.into_iter())).unwrap();
+        assert_eq!(
+            standard,
+            concat!(
+                r#"{"subscription":"mine","first_seq":3,"last_seq":4,"events":["#,
+                r#"{"seq":3,"id":"a\"b","topic":"orders","type":"update","url":"http://x/\"1\"","time":5,"data":{"a":[1]}},"#,
+                r#"{"seq":4,"id":"evt-9","topic":"users","type":"noop","url":null,"time":6,"data":null}]}"#
+            )
+        );
+        let classic = String::from_utf8(Format::Routemaster.batch("mine", events.into_iter())).unwrap();
+        assert_eq!(
+            classic,
+            concat!(
+                r#"[{"topic":"orders","type":"update","url":"http://x/\"1\"","t":5,"data":{"a":[1]}},"#,
+                r#"{"topic":"users","type":"noop","url":null,"t":6}]"#
+            )
+        );
+        for (format, text) in [(Format::Standard, standard), (Format::Routemaster, classic)] {
+            let most: usize =
+                events.iter().map(|event| format.bytes_of(event.id, event.topic, event.body)).sum();
+            assert!(text.len() <= most + format.envelope_bytes("mine"), "{format:?}");
+        }
+    }
+}

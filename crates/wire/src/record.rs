@@ -1,0 +1,157 @@
+//! What the store keeps of topics and subscriptions, as JSON that an operator can read.
+//! Must hold: what was written is read back the same; foreign bytes are an error.
+
+use crate::json::event::Format;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use tavern_domain::topic;
+
+/// The kinds of the documents.
+pub const TOPIC: &str = "topic";
+pub const SUBSCRIPTION: &str = "subscription";
+pub const MARKS: &str = "marks";
+pub const DELIVERY: &str = "delivery";
+/// Dead letters: their names are subscription, `/`, number.
+pub const DEAD: &str = "dead";
+/// Events of a batch under way that the log does not keep any more: subscription, `/`, number of the batch.
+pub const COPY: &str = "copy";
+/// One document whose version grows with every change of a subscription, under the name `subscriptions`.
+pub const EVENTS: &str = "events";
+pub const SUBSCRIPTIONS: &str = "subscriptions";
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Topic {
+    /// The id of the key that publishes; none: whoever comes first.
+    pub publisher: Option<Arc<str>>,
+    pub created_at: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Subscription {
+    pub name: Arc<str>,
+    /// The id of the key that made it.
+    pub owner: Arc<str>,
+    pub topics: Vec<Arc<str>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub callback: Option<Arc<str>>,
+    pub timeout_ms: u64,
+    pub max_events: u32,
+    pub max_bytes: u64,
+    pub format: Format,
+    pub concurrency: u32,
+    #[serde(default)]
+    pub pull: bool,
+    /// The user name of the `routemaster` format.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uuid: Option<Arc<str>>,
+    #[serde(default)]
+    pub headers: BTreeMap<String, String>,
+    /// The newest first.
+    pub secrets: Vec<Secret>,
+    pub created_at: u64,
+}
+
+/// What signs. Not shown by `Debug`.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Secret {
+    /// `whsec_…`
+    pub text: String,
+    /// Until when an older one signs along.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<u64>,
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Secret").field("until", &self.until).finish_non_exhaustive()
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+struct Mark {
+    position: u64,
+    seq: u64,
+    topics: BTreeMap<Arc<str>, u64>,
+}
+
+/// A dead letter: an event that its subscriber refused.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Dead {
+    pub seq: u64,
+    pub id: Arc<str>,
+    pub topic: Arc<str>,
+    pub parked_at: u64,
+    pub reason: Arc<str>,
+    /// As the log kept it, as text.
+    pub event: Arc<str>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum RecordError {
+    #[error("a record in the store cannot be read: {0}")]
+    Json(#[from] serde_json::Error),
+    #[error("the marks of a subscription are not in order")]
+    Marks,
+}
+
+pub fn write<T: Serialize>(record: &T) -> Vec<u8> {
+    // Maps with text keys, numbers and texts: nothing of it can fail.
+    serde_json::to_vec(record).unwrap_or_default()
+}
+
+pub fn read<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, RecordError> {
+    Ok(serde_json::from_slice(bytes)?)
+}
+
+pub fn write_marks(marks: &topic::Marks) -> Vec<u8> {
+    let mark =
+        |mark: &topic::Mark| Mark { position: mark.position, seq: mark.seq, topics: mark.counts.clone() };
+    write(&marks.all().iter().map(mark).collect::<Vec<_>>())
+}
+
+pub fn read_marks(bytes: &[u8]) -> Result<topic::Marks, RecordError> {
+    let marks: Vec<Mark> = read(bytes)?;
+    let mark = |mark: Mark| topic::Mark { position: mark.position, seq: mark.seq, counts: mark.topics };
+    topic::Marks::restore(marks.into_iter().map(mark).collect()).ok_or(RecordError::Marks)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_are_read_back_and_disorder_is_refused() {
+        let mut marks = topic::Marks::begin(3, [("a".into(), 1)].into());
+        marks.change(9, &[("a".into(), 4)].into(), &["b".into()]);
+        assert_eq!(read_marks(&write_marks(&marks)).unwrap(), marks);
+        for bad in ["[]", "{}", r#"[{"position":5,"seq":1,"topics":{}},{"position":4,"seq":1,"topics":{}}]"#]
+        {
+            assert!(read_marks(bad.as_bytes()).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_subscription_is_read_back_and_its_secrets_are_not_shown() {
+        let subscription = Subscription {
+            name: "s".into(),
+            owner: "k1".into(),
+            topics: vec!["a".into()],
+            callback: Some("https://x/".into()),
+            timeout_ms: 500,
+            max_events: 100,
+            max_bytes: 1 << 20,
+            format: Format::Routemaster,
+            concurrency: 1,
+            pull: false,
+            uuid: None,
+            headers: BTreeMap::new(),
+            secrets: vec![Secret { text: "whsec_abc".into(), until: None }],
+            created_at: 5,
+        };
+        let bytes = write(&subscription);
+        assert_eq!(read::<Subscription>(&bytes).unwrap(), subscription);
+        assert!(!format!("{subscription:?}").contains("whsec"));
+    }
+}
