@@ -1,0 +1,167 @@
+//! A sealed batch and the runs of entries it is made of. Knows where its events lie in the log, not what they say.
+//! Must hold: number and runs never change; what is cut out of a batch keeps its seqs, in order, each once.
+
+use super::Reason;
+use crate::time::Time;
+use alloc::vec::Vec;
+
+/// A place in the log as one subscription counts: `seq` of its events lie at or before `position`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Mark {
+    pub seq: u64,
+    pub position: u64,
+}
+
+/// Entries that follow each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// Where to begin reading: the first event after this position has the seq after this one. It may lie before `first`.
+    pub after: Mark,
+    pub first: u64,
+    pub last: u64,
+    /// The events were dropped: one entry, whose seq is `first`, stands for all of them.
+    pub gap: bool,
+}
+
+impl Run {
+    /// How many entries of a body it makes.
+    pub fn entries(&self) -> u64 {
+        if self.gap { 1 } else { self.last - self.first + 1 }
+    }
+
+    /// The entry of this seq alone.
+    fn only(&self, seq: u64) -> Option<Run> {
+        if self.gap {
+            return (seq == self.first).then_some(*self);
+        }
+        (self.first..=self.last).contains(&seq).then_some(Run { first: seq, last: seq, ..*self })
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Batch {
+    /// Counts the batches of its subscription; the batch id is made from it.
+    pub number: u64,
+    /// In the order of the body.
+    pub runs: Vec<Run>,
+    /// Why it was sealed.
+    pub reason: Reason,
+    /// When the first event of what it was cut from was accepted.
+    pub accepted: Time,
+    /// How often it was sent, as far as was saved.
+    pub attempts: u32,
+    /// How often it was refused as a whole.
+    pub refusals: u32,
+    /// Half of a refused batch: its next refusal splits it, or parks its only entry.
+    pub suspect: bool,
+}
+
+impl Batch {
+    pub fn entries(&self) -> u64 {
+        self.runs.iter().map(Run::entries).sum()
+    }
+
+    pub fn first_seq(&self) -> u64 {
+        self.runs.first().map_or(0, |run| run.first)
+    }
+
+    pub fn last_seq(&self) -> u64 {
+        self.runs.last().map_or(0, |run| run.last)
+    }
+
+    /// The first half of the entries, the larger one, and the others.
+    pub(super) fn halves(&self) -> (Vec<Run>, Vec<Run>) {
+        let mut room = self.entries().div_ceil(2);
+        let (mut front, mut back) = (Vec::new(), Vec::new());
+        for run in &self.runs {
+            let taken = run.entries().min(room);
+            room -= taken;
+            if taken == run.entries() {
+                front.push(*run);
+            } else if taken == 0 {
+                back.push(*run);
+            } else {
+                let middle = run.first + taken;
+                front.push(Run { last: middle - 1, ..*run });
+                back.push(Run { first: middle, ..*run });
+            }
+        }
+        (front, back)
+    }
+
+    /// The entries with these seqs, in the order of the body. What is not of this batch is not found.
+    pub(super) fn pick(&self, mut seqs: Vec<u64>) -> Vec<Run> {
+        seqs.sort_unstable();
+        seqs.dedup();
+        let mut picked: Vec<Run> = Vec::new();
+        for run in &self.runs {
+            let from = seqs.partition_point(|&seq| seq < run.first);
+            for entry in seqs[from..].iter().map_while(|&seq| run.only(seq)) {
+                match picked.last_mut() {
+                    Some(last) if !last.gap && !entry.gap && joins(last, &entry) => last.last = entry.last,
+                    _ => picked.push(entry),
+                }
+            }
+        }
+        picked
+    }
+}
+
+fn joins(last: &Run, next: &Run) -> bool {
+    last.after == next.after && last.last + 1 == next.first
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::format;
+    use alloc::string::String;
+    use alloc::vec;
+
+    fn batch(words: &str) -> Batch {
+        let run = |word: &str| {
+            let (gap, word) = (word.starts_with('!'), word.trim_start_matches('!'));
+            let (first, last) = word.split_once('-').unwrap_or((word, word));
+            let (first, last) = (first.parse().unwrap(), last.parse().unwrap());
+            Run { after: Mark { seq: first - 1, position: 10 * (first - 1) }, first, last, gap }
+        };
+        let (number, reason, accepted) = (1, Reason::Full, Time::ZERO);
+        let runs = words.split(' ').map(run).collect();
+        Batch { number, runs, reason, accepted, attempts: 0, refusals: 0, suspect: false }
+    }
+
+    fn show(runs: &[Run]) -> String {
+        let one = |run: &Run| {
+            format!("{}{}-{}@{}", ["", "!"][usize::from(run.gap)], run.first, run.last, run.after.seq)
+        };
+        runs.iter().map(one).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn halves_keep_every_entry_and_the_place_to_read_from() {
+        for (whole, front, back) in [
+            ("1-4", "1-2@0", "3-4@0"),
+            ("1-5", "1-3@0", "4-5@0"),
+            ("7-8", "7-7@6", "8-8@6"),
+            ("!3-90 91-92", "!3-90@2 91-91@90", "92-92@90"),
+            ("!3-90 91", "!3-90@2", "91-91@90"),
+            ("1 5 9", "1-1@0 5-5@4", "9-9@8"),
+        ] {
+            let (first, second) = batch(whole).halves();
+            assert_eq!((show(&first), show(&second)), (front.into(), back.into()), "{whole}");
+        }
+    }
+
+    #[test]
+    fn what_is_picked_is_in_order_once_and_of_the_batch() {
+        for (whole, seqs, picked) in [
+            ("1-9", vec![3], "3-3@0"),
+            ("1-9", vec![5, 4, 4, 8, 77, 0], "4-5@0 8-8@0"),
+            ("!3-90 91-95", vec![91, 3, 7, 95], "!3-90@2 91-91@90 95-95@90"),
+            ("1 2", vec![1, 2], "1-1@0 2-2@1"),
+            ("5-9", vec![10], ""),
+        ] {
+            assert_eq!(show(&batch(whole).pick(seqs)), picked, "{whole}");
+        }
+    }
+}

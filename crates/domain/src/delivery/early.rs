@@ -1,0 +1,96 @@
+//! The batch being filled: what was read from the log and is in no batch yet. A cache: the log has it all.
+//! Must hold: it holds no more than one batch needs; a body never exceeds `max_bytes` unless one entry alone does; the age
+//! counts from when the first event was accepted, whatever comes later.
+
+use super::{Item, Reason, Rules};
+use crate::time::Time;
+use alloc::collections::VecDeque;
+
+/// The largest encoded gap record, with its separator.
+pub const GAP_BYTES: u32 = 192;
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Early {
+    /// Without holes.
+    items: VecDeque<Item>,
+    bytes: u64,
+}
+
+impl Early {
+    pub fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    pub fn first(&self) -> Option<&Item> {
+        self.items.front()
+    }
+
+    pub fn last(&self) -> Option<&Item> {
+        self.items.back()
+    }
+
+    pub fn push(&mut self, item: Item) {
+        assert!(
+            self.last().is_none_or(|last| last.seq + 1 == item.seq),
+            "events of a subscription have no holes"
+        );
+        self.bytes += u64::from(item.bytes);
+        self.items.push_back(item);
+    }
+
+    pub fn pop(&mut self) -> Option<Item> {
+        let item = self.items.pop_front()?;
+        self.bytes -= u64::from(item.bytes);
+        Some(item)
+    }
+
+    pub fn clear(&mut self) {
+        *self = Early::default();
+    }
+
+    /// How many more entries and bytes the batch may take; none when it is full.
+    pub fn room(&self, rules: &Rules, gap: bool) -> Option<(u32, u64)> {
+        let events = rules.entries().checked_sub(self.entries(gap)).filter(|&events| events > 0)?;
+        let bytes = rules.room().checked_sub(self.bytes(gap)).filter(|&bytes| bytes > 0);
+        // However little room there is, one entry may be alone.
+        let bytes = bytes.or((self.entries(gap) == 0).then_some(1))?;
+        Some((u32::try_from(events).unwrap_or(u32::MAX), bytes))
+    }
+
+    /// If the batch is ready: how many items it takes after the gap, and why. `gap` says since when there is one.
+    pub fn ready(&self, now: Time, rules: &Rules, gap: Option<Time>) -> Option<(usize, Reason)> {
+        if self.entries(gap.is_some()) > 0 && self.room(rules, gap.is_some()).is_none() {
+            return Some(self.fill(rules, gap.is_some()));
+        }
+        (now >= self.deadline(rules, gap)?).then_some((self.items.len(), Reason::Age))
+    }
+
+    /// When the batch is ready by its age, if it holds anything.
+    pub fn deadline(&self, rules: &Rules, gap: Option<Time>) -> Option<Time> {
+        let oldest = gap.or_else(|| self.first().map(|item| item.accepted))?;
+        Some(oldest + rules.timeout_ms)
+    }
+
+    fn fill(&self, rules: &Rules, gap: bool) -> (usize, Reason) {
+        let (mut entries, mut bytes) = if gap { (1, u64::from(GAP_BYTES)) } else { (0, 0) };
+        for (taken, item) in self.items.iter().enumerate() {
+            bytes += u64::from(item.bytes);
+            if entries >= rules.entries() {
+                return (taken, Reason::Full);
+            }
+            if entries > 0 && bytes > rules.room() {
+                return (taken, Reason::Bytes);
+            }
+            entries += 1;
+        }
+        (self.items.len(), if entries >= rules.entries() { Reason::Full } else { Reason::Bytes })
+    }
+
+    fn entries(&self, gap: bool) -> u64 {
+        self.items.len() as u64 + u64::from(gap)
+    }
+
+    fn bytes(&self, gap: bool) -> u64 {
+        self.bytes + if gap { u64::from(GAP_BYTES) } else { 0 }
+    }
+}
