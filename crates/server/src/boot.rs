@@ -278,6 +278,7 @@ fn welcome_redis(
         expires: Time::NEVER,
         unlimited: true,
         scopes: Scopes::ALL,
+        key: None,
     });
     let speaks = Speaks::Redis(Box::new(Peer::new(LinkId(0), identity, info)));
     let conn = Conn::new(socket, tls, speaks, seat);
