@@ -9,6 +9,7 @@ pub mod authorize;
 pub mod carrier;
 pub mod command;
 pub mod event;
+pub mod events;
 pub mod goodbye;
 pub mod handover;
 pub mod listener;

@@ -10,6 +10,7 @@ pub mod config;
 mod desk;
 mod door;
 mod estate;
+mod events;
 #[doc(hidden)]
 pub mod fuzz;
 mod hook;

@@ -25,6 +25,8 @@ pub struct Services {
     /// The way to the store.
     pub desk: Arc<Desk>,
     pub clients: Clients,
+    /// Rung when there are events, or subscriptions change.
+    pub bell: crate::events::Bell,
     pub remembered: Remembered,
     pub runtime: tokio::runtime::Handle,
     /// What the app is asked through, when it is.
@@ -65,6 +67,7 @@ impl Services {
             desk,
             clock,
             clients: Clients::default(),
+            bell: crate::events::Bell::default(),
             remembered,
             runtime,
             hook,

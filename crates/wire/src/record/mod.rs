@@ -1,6 +1,10 @@
 //! What the store keeps of topics and subscriptions, as JSON that an operator can read.
 //! Must hold: what was written is read back the same; foreign bytes are an error.
 
+mod progress;
+
+pub use progress::{read_progress, write_progress};
+
 use crate::json::event::Format;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -94,6 +98,10 @@ pub enum RecordError {
     Json(#[from] serde_json::Error),
     #[error("the marks of a subscription are not in order")]
     Marks,
+    #[error("a record in the store uses a word that is not known")]
+    Word,
+    #[error("a record in the store names events that cannot be")]
+    Run,
 }
 
 pub fn write<T: Serialize>(record: &T) -> Vec<u8> {

@@ -1,0 +1,136 @@
+//! A walk over a subscription's queue: the events of its topics in the log, with their numbers.
+//! Must hold: wherever a walk begins, an event gets the same number; a change of topics counts from its mark on.
+
+use std::sync::Arc;
+use tavern_domain::delivery::Mark;
+use tavern_domain::topic::Marks;
+use tavern_engine::{Entry, Read, Stretch};
+
+#[derive(Clone, Debug)]
+pub struct Reading {
+    marks: Arc<Marks>,
+    at: Mark,
+}
+
+/// What one read gave.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Took {
+    /// With their numbers.
+    pub events: Vec<(u64, Entry)>,
+    /// There may be more right away.
+    pub more: bool,
+}
+
+impl Reading {
+    /// Begins after a place, at which that many events of the subscription lie behind.
+    pub fn new(marks: Arc<Marks>, after: Mark) -> Reading {
+        Reading { marks, at: after }
+    }
+
+    /// How far it has come.
+    pub fn at(&self) -> Mark {
+        self.at
+    }
+
+    /// What to read next. None: nothing will come, however much is published.
+    pub fn read(&mut self, limit: u32) -> Option<Read> {
+        loop {
+            let segment = self.marks.segment(self.at.position);
+            match segment.until {
+                _ if !segment.topics.is_empty() => {
+                    return Some(Read::Log { topics: segment.topics, after: self.at.position, limit });
+                }
+                Some(until) => self.at.position = until,
+                None => return None,
+            }
+        }
+    }
+
+    /// The answer to the last `read`.
+    pub fn take(&mut self, stretch: Stretch) -> Took {
+        let until = self.marks.segment(self.at.position).until;
+        let mut events = Vec::with_capacity(stretch.page.rows.len());
+        for entry in stretch.page.rows {
+            if until.is_some_and(|until| entry.position > until) {
+                break;
+            }
+            self.at = Mark { seq: self.at.seq + 1, position: entry.position };
+            events.push((self.at.seq, entry));
+        }
+        let whole = !stretch.page.more;
+        match until {
+            // The rest of this stretch of topics was on the page.
+            Some(until) if whole || self.at.position >= until => {
+                self.at.position = until;
+                Took { events, more: true }
+            }
+            Some(_) => Took { events, more: true },
+            None => Took { events, more: !whole },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tavern_domain::Time;
+    use tavern_engine::{Log, Page};
+
+    /// What the store would answer: events of two topics in turn, from position 1 on.
+    fn answer(read: &Read) -> Stretch {
+        let Read::Log { topics, after, limit } = read else { panic!("{read:?}") };
+        let of = |position: u64| if position % 2 == 1 { "a" } else { "b" };
+        let entry = |position: u64| Entry {
+            position,
+            topic: of(position).into(),
+            count: position.div_ceil(2),
+            at: Time(0),
+            id: None,
+            body: Arc::from(*b"{}"),
+        };
+        let all: Vec<Entry> =
+            (after + 1..=20).map(entry).filter(|entry| topics.contains(&entry.topic)).collect();
+        let more = all.len() > *limit as usize;
+        let rows = all.into_iter().take(*limit as usize).collect();
+        Stretch { log: Log { first: 1, head: 20, bytes: 0 }, page: Page { rows, more } }
+    }
+
+    fn walk(marks: &Arc<Marks>, from: Mark, limit: u32) -> Vec<(u64, u64)> {
+        let mut reading = Reading::new(marks.clone(), from);
+        let mut all = Vec::new();
+        while let Some(read) = reading.read(limit) {
+            let took = reading.take(answer(&read));
+            all.extend(took.events.iter().map(|(seq, entry)| (*seq, entry.position)));
+            if !took.more {
+                break;
+            }
+        }
+        all
+    }
+
+    #[test]
+    fn numbers_are_the_same_wherever_and_however_it_is_read() {
+        let mut marks = Marks::begin(4, [("a".into(), 2)].into());
+        marks.change(9, &[("a".into(), 5)].into(), &[]);
+        marks.change(12, &[("a".into(), 6), ("b".into(), 6)].into(), &["a".into(), "b".into()]);
+        let marks = Arc::new(marks);
+        let all = walk(&marks, Mark { seq: 0, position: 4 }, 1_000);
+        let seqs: Vec<u64> = all.iter().map(|(seq, _)| *seq).collect();
+        assert_eq!(seqs, (1..=all.len() as u64).collect::<Vec<_>>());
+        let positions: Vec<u64> = all.iter().map(|(_, position)| *position).collect();
+        assert_eq!(positions, [5, 7, 9, 13, 14, 15, 16, 17, 18, 19, 20]);
+        for limit in 1..4 {
+            assert_eq!(walk(&marks, Mark { seq: 0, position: 4 }, limit), all, "in pages of {limit}");
+        }
+        for (at, (seq, position)) in all.iter().enumerate() {
+            let rest = walk(&marks, Mark { seq: *seq, position: *position }, 2);
+            assert_eq!(rest, all[at + 1..], "after {position}");
+        }
+    }
+
+    #[test]
+    fn without_topics_nothing_will_come() {
+        let marks = Arc::new(Marks::begin(4, [].into()));
+        assert!(Reading::new(marks, Mark { seq: 0, position: 4 }).read(10).is_none());
+    }
+}

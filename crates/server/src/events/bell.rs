@@ -1,0 +1,79 @@
+//! Wakes whoever waits for events: the courier, which is told of what; and those who pull, who look for themselves.
+//! Must hold: nothing that was rung is missed; it is bounded by the number of names.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::Notify;
+
+#[derive(Default)]
+pub struct Bell {
+    rung: Mutex<Rung>,
+    courier: Notify,
+    pulls: Notify,
+}
+
+/// What has happened since the courier looked last.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Rung {
+    /// Topics with new events.
+    pub topics: BTreeSet<Arc<str>>,
+    /// Subscriptions that were made, changed or removed, or whose progress somebody else has changed.
+    pub subscriptions: BTreeSet<Arc<str>>,
+}
+
+impl Bell {
+    /// To be rung after the commit.
+    pub fn published(&self, topic: Arc<str>) {
+        self.ring(|rung| drop(rung.topics.insert(topic)));
+        self.pulls.notify_waiters();
+    }
+
+    /// To be rung after the commit.
+    pub fn changed(&self, subscription: Arc<str>) {
+        self.ring(|rung| drop(rung.subscriptions.insert(subscription)));
+        self.pulls.notify_waiters();
+    }
+
+    fn ring(&self, note: impl FnOnce(&mut Rung)) {
+        note(&mut self.rung.lock().unwrap_or_else(PoisonError::into_inner));
+        self.courier.notify_one();
+    }
+
+    /// Waits until it is rung; for the courier alone.
+    pub async fn next(&self) -> Rung {
+        loop {
+            let rung = std::mem::take(&mut *self.rung.lock().unwrap_or_else(PoisonError::into_inner));
+            if rung != Rung::default() {
+                return rung;
+            }
+            self.courier.notified().await;
+        }
+    }
+
+    /// To be made before one looks; then awaited.
+    pub fn news(&self) -> tokio::sync::futures::Notified<'_> {
+        self.pulls.notified()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_was_rung_before_and_meanwhile_is_told_once() {
+        let bell = Arc::new(Bell::default());
+        bell.published("a".into());
+        bell.published("a".into());
+        bell.changed("s".into());
+        let rung = bell.next().await;
+        assert_eq!((rung.topics.len(), rung.subscriptions.len()), (1, 1));
+        let waiting = tokio::spawn({
+            let bell = bell.clone();
+            async move { bell.next().await }
+        });
+        tokio::task::yield_now().await;
+        bell.published("b".into());
+        assert!(waiting.await.unwrap().topics.contains("b"));
+    }
+}
