@@ -196,3 +196,6 @@ impl Delivery {
         self.flights.iter().any(|flight| flight.batch == batch.number)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,177 @@
+//! What becomes of a batch after each kind of answer.
+
+use super::*;
+
+#[test]
+fn a_batch_that_failed_comes_again_unchanged() {
+    check(
+        "0: publish 3; 1: publish 1; 5: 1 failed; 104; 105; 106: 1 delivered; 501",
+        "0: 1: 1-3 full; 105: 1 again: 1-3 probe; 106: recovered; 501: 2: 4 age",
+    );
+}
+
+#[test]
+fn a_failure_never_splits() {
+    let failing = (0..20).map(|n| alloc::format!("{}: 1 failed; {}", n * 200 + 1, n * 200 + 101));
+    let story = alloc::format!("0: publish 3; {}", failing.collect::<Vec<_>>().join("; "));
+    let (told, world) = tell(World::new(RULES, PATIENCE), &story);
+    assert!(told.ends_with("3901: 1 again: 1-3 probe"), "{told}");
+    assert_eq!(world.delivery.batch(1).map(|batch| (batch.attempts, batch.refusals)), Some((21, 0)));
+}
+
+#[test]
+fn the_answer_to_what_is_not_under_way_is_ignored() {
+    check(
+        "0: publish 6; 1: 2 delivered; 2: 9 gone; 3: 1 delivered; 4: 1 delivered; 5: 1 failed",
+        "0: 1: 1-3 full; 3: 2: 4-6 full",
+    );
+    check("0: publish 3; 1: 1 failed; 2: 1 delivered; 101", "0: 1: 1-3 full; 101: 1 again: 1-3 probe");
+}
+
+#[test]
+fn what_is_named_comes_again_in_a_new_batch_before_later_ones() {
+    check(
+        "0: publish 6; 1: 1 names 3 1; 100; 101; 102: 3 delivered",
+        "0: 1: 1-3 full; 101: 3: 1+3 probe; 102: recovered, 2: 4-6 full",
+    );
+    check(
+        "0: publish 3; 1: 1 names 2; 101; 102: 2 names 2; 202; 203: 3 delivered; 204",
+        "0: 1: 1-3 full; 101: 2: 2 probe; 202: 3: 2 probe; 203: recovered",
+    );
+}
+
+#[test]
+fn names_that_are_not_in_the_batch_are_no_failures() {
+    check("0: publish 6; 1: 1 names 9 4", "0: 1: 1-3 full; 1: 2: 4-6 full");
+    check("0: publish 6; 1: 1 names", "0: 1: 1-3 full; 1: 2: 4-6 full");
+}
+
+#[test]
+fn who_takes_a_part_is_asked_again_soon_and_who_takes_nothing_is_left_alone() {
+    check(
+        "0: publish 3; 1: 1 failed; 101: 1 failed ~900; 1101: 1 names 1 2 ~100; 1300; 1301: 2 names 1 2 ~900; 2300; 2301",
+        "0: 1: 1-3 full; 101: 1 again: 1-3 probe; 1101: 1 again: 1-3 probe; 1301: 2: 1-2 probe; 2301: 3: 1-2 probe",
+    );
+}
+
+#[test]
+fn gone_disables_and_keeps_everything() {
+    check(
+        "0: publish 6; 1: 1 gone; 2: publish 3; 900; 901: enable; 902: 1 delivered; 903: 2 delivered",
+        "0: 1: 1-3 full; 1: disabled gone; 901: 1 again: 1-3 full; 902: 2: 4-6 full; 903: 3: 7-9 full",
+    );
+}
+
+#[test]
+fn what_is_too_large_is_split_at_once_and_alone_it_is_parked() {
+    check(
+        "0: publish 6; 1: 1 too large; 2: 3 too large; 3: 5 delivered; 4: 6 delivered; 5: 4 too large; 105",
+        "0: 1: 1-3 full; 1: 3: 1-2 recut; 2: 5: 1 recut; 3: 6: 2 recut; 4: 4: 3 recut; 5: parks 3; 105: 2: 4-6 probe",
+    );
+}
+
+#[test]
+fn a_batch_refused_five_times_is_split_until_the_bad_event_is_alone() {
+    check(
+        "0: publish 6; 1: 1 refused; 101: 1 refused; 201: 1 refused; 301: 1 refused; 401; 402: 1 refused; 502; \
+         503: 3 refused; 603; 604: 5 delivered; 605: 6 refused; 705; 706: 4 delivered",
+        "0: 1: 1-3 full; 101: 1 again: 1-3 probe; 201: 1 again: 1-3 probe; 301: 1 again: 1-3 probe; \
+         401: 1 again: 1-3 probe; 502: 3: 1-2 probe; 603: 5: 1 probe; 604: recovered, 6: 2 recut; 605: parks 2; \
+         705: 4: 3 probe; 706: recovered, 2: 4-6 full",
+    );
+}
+
+/// With the longest waits that the roll can give.
+#[test]
+fn the_search_for_a_bad_event_is_not_slowed_down_by_the_backoff() {
+    let mut world = World::new(Rules { max_events: 64, max_bytes: 100_000, ..RULES }, PATIENCE);
+    world.step(Time(0), "publish 64");
+    world.pump(Time(0));
+    let (mut now, mut refusals) = (Time(0), 0);
+    let mut parked_at = None;
+    while parked_at.is_none() {
+        let flight = world.delivery.flights[0].batch;
+        let bad =
+            world.delivery.batch(flight).unwrap().runs.iter().any(|run| (run.first..=run.last).contains(&40));
+        let outcome = if bad { Outcome::Refused } else { Outcome::Delivered };
+        refusals += u64::from(bad);
+        let failures = world.delivery.progress.trouble.map_or(0, |trouble| trouble.failures);
+        let roll = if failures == 0 { 100 } else { (1_000 << (failures - 1)) - 100 };
+        world.delivery.handle(now, Input::Answered { batch: flight, outcome, roll }, &mut world.effects);
+        world.pump(now);
+        parked_at = world.told.iter().any(|told| told == "parks 40").then_some(now);
+        while world.delivery.in_flight() == 0 && parked_at.is_none() {
+            now = world.delivery.next_wake().unwrap();
+            world.step(now, "");
+            world.pump(now);
+        }
+    }
+    assert_eq!(refusals, 5 + 6, "six halvings find one of 64");
+    let backoffs = 200 + 1_000 + 2_000 + 4_000;
+    assert!(parked_at.unwrap() <= Time(backoffs + 6 * QUICK_MS), "{parked_at:?}");
+}
+
+#[test]
+fn a_single_event_is_parked_after_five_refusals() {
+    check(
+        "0: events 1; 0: publish 2; 1: 1 refused; 101: 1 refused; 201: 1 refused; 301: 1 refused; 401; 402: 1 refused; \
+         502; 503: 2 delivered",
+        "0: 1: 1 full; 101: 1 again: 1 probe; 201: 1 again: 1 probe; 301: 1 again: 1 probe; 401: 1 again: 1 probe; \
+         402: parks 1; 502: 2: 2 probe; 503: recovered",
+    );
+}
+
+#[test]
+fn refusals_survive_a_crash() {
+    check(
+        "0: events 1; 0: publish 1; 1: 1 refused; 101: 1 refused; 201: 1 refused; 301: 1 refused; 302: crash; 401; \
+         402: 1 refused",
+        "0: 1: 1 full; 101: 1 again: 1 probe; 201: 1 again: 1 probe; 301: 1 again: 1 probe; 401: 1 again: 1 probe; \
+         402: parks 1",
+    );
+}
+
+#[test]
+fn who_takes_nothing_at_all_does_not_get_everything_parked_at_full_speed() {
+    let mut world = World::new(Rules { max_events: 1, ..RULES }, PATIENCE);
+    world.step(Time(0), "publish 1000");
+    let mut now = Time(0);
+    while now < Time(3_600_000) {
+        world.pump(now);
+        if let Some(flight) = world.delivery.flights.first().copied() {
+            let answer = Input::Answered { batch: flight.batch, outcome: Outcome::TooLarge, roll: 30_000 };
+            world.delivery.handle(now, answer, &mut world.effects);
+        } else {
+            now = world.delivery.next_wake().unwrap();
+            world.delivery.wake(now, &mut world.effects);
+        }
+    }
+    let parked = world.told.iter().filter(|told| told.starts_with("parks")).count();
+    assert!((100..200).contains(&parked), "{parked} in an hour");
+}
+
+#[test]
+fn a_dead_letter_is_tried_again_behind_what_is_sealed_and_one_refusal_parks_it() {
+    check(
+        "0: events 1; 0: publish 3; 1: 1 too large; 101; 102: retry 1; 103: 2 delivered; 104: 3 delivered; 105: 4 refused; 205",
+        "0: 1: 1 full; 1: parks 1; 101: 2: 2 probe; 102: takes back 1; 103: recovered, 3: 3 full; 104: 4: 1 retry; \
+         105: parks 1",
+    );
+}
+
+#[test]
+fn dead_letters_share_batches_as_the_rules_allow() {
+    check(
+        "0: retry 1 4 5 7; 1: 1 delivered; 2: 2 delivered",
+        "0: takes back 1, takes back 4, takes back 5, takes back 7, 1: 1+4+5 retry; 1: 2: 7 retry",
+    );
+    check(
+        "0: bytes 250; 0: retry 1 2; 1: 1 refused; 101",
+        "0: takes back 1, takes back 2, 1: 1 retry; 1: parks 1; 101: 2: 2 probe",
+    );
+    let (_, mut world) = tell(World::new(RULES, PATIENCE), "0: disable");
+    let letters = (1..=2 * LETTERS as u64).map(letter).collect();
+    world.delivery.handle(Time(1), Input::Retry(letters), &mut world.effects);
+    world.pump(Time(1));
+    assert_eq!(world.told.len(), LETTERS, "so many at once");
+}

@@ -1,0 +1,195 @@
+//! Stories of one subscription, in words. Its endpoint is told by hand; what the log has is read as wanted; a save is
+//! confirmed at once unless saves are held; what can be sent is sent. Before each step time has passed.
+//!
+//! `5: publish 3` · `5: publish 3 of 400` (bytes each, 100 else) · `5: publish 3 accepted at 2` · `5: 1 delivered` (batch 1) ·
+//! `5: 1 failed` · `5: 1 failed ~900` (the roll, 0 else: the shortest wait) · `5: 1 throttled` · `5: 1 throttled 700` ·
+//! `5: 1 names 3 4` (partly) · `5: timeout 0` (a rule) · `5: replay after 3` · `5: shed 5` · `5: retry 2 3` · `5: crash` ·
+//! `5: hold saves` · `5: saved` · `5` (time passes).
+//! Told are `1: 3-4 full` (batch 1 is sent), `1 again: 3-4 probe`, `!3-9` (a gap), and what the effects say.
+
+mod answers;
+mod batches;
+mod cursor;
+mod troubles;
+
+use super::*;
+use alloc::format;
+use alloc::string::{String, ToString};
+
+struct World {
+    delivery: Delivery,
+    rules: Rules,
+    saved: Progress,
+    holding: bool,
+    log: Vec<Item>,
+    told: Vec<String>,
+    effects: Vec<Effect>,
+}
+
+const RULES: Rules =
+    Rules { timeout_ms: 500, max_events: 3, max_bytes: 1_000, envelope_bytes: 100, concurrency: 1 };
+const PATIENCE: Patience = Patience { backoff_min_ms: 1_000, backoff_max_ms: 60_000, disable_after_ms: 0 };
+
+impl World {
+    fn new(rules: Rules, patience: Patience) -> World {
+        let progress = Progress::default();
+        World {
+            delivery: Delivery::new(Time(0), progress.clone(), rules, patience),
+            rules,
+            saved: progress,
+            holding: false,
+            log: Vec::new(),
+            told: Vec::new(),
+            effects: Vec::new(),
+        }
+    }
+
+    fn step(&mut self, now: Time, words: &str) {
+        let (words, roll) = words.split_once(" ~").unwrap_or((words, "0"));
+        let parts: Vec<&str> = words.split(' ').collect();
+        let number = |text: &str| text.parse::<u64>().unwrap_or_else(|_| panic!("{words:?} is no step"));
+        let answer =
+            |batch: &str, outcome| Input::Answered { batch: number(batch), outcome, roll: number(roll) };
+        let input = match parts[..] {
+            [""] => return self.delivery.wake(now, &mut self.effects),
+            ["publish", count, ref more @ ..] => return self.publish(now, number(count), more),
+            ["crash"] => return self.crash(now),
+            ["hold", "saves"] => return self.holding = true,
+            ["saved"] => Input::Saved,
+            ["stop"] => Input::Stop,
+            ["enable"] => Input::Enable,
+            ["disable"] => Input::Disable,
+            ["replay", "after", seq] => Input::Rewind(mark(number(seq))),
+            ["shed", seq] => Input::Shed { through: mark(number(seq)) },
+            ["retry", ref seqs @ ..] => Input::Retry(seqs.iter().map(|seq| letter(number(seq))).collect()),
+            [batch, "delivered"] => answer(batch, Outcome::Delivered),
+            [batch, "names", ref seqs @ ..] => {
+                answer(batch, Outcome::Partly { failed: seqs.iter().map(|seq| number(seq)).collect() })
+            }
+            [batch, "gone"] => answer(batch, Outcome::Gone),
+            [batch, "too", "large"] => answer(batch, Outcome::TooLarge),
+            [batch, "throttled"] => answer(batch, Outcome::Throttled { after_ms: None }),
+            [batch, "throttled", ms] => answer(batch, Outcome::Throttled { after_ms: Some(number(ms)) }),
+            [batch, "refused"] => answer(batch, Outcome::Refused),
+            [batch, "failed"] => answer(batch, Outcome::Failed),
+            [rule, value] => Input::Rules(self.rule(rule, number(value))),
+            _ => panic!("{words:?} is no step"),
+        };
+        self.delivery.handle(now, input, &mut self.effects);
+    }
+
+    fn rule(&mut self, rule: &str, value: u64) -> Rules {
+        let small = u32::try_from(value).unwrap();
+        match rule {
+            "timeout" => self.rules.timeout_ms = value,
+            "events" => self.rules.max_events = small,
+            "bytes" => self.rules.max_bytes = value,
+            "concurrency" => self.rules.concurrency = small,
+            _ => panic!("{rule:?} is no rule"),
+        }
+        self.rules
+    }
+
+    fn publish(&mut self, now: Time, count: u64, more: &[&str]) {
+        let (bytes, accepted) = match more {
+            [] => (100, now),
+            ["of", bytes] => (bytes.parse().unwrap(), now),
+            ["accepted", "at", time] => (100, Time(time.parse().unwrap())),
+            _ => panic!("{more:?} is no event"),
+        };
+        for seq in (self.log.len() as u64 + 1..).take(count as usize) {
+            self.log.push(Item { seq, position: mark(seq).position, bytes, accepted });
+        }
+    }
+
+    fn crash(&mut self, now: Time) {
+        let (rules, patience) = (self.rules, self.delivery.patience);
+        self.delivery = Delivery::new(now, self.saved.clone(), rules, patience);
+        self.delivery.wake(now, &mut self.effects);
+    }
+
+    /// What a hub does after every turn.
+    fn pump(&mut self, now: Time) {
+        loop {
+            for effect in core::mem::take(&mut self.effects) {
+                self.carry_out(now, effect);
+            }
+            while let Some(Sending { batch, attempt, reason }) = self.delivery.start(now) {
+                let again = if attempt > 1 { " again" } else { "" };
+                let runs = show(&self.delivery.batch(batch).unwrap().runs);
+                self.told.push(format!("{batch}{again}: {runs} {}", reason.as_str()));
+            }
+            let Some(want) = self.delivery.want() else { break };
+            let follow = self.log.iter().filter(|item| item.seq > want.after.seq);
+            let items: Vec<Item> = follow.take(want.events as usize).copied().collect();
+            if items.is_empty() {
+                break;
+            }
+            self.delivery.handle(now, Input::Items(items), &mut self.effects);
+        }
+        assert!(self.effects.is_empty());
+        assert!(self.delivery.next_wake().is_none_or(|wake| wake > now), "what is due is done");
+    }
+
+    fn carry_out(&mut self, now: Time, effect: Effect) {
+        match effect {
+            Effect::Save { parked, retried } => {
+                self.saved = self.delivery.progress().clone();
+                let parked = parked.iter().map(|run| format!("parks {}", show(core::slice::from_ref(run))));
+                let retried = retried.iter().map(|seq| format!("takes back {seq}"));
+                self.told.extend(parked.chain(retried));
+                if self.holding {
+                    self.told.push("save".into());
+                } else {
+                    self.delivery.handle(now, Input::Saved, &mut self.effects);
+                }
+            }
+            Effect::Disabled(why) => self.told.push(format!("disabled {}", why.as_str())),
+            Effect::Recovered => self.told.push("recovered".into()),
+            Effect::Lost { first, last } => self.told.push(format!("lost {first}-{last}")),
+        }
+        // An effect of a save is told before what follows from it.
+        for effect in core::mem::take(&mut self.effects) {
+            self.carry_out(now, effect);
+        }
+    }
+}
+
+fn mark(seq: u64) -> Mark {
+    Mark { seq, position: 10 * seq }
+}
+
+fn letter(seq: u64) -> Letter {
+    Letter { run: Run { after: mark(seq - 1), first: seq, last: seq, gap: false }, bytes: 100 }
+}
+
+fn show(runs: &[Run]) -> String {
+    let one = |run: &Run| match (run.gap, run.first == run.last) {
+        (true, _) => format!("!{}-{}", run.first, run.last),
+        (false, true) => run.first.to_string(),
+        (false, false) => format!("{}-{}", run.first, run.last),
+    };
+    runs.iter().map(one).collect::<Vec<_>>().join("+")
+}
+
+/// Runs a story; what each step brings about is told after its time, steps without anything are left out.
+fn tell(mut world: World, story: &str) -> (String, World) {
+    let mut told = Vec::new();
+    for step in story.split(';').map(str::trim) {
+        let (time, words) = step.split_once(": ").unwrap_or((step, ""));
+        let now = Time(time.parse().unwrap_or_else(|_| panic!("{step:?} has no time")));
+        for words in ["", words] {
+            world.step(now, words);
+            world.pump(now);
+        }
+        if !world.told.is_empty() {
+            told.push(format!("{}: {}", now.ms(), core::mem::take(&mut world.told).join(", ")));
+        }
+    }
+    (told.join("; "), world)
+}
+
+/// At most 3 events and 1000 bytes, of which 100 are the envelope; 500 ms; one at a time; backoff from 1 s to 60 s.
+fn check(story: &str, expected: &str) {
+    assert_eq!(tell(World::new(RULES, PATIENCE), story).0, expected, "{story}");
+}

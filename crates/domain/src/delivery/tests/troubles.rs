@@ -1,0 +1,141 @@
+//! How an endpoint that does not answer well is treated.
+
+use super::*;
+
+#[test]
+fn the_wait_doubles_and_a_success_ends_it() {
+    check(
+        "0: publish 3; 0: 1 failed ~100; 199; 200; 200: 1 failed ~900; 1199; 1200; 1200: 1 failed ~1900; 3199; 3200; \
+         3201: 1 delivered; 3202: publish 3; 3203: 2 failed ~100; 3402; 3403",
+        "0: 1: 1-3 full; 200: 1 again: 1-3 probe; 1200: 1 again: 1-3 probe; 3200: 1 again: 1-3 probe; \
+         3201: recovered; 3202: 2: 4-6 full; 3403: 2 again: 4-6 probe",
+    );
+}
+
+#[test]
+fn a_broken_endpoint_is_probed_with_its_oldest_batch_alone() {
+    check(
+        "0: concurrency 3; 0: publish 12; 1: 2 failed; 102; 103: 3 delivered; 104: 1 failed; 204; 205: 1 delivered",
+        "0: 1: 1-3 full, 2: 4-6 full, 3: 7-9 full; 104: 1 again: 1-3 probe; \
+         205: recovered, 2 again: 4-6 full, 4: 10-12 full",
+    );
+}
+
+#[test]
+fn one_fault_that_meets_all_that_is_under_way_counts_once() {
+    let (_, world) = tell(
+        World::new(Rules { concurrency: 3, ..RULES }, PATIENCE),
+        "0: publish 9; 1: 1 failed; 2: 2 failed; 3: 3 failed",
+    );
+    assert_eq!(world.delivery.progress.trouble.unwrap().failures, 1);
+    assert_eq!(world.delivery.next_wake(), Some(Time(101)));
+}
+
+#[test]
+fn who_asks_for_time_gets_it_and_is_not_failing() {
+    check(
+        "0: publish 3; 1: 1 throttled 7000; 7000; 7001; 7002: 1 throttled 999999999; 3607001; 3607002",
+        "0: 1: 1-3 full; 7001: 1 again: 1-3 probe; 3607002: 1 again: 1-3 probe",
+    );
+    check("0: publish 3; 1: 1 throttled 0; 100; 101", "0: 1: 1-3 full; 101: 1 again: 1-3 probe");
+    let health = |story| tell(World::new(RULES, PATIENCE), story).1.delivery.progress.health();
+    assert_eq!(health("0: publish 3; 1: 1 throttled"), Health::Throttled);
+    assert_eq!(health("0: publish 3; 1: 1 failed; 101: 1 throttled 5"), Health::Throttled);
+    assert_eq!(health("0: publish 3; 1: 1 throttled; 101: 1 failed"), Health::Failing);
+    assert_eq!(health("0: publish 3; 1: 1 delivered"), Health::Healthy);
+    assert_eq!(health("0: disable"), Health::Disabled(Why::Asked));
+}
+
+#[test]
+fn who_is_throttled_without_a_time_waits_as_after_failures() {
+    check(
+        "0: publish 3; 0: 1 throttled ~100; 200: 1 throttled ~900; 1199; 1200",
+        "0: 1: 1-3 full; 200: 1 again: 1-3 probe; 1200: 1 again: 1-3 probe",
+    );
+}
+
+#[test]
+fn of_several_that_ask_for_time_the_longest_counts() {
+    check(
+        "0: concurrency 2; 0: publish 6; 1: 1 throttled 300; 2: 2 throttled 5000; 301; 5001; 5002",
+        "0: 1: 1-3 full, 2: 4-6 full; 5002: 1 again: 1-3 probe",
+    );
+}
+
+#[test]
+fn after_nothing_but_failures_for_long_enough_it_is_disabled_and_loses_nothing() {
+    let patience = Patience { disable_after_ms: 1_000, ..PATIENCE };
+    let tell = |story| tell(World::new(RULES, patience), story).0;
+    assert_eq!(
+        tell(
+            "0: publish 3; 0: 1 failed; 999: 1 failed; 1999: 1 failed; 2000: publish 3; 9000; 9001: enable; 9002: 1 delivered"
+        ),
+        "0: 1: 1-3 full; 999: 1 again: 1-3 probe; 1999: 1 again: 1-3 probe, disabled failing; \
+         9001: 1 again: 1-3 full; 9002: 2: 4-6 full",
+    );
+    // Whoever takes something, or asks for time, does not fail all the time.
+    let told =
+        tell("0: publish 3; 0: 1 failed; 100; 500: 1 throttled; 700; 1100: 1 failed; 1300; 1400: 1 failed");
+    assert!(!told.contains("disabled"), "{told}");
+    let told = tell("0: publish 3; 0: 1 failed; 100; 500: 1 delivered; 800: publish 3; 1100: 2 failed");
+    assert!(!told.contains("disabled"), "{told}");
+}
+
+#[test]
+fn disabled_by_hand_it_sends_nothing_and_goes_on_where_it_was() {
+    check(
+        "0: publish 2; 1: disable; 2: publish 7; 900; 901: disable; 902: enable; 903: 1 delivered",
+        "1: disabled asked; 902: 1: 1-3 full; 903: 2: 4-6 full",
+    );
+    check(
+        "0: publish 6; 1: disable; 2: 1 delivered; 3: enable",
+        "0: 1: 1-3 full; 1: disabled asked; 3: 2: 4-6 full",
+    );
+    check(
+        "0: publish 3; 1: disable; 2: crash; 3: enable",
+        "0: 1: 1-3 full; 1: disabled asked; 3: 1 again: 1-3 full",
+    );
+}
+
+#[test]
+fn to_enable_is_to_try_at_once() {
+    check(
+        "0: publish 3; 1: 1 throttled 50000; 2: enable; 3: 1 failed; 102; 103",
+        "0: 1: 1-3 full; 2: 1 again: 1-3 full; 103: 1 again: 1-3 probe",
+    );
+}
+
+#[test]
+fn after_a_crash_the_same_batches_come_again_and_the_endpoint_keeps_its_peace() {
+    check("0: publish 6; 1: crash; 2: 1 delivered", "0: 1: 1-3 full; 1: 1 again: 1-3 full; 2: 2: 4-6 full");
+    check(
+        "0: publish 6; 1: 1 failed ~50; 2: crash; 150; 151; 152: 1 failed ~900; 153: crash; 1151; 1152",
+        "0: 1: 1-3 full; 151: 1 again: 1-3 probe; 1152: 1 again: 1-3 probe",
+    );
+}
+
+#[test]
+fn a_clock_that_was_ahead_does_not_stop_a_queue() {
+    let (_, world) = tell(World::new(RULES, PATIENCE), "99000000000: publish 3; 99000000000: 1 failed");
+    let delivery = Delivery::new(Time(5), world.saved, RULES, PATIENCE);
+    assert_eq!(delivery.next_wake(), Some(Time(5 + RETRY_AFTER_MAX_MS)));
+}
+
+#[test]
+fn the_last_attempt_is_remembered() {
+    let last = |story| tell(World::new(RULES, PATIENCE), story).1.delivery.progress.last.unwrap();
+    let told = last("0: publish 3; 1: 1 delivered");
+    assert_eq!(told, Last { at: Time(1), reason: Reason::Full, verdict: Verdict::Delivered });
+    let told = last("0: publish 1; 500; 501: 1 failed; 601; 602: 1 refused");
+    assert_eq!(told, Last { at: Time(602), reason: Reason::Probe, verdict: Verdict::Refused });
+}
+
+#[test]
+fn words_are_read_as_they_are_written() {
+    assert!(Reason::ALL.iter().all(|&reason| Reason::parse(reason.as_str()) == Some(reason)));
+    assert!(Verdict::ALL.iter().all(|&verdict| Verdict::parse(verdict.as_str()) == Some(verdict)));
+    assert_eq!(
+        ["asked", "gone", "failing", "x"].map(Why::parse),
+        [Some(Why::Asked), Some(Why::Gone), Some(Why::Failing), None]
+    );
+}
