@@ -205,6 +205,11 @@ impl Progress {
         Some(Run { after: self.sealed, first: self.sealed.seq + 1, last: shed.through.seq, gap: true })
     }
 
+    pub(super) fn holds(&self, seq: u64) -> bool {
+        let mut runs = self.batches.iter().flat_map(|batch| &batch.runs);
+        runs.any(|run| (run.first..=run.last).contains(&seq))
+    }
+
     pub(super) fn find(&self, number: u64) -> Option<usize> {
         self.batches.iter().position(|batch| batch.number == number)
     }

@@ -104,10 +104,13 @@ impl Delivery {
     }
 
     /// Dead letters come after what is sealed: their turn in the order has passed. They were refused before, so once more is
-    /// enough: nobody waits long behind them.
+    /// enough: nobody waits long behind them. Who asks twice gets them once.
     pub(super) fn retry(&mut self, now: Time, letters: Vec<Letter>) {
         let (mut runs, mut bytes) = (Vec::new(), 0);
         for Letter { run, bytes: size } in letters.into_iter().take(LETTERS) {
+            if self.retried.contains(&run.first) || self.progress.holds(run.first) {
+                continue;
+            }
             let full =
                 runs.len() as u64 >= self.rules.entries() || bytes + u64::from(size) > self.rules.room();
             if full && !runs.is_empty() {

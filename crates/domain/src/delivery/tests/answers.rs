@@ -169,6 +169,11 @@ fn dead_letters_share_batches_as_the_rules_allow() {
         "0: bytes 250; 0: retry 1 2; 1: 1 refused; 101",
         "0: takes back 1, takes back 2, 1: 1 retry; 1: parks 1; 101: 2: 2 probe",
     );
+    check(
+        "0: retry 1; 1: retry 1 2; 2: 1 delivered",
+        "0: takes back 1, 1: 1 retry; 1: takes back 2; 2: 2: 2 retry",
+    );
+    check("0: retry 1 1; 1: 1 delivered", "0: takes back 1, 1: 1 retry");
     let (_, mut world) = tell(World::new(RULES, PATIENCE), "0: disable");
     let letters = (1..=2 * LETTERS as u64).map(letter).collect();
     world.delivery.handle(Time(1), Input::Retry(letters), &mut world.effects);

@@ -1,0 +1,107 @@
+//! Random stories of a delivery: whatever its endpoint, its store and its owner do, nothing is lost, nothing is sent before
+//! it is saved, everything is bounded, and an endpoint that is well again soon has everything.
+
+mod world;
+
+use proptest::prelude::*;
+use tavern_domain::delivery::{Outcome, SETTLE_MS};
+use world::{PATIENCE, Step, THROTTLE_MS, World, outcome};
+
+/// What happens in any life: events, time, saves, attempts.
+fn usual() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        4 => (1..6u64, 1..400u32).prop_map(|(count, bytes)| Step::Publish { count, bytes }),
+        6 => (1..20usize).prop_map(|most| Step::Read { most }),
+        3 => (1..700u64).prop_map(|ms| Step::Pass { ms }),
+        1 => (1..90_000u64).prop_map(|ms| Step::Pass { ms }),
+        6 => Just(Step::Saved),
+        8 => Just(Step::Start),
+        8 => (0..9usize, outcome(), any::<u64>())
+            .prop_map(|(flight, outcome, roll)| Step::Answer { flight, outcome, roll }),
+        1 => Just(Step::Enable),
+    ]
+}
+
+fn any_step() -> impl Strategy<Value = Step> {
+    let rules = (0..900u64, 1..10u32, 60..1_500u64, 1..4u32).prop_map(
+        |(timeout_ms, max_events, max_bytes, concurrency)| Step::Rules {
+            timeout_ms,
+            max_events,
+            max_bytes,
+            concurrency,
+        },
+    );
+    prop_oneof![
+        40 => usual(),
+        2 => rules,
+        1 => Just(Step::Disable),
+        2 => Just(Step::Enable),
+        1 => (0..100u64).prop_map(|percent| Step::Rewind { percent }),
+        1 => (0..100u64).prop_map(|percent| Step::Shed { percent }),
+        1 => Just(Step::Retry),
+        3 => any::<bool>().prop_map(|saved| Step::Crash { saved }),
+    ]
+}
+
+fn run(world: &mut World, steps: Vec<Step>) {
+    steps.into_iter().for_each(|step| world.step(step));
+}
+
+/// How long a queue may take once its endpoint is well: nothing here takes time but the waits.
+fn recovers(world: &mut World) {
+    world.step(Step::Saved);
+    if world.delivery.progress().disabled.is_some() {
+        world.step(Step::Enable);
+    }
+    let from = world.now;
+    let took = world.recover().since(from);
+    let longest = PATIENCE.backoff_max_ms.max(THROTTLE_MS) + world.rules.timeout_ms + SETTLE_MS;
+    assert!(took <= longest, "took {took} ms");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn in_quiet_lives_order_holds_and_nothing_comes_twice(
+        steps in prop::collection::vec(usual(), 1..150),
+        concurrency in 1..4u32,
+    ) {
+        let mut world = World::new(concurrency, PATIENCE);
+        run(&mut world, steps);
+        recovers(&mut world);
+        prop_assert!(!world.repeats && !world.disorder);
+    }
+
+    #[test]
+    fn nothing_is_lost_whatever_happens(steps in prop::collection::vec(any_step(), 1..200)) {
+        let mut world = World::new(1, PATIENCE);
+        run(&mut world, steps);
+        recovers(&mut world);
+    }
+
+    #[test]
+    fn a_dead_endpoint_is_left_in_peace_even_by_a_server_that_keeps_crashing(
+        rolls in prop::collection::vec(any::<u64>(), 40),
+        crashes in prop::collection::vec(any::<bool>(), 40),
+    ) {
+        let mut world = World::new(3, PATIENCE);
+        run(&mut world, vec![Step::Publish { count: 50, bytes: 10 }, Step::Read { most: 50 }, Step::Saved]);
+        let (begin, mut attempts) = (world.now, 0);
+        for (roll, crash) in rolls.into_iter().zip(crashes) {
+            world.step(Step::Start);
+            attempts += 1;
+            world.step(Step::Answer { flight: 0, outcome: Outcome::Failed, roll });
+            world.step(Step::Saved);
+            if crash {
+                world.step(Step::Crash { saved: true });
+            }
+            prop_assert!(!world.delivery.is_ready(world.now));
+            let wake = world.delivery.next_wake().expect("a retry");
+            prop_assert!(wake.since(world.now) <= PATIENCE.backoff_max_ms);
+            world.step(Step::Pass { ms: wake.since(world.now) });
+        }
+        // Half of the longest wait on average, after the first eight.
+        prop_assert!(world.now.since(begin) > (attempts - 8) * PATIENCE.backoff_max_ms / 5);
+    }
+}

@@ -1,0 +1,348 @@
+//! A log, a store that saves when it likes and forgets at a crash, and an endpoint that answers as it is told, around one
+//! delivery. After every step it is asked whether anything was lost, sent too early, or more than is allowed.
+
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+use tavern_domain::Time;
+use tavern_domain::delivery::*;
+
+#[derive(Clone, Debug)]
+pub enum Step {
+    Publish {
+        count: u64,
+        bytes: u32,
+    },
+    /// As much as is wanted, or less.
+    Read {
+        most: usize,
+    },
+    Pass {
+        ms: u64,
+    },
+    Saved,
+    Start,
+    Answer {
+        flight: usize,
+        outcome: Outcome,
+        roll: u64,
+    },
+    Rules {
+        timeout_ms: u64,
+        max_events: u32,
+        max_bytes: u64,
+        concurrency: u32,
+    },
+    Enable,
+    Disable,
+    /// After this part, in percent, of what there is.
+    Rewind {
+        percent: u64,
+    },
+    Shed {
+        percent: u64,
+    },
+    Retry,
+    /// The save under way may have reached the store.
+    Crash {
+        saved: bool,
+    },
+}
+
+/// A save: the progress and what becomes of dead letters.
+type Save = (Progress, Vec<Run>, Vec<u64>);
+
+pub struct World {
+    pub now: Time,
+    pub delivery: Delivery,
+    pub rules: Rules,
+    pub patience: Patience,
+    log: Vec<Item>,
+    floor: u64,
+    stored: Progress,
+    letters: BTreeMap<u64, Run>,
+    saving: Option<Save>,
+    flights: Vec<u64>,
+    /// What the endpoint has, and how often it was given it.
+    acknowledged: BTreeMap<u64, u32>,
+    /// What was ever sent under a number.
+    sent: BTreeMap<u64, Vec<Run>>,
+    numbered: u64,
+    most_events: u64,
+    most_lanes: u64,
+    /// A crash or a replay: something may be acknowledged twice.
+    pub repeats: bool,
+    /// A replay or a dead letter: something may come after what is younger.
+    pub disorder: bool,
+}
+
+pub const PATIENCE: Patience =
+    Patience { backoff_min_ms: 1_000, backoff_max_ms: 60_000, disable_after_ms: 0 };
+/// Longer than any endpoint here asks for.
+pub const THROTTLE_MS: u64 = 90_000;
+
+fn mark(seq: u64) -> Mark {
+    Mark { seq, position: 3 * seq }
+}
+
+impl World {
+    pub fn new(concurrency: u32, patience: Patience) -> World {
+        let rules =
+            Rules { timeout_ms: 500, max_events: 4, max_bytes: 1_000, envelope_bytes: 50, concurrency };
+        World {
+            now: Time(1_000_000),
+            delivery: Delivery::new(Time(1_000_000), Progress::default(), rules, patience),
+            rules,
+            patience,
+            log: Vec::new(),
+            floor: 0,
+            stored: Progress::default(),
+            letters: BTreeMap::new(),
+            saving: None,
+            flights: Vec::new(),
+            acknowledged: BTreeMap::new(),
+            sent: BTreeMap::new(),
+            numbered: 0,
+            most_events: 4,
+            most_lanes: u64::from(concurrency),
+            repeats: false,
+            disorder: false,
+        }
+    }
+
+    pub fn step(&mut self, step: Step) {
+        match step {
+            Step::Publish { count, bytes } => {
+                for seq in (self.log.len() as u64 + 1..).take(count as usize) {
+                    self.log.push(Item { seq, position: mark(seq).position, bytes, accepted: self.now });
+                }
+            }
+            Step::Read { most } => self.read(most),
+            Step::Pass { ms } => {
+                self.now = self.now + ms;
+                self.turn(None);
+            }
+            Step::Saved => self.save(),
+            Step::Start => self.start(),
+            Step::Answer { flight, outcome, roll } => self.answer(flight, outcome, roll),
+            Step::Rules { timeout_ms, max_events, max_bytes, concurrency } => {
+                self.rules = Rules { timeout_ms, max_events, max_bytes, concurrency, ..self.rules };
+                self.most_events = self.most_events.max(u64::from(max_events));
+                self.most_lanes = self.most_lanes.max(u64::from(concurrency));
+                self.turn(Some(Input::Rules(self.rules)));
+            }
+            Step::Enable => self.turn(Some(Input::Enable)),
+            Step::Disable => self.turn(Some(Input::Disable)),
+            Step::Rewind { percent } => {
+                (self.repeats, self.disorder) = (true, true);
+                self.turn(Some(Input::Rewind(mark(self.log.len() as u64 * percent / 100))));
+            }
+            Step::Shed { percent } => {
+                self.floor = self.floor.max(self.log.len() as u64 * percent / 100);
+                self.turn(Some(Input::Shed { through: mark(self.floor) }));
+            }
+            Step::Retry => {
+                self.disorder = true;
+                let letters = self.letters.values().map(|&run| Letter { run, bytes: 100 }).collect();
+                self.turn(Some(Input::Retry(letters)));
+            }
+            Step::Crash { saved } => self.crash(saved),
+        }
+        self.check();
+    }
+
+    fn turn(&mut self, input: Option<Input>) {
+        let mut effects = Vec::new();
+        match input {
+            Some(input) => self.delivery.handle(self.now, input, &mut effects),
+            None => self.delivery.wake(self.now, &mut effects),
+        }
+        for effect in effects {
+            if let Effect::Save { parked, retried } = effect {
+                assert!(self.saving.is_none(), "one save at a time");
+                self.saving = Some((self.delivery.progress().clone(), parked, retried));
+            }
+        }
+    }
+
+    fn read(&mut self, most: usize) {
+        let Some(want) = self.delivery.want() else { return };
+        assert!(u64::from(want.events) <= self.most_events);
+        let held = want.after.seq - self.delivery.progress().reached().seq;
+        assert!(held <= self.most_events, "{held} events are held");
+        assert_eq!(want.after, mark(want.after.seq), "positions are those of the log");
+        if want.after.seq < self.floor {
+            return self.turn(Some(Input::Shed { through: mark(self.floor) }));
+        }
+        let follow = self.log.iter().filter(|item| item.seq > want.after.seq);
+        let items = follow.take(most.min(want.events as usize)).copied().collect();
+        self.turn(Some(Input::Items(items)));
+    }
+
+    fn save(&mut self) {
+        if self.saving.is_some() {
+            self.store();
+            self.turn(Some(Input::Saved));
+        }
+    }
+
+    fn store(&mut self) {
+        let Some((progress, parked, retried)) = self.saving.take() else { return };
+        self.stored = progress;
+        for run in parked {
+            assert_eq!(run.entries(), 1, "a dead letter is one entry");
+            self.letters.insert(run.first, run);
+        }
+        for seq in retried {
+            self.letters.remove(&seq).expect("what is tried again was parked");
+        }
+    }
+
+    fn start(&mut self) {
+        let troubled = self.delivery.progress().trouble;
+        let ready = self.delivery.is_ready(self.now);
+        let sending = self.delivery.start(self.now);
+        assert_eq!(ready, sending.is_some());
+        let Some(Sending { batch: number, reason, .. }) = sending else { return };
+        self.flights.push(number);
+        let batch = self.delivery.batch(number).expect("what is sent is not settled");
+        let stored = self.stored.batches.iter().find(|stored| stored.number == number);
+        assert_eq!(stored.map(|stored| &stored.runs), Some(&batch.runs), "a save comes before");
+        let first = self.sent.entry(number).or_insert_with(|| batch.runs.clone());
+        assert_eq!(first, &batch.runs, "a batch never changes");
+        assert!(self.delivery.in_flight() as u64 <= u64::from(self.rules.concurrency));
+        let oldest = self.delivery.progress().batches[0].number;
+        if let Some(trouble) = troubled {
+            assert!(trouble.retry_at <= self.now && reason == Reason::Probe);
+            assert_eq!((self.delivery.in_flight(), number), (1, oldest), "a probe is the oldest, alone");
+        }
+        assert!(self.rules.concurrency > 1 || number == oldest, "one at a time means in order");
+    }
+
+    fn answer(&mut self, flight: usize, outcome: Outcome, roll: u64) {
+        if self.flights.is_empty() {
+            return;
+        }
+        let batch = self.flights.remove(flight % self.flights.len());
+        self.receive(batch, &outcome);
+        self.turn(Some(Input::Answered { batch, outcome, roll }));
+    }
+
+    /// The endpoint has what it acknowledged, whatever the delivery makes of it.
+    fn receive(&mut self, batch: u64, outcome: &Outcome) {
+        let failed: &[u64] = match outcome {
+            Outcome::Delivered => &[],
+            Outcome::Partly { failed } => failed,
+            _ => return,
+        };
+        for run in &self.sent[&batch] {
+            for seq in run.first..=run.last {
+                let entry = if run.gap { run.first } else { seq };
+                if !failed.contains(&entry) {
+                    *self.acknowledged.entry(seq).or_default() += 1;
+                }
+            }
+        }
+    }
+
+    fn crash(&mut self, saved: bool) {
+        self.repeats = true;
+        if saved {
+            self.store();
+        }
+        self.saving = None;
+        // What was under way may have arrived.
+        for batch in std::mem::take(&mut self.flights).into_iter().filter(|batch| batch % 2 == 0) {
+            self.receive(batch, &Outcome::Delivered);
+        }
+        self.delivery = Delivery::new(self.now, self.stored.clone(), self.rules, self.patience);
+        self.turn(None);
+    }
+
+    fn check(&mut self) {
+        let progress = self.delivery.progress();
+        assert!(self.delivery.next_wake().is_none_or(|wake| wake > self.now), "what is due is done");
+        self.lost_nothing(progress, self.saving.as_ref());
+        self.lost_nothing(&self.stored, None);
+        let whole = |batch: &&Batch| !matches!(batch.reason, Reason::Recut | Reason::Retry);
+        let sealed = progress.batches.iter().filter(whole).count() as u64;
+        assert!(sealed <= self.most_lanes + 1, "{sealed} batches");
+        let entries: u64 = progress.batches.iter().map(Batch::entries).sum();
+        let most = (self.most_lanes + 1) * self.most_events;
+        assert!(self.disorder || entries <= most, "{entries} entries");
+        if !self.disorder {
+            let runs: Vec<&Run> = progress.batches.iter().flat_map(|batch| &batch.runs).collect();
+            assert!(runs.windows(2).all(|pair| pair[0].last < pair[1].first), "{runs:?}");
+            assert!(runs.last().is_none_or(|run| run.last <= progress.sealed.seq));
+        }
+        assert!(self.repeats || self.acknowledged.values().all(|&times| times == 1), "acknowledged twice");
+        for batch in progress.batches.iter().filter(|batch| batch.number > self.numbered) {
+            assert!(batch.entries() <= self.most_events, "{batch:?}");
+            assert!(!whole(&batch) || batch.entries() <= u64::from(self.rules.max_events), "{batch:?}");
+            assert!(
+                !whole(&batch) || batch.entries() == 1 || self.body(batch) <= self.rules.max_bytes,
+                "{batch:?}"
+            );
+        }
+        self.numbered = self.numbered.max(progress.numbered);
+    }
+
+    fn body(&self, batch: &Batch) -> u64 {
+        let size = |run: &Run| match run.gap {
+            true => u64::from(GAP_BYTES),
+            false => (run.first..=run.last).map(|seq| u64::from(self.log[seq as usize - 1].bytes)).sum(),
+        };
+        u64::from(self.rules.envelope_bytes) + batch.runs.iter().map(size).sum::<u64>()
+    }
+
+    /// Every event was acknowledged, or is parked, in a batch, or still to come.
+    fn lost_nothing(&self, progress: &Progress, saving: Option<&Save>) {
+        let parked = self.letters.values().chain(saving.iter().flat_map(|(_, parked, _)| parked));
+        let sealed = progress.batches.iter().flat_map(|batch| &batch.runs);
+        let kept: BTreeSet<u64> = parked.chain(sealed).flat_map(|run| run.first..=run.last).collect();
+        for seq in 1..=progress.sealed.seq {
+            let safe = self.acknowledged.contains_key(&seq) || kept.contains(&seq);
+            assert!(safe || self.is_unsaved_letter(seq), "{seq} is lost");
+        }
+    }
+
+    /// Parked while a save was under way: it goes with the next one. The stored progress still has its batch.
+    fn is_unsaved_letter(&self, seq: u64) -> bool {
+        let in_store = self.stored.batches.iter().flat_map(|batch| &batch.runs);
+        self.saving.is_some() && in_store.into_iter().any(|run| (run.first..=run.last).contains(&seq))
+    }
+
+    /// The endpoint is well and the store answers: gives when everything was settled.
+    pub fn recover(&mut self) -> Time {
+        for _ in 0..10_000 {
+            self.save();
+            self.read(usize::MAX);
+            self.start();
+            self.answer(0, Outcome::Delivered, u64::MAX);
+            self.check();
+            let idle = self.flights.is_empty() && self.saving.is_none() && !self.delivery.is_ready(self.now);
+            let more = self.delivery.want().is_some_and(|want| want.after.seq < self.log.len() as u64);
+            if idle && !more {
+                let Some(wake) = self.delivery.next_wake() else { break };
+                self.now = wake;
+                self.turn(None);
+            }
+        }
+        let progress = self.delivery.progress();
+        assert_eq!((progress.batches.len(), progress.sealed.seq), (0, self.log.len() as u64), "{progress:?}");
+        assert!(self.delivery.is_at_rest() && progress.trouble.is_none());
+        assert_eq!(progress, &self.stored);
+        self.now
+    }
+}
+
+pub fn outcome() -> impl Strategy<Value = Outcome> {
+    prop_oneof![
+        6 => Just(Outcome::Delivered),
+        2 => prop::collection::vec(0..60u64, 0..6).prop_map(|failed| Outcome::Partly { failed }),
+        1 => Just(Outcome::Gone),
+        2 => Just(Outcome::TooLarge),
+        2 => prop::option::of(0..THROTTLE_MS).prop_map(|after_ms| Outcome::Throttled { after_ms }),
+        4 => Just(Outcome::Refused),
+        3 => Just(Outcome::Failed),
+    ]
+}
