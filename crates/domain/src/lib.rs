@@ -20,6 +20,7 @@ pub mod time;
 pub mod topic;
 
 pub use channel::{Channel, NameError, Reach};
+pub use delivery::Delivery;
 pub use id::{ClientId, Epoch, SessionKey};
 pub use identity::{Identity, Scope, Scopes};
 pub use rights::{Rights, Verb, Verbs};

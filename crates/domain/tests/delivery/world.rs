@@ -1,8 +1,10 @@
 //! A log, a store that saves when it likes and forgets at a crash, and an endpoint that answers as it is told, around one
 //! delivery. After every step it is asked whether anything was lost, sent too early, or more than is allowed.
 
+mod facts;
+
 use proptest::prelude::*;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use tavern_domain::Time;
 use tavern_domain::delivery::*;
 
@@ -256,59 +258,6 @@ impl World {
         }
         self.delivery = Delivery::new(self.now, self.stored.clone(), self.rules, self.patience);
         self.turn(None);
-    }
-
-    fn check(&mut self) {
-        let progress = self.delivery.progress();
-        assert!(self.delivery.next_wake().is_none_or(|wake| wake > self.now), "what is due is done");
-        self.lost_nothing(progress, self.saving.as_ref());
-        self.lost_nothing(&self.stored, None);
-        let whole = |batch: &&Batch| !matches!(batch.reason, Reason::Recut | Reason::Retry);
-        let sealed = progress.batches.iter().filter(whole).count() as u64;
-        assert!(sealed <= self.most_lanes + 1, "{sealed} batches");
-        let entries: u64 = progress.batches.iter().map(Batch::entries).sum();
-        let most = (self.most_lanes + 1) * self.most_events;
-        assert!(self.disorder || entries <= most, "{entries} entries");
-        if !self.disorder {
-            let runs: Vec<&Run> = progress.batches.iter().flat_map(|batch| &batch.runs).collect();
-            assert!(runs.windows(2).all(|pair| pair[0].last < pair[1].first), "{runs:?}");
-            assert!(runs.last().is_none_or(|run| run.last <= progress.sealed.seq));
-        }
-        assert!(self.repeats || self.acknowledged.values().all(|&times| times == 1), "acknowledged twice");
-        for batch in progress.batches.iter().filter(|batch| batch.number > self.numbered) {
-            assert!(batch.entries() <= self.most_events, "{batch:?}");
-            assert!(!whole(&batch) || batch.entries() <= u64::from(self.rules.max_events), "{batch:?}");
-            assert!(
-                !whole(&batch) || batch.entries() == 1 || self.body(batch) <= self.rules.max_bytes,
-                "{batch:?}"
-            );
-        }
-        self.numbered = self.numbered.max(progress.numbered);
-    }
-
-    fn body(&self, batch: &Batch) -> u64 {
-        let size = |run: &Run| match run.gap {
-            true => u64::from(GAP_BYTES),
-            false => (run.first..=run.last).map(|seq| u64::from(self.log[seq as usize - 1].bytes)).sum(),
-        };
-        u64::from(self.rules.envelope_bytes) + batch.runs.iter().map(size).sum::<u64>()
-    }
-
-    /// Every event was acknowledged, or is parked, in a batch, or still to come.
-    fn lost_nothing(&self, progress: &Progress, saving: Option<&Save>) {
-        let parked = self.letters.values().chain(saving.iter().flat_map(|(_, parked, _)| parked));
-        let sealed = progress.batches.iter().flat_map(|batch| &batch.runs);
-        let kept: BTreeSet<u64> = parked.chain(sealed).flat_map(|run| run.first..=run.last).collect();
-        for seq in 1..=progress.sealed.seq {
-            let safe = self.acknowledged.contains_key(&seq) || kept.contains(&seq);
-            assert!(safe || self.is_unsaved_letter(seq), "{seq} is lost");
-        }
-    }
-
-    /// Parked while a save was under way: it goes with the next one. The stored progress still has its batch.
-    fn is_unsaved_letter(&self, seq: u64) -> bool {
-        let in_store = self.stored.batches.iter().flat_map(|batch| &batch.runs);
-        self.saving.is_some() && in_store.into_iter().any(|run| (run.first..=run.last).contains(&seq))
     }
 
     /// The endpoint is well and the store answers: gives when everything was settled.

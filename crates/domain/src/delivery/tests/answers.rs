@@ -49,8 +49,8 @@ fn names_that_are_not_in_the_batch_are_no_failures() {
 #[test]
 fn who_takes_a_part_is_asked_again_soon_and_who_takes_nothing_is_left_alone() {
     check(
-        "0: publish 3; 1: 1 failed; 101: 1 failed ~900; 1101: 1 names 1 2 ~100; 1300; 1301: 2 names 1 2 ~900; 2300; 2301",
-        "0: 1: 1-3 full; 101: 1 again: 1-3 probe; 1101: 1 again: 1-3 probe; 1301: 2: 1-2 probe; 2301: 3: 1-2 probe",
+        "0: publish 3; 1: 1 failed; 101: 1 failed ~900; 1101: 1 names 1 2 ~1000; 1291; 1292: 2 names 1 2 ~900; 2291; 2292",
+        "0: 1: 1-3 full; 101: 1 again: 1-3 probe; 1101: 1 again: 1-3 probe; 1292: 2: 1-2 probe; 2292: 3: 1-2 probe",
     );
 }
 
@@ -109,6 +109,28 @@ fn the_search_for_a_bad_event_is_not_slowed_down_by_the_backoff() {
     assert_eq!(refusals, 5 + 6, "six halvings find one of 64");
     let backoffs = 200 + 1_000 + 2_000 + 4_000;
     assert!(parked_at.unwrap() <= Time(backoffs + 6 * QUICK_MS), "{parked_at:?}");
+}
+
+#[test]
+fn the_rest_of_a_refused_batch_goes_on_quickly_and_the_next_batch_does_not() {
+    check(
+        "0: events 2; 0: publish 4; 1: 1 refused; 101: 1 refused; 201: 1 refused; 301: 1 refused; 401: 1 refused; \
+         501: 3 refused ~7070; 601: 4 refused ~7070; 701; 7770; 7771",
+        "0: 1: 1-2 full; 101: 1 again: 1-2 probe; 201: 1 again: 1-2 probe; 301: 1 again: 1-2 probe; \
+         401: 1 again: 1-2 probe; 501: 3: 1 probe, parks 1; 601: 4: 2 probe, parks 2; 7771: 2: 3-4 probe",
+    );
+}
+
+#[test]
+fn a_batch_that_was_too_large_is_not_suspected_of_more() {
+    check(
+        "0: publish 3; 1: 1 too large; 2: 2 refused; 102; 103: 2 delivered",
+        "0: 1: 1-3 full; 1: 2: 1-2 recut; 102: 2 again: 1-2 probe; 103: recovered, 3: 3 recut",
+    );
+    check(
+        "0: retry 1 2; 1: 1 too large; 2: 2 refused; 102",
+        "0: takes back 1, takes back 2, 1: 1+2 retry; 1: 2: 1 recut; 2: parks 1; 102: 3: 2 probe",
+    );
 }
 
 #[test]

@@ -118,6 +118,10 @@ fn what_is_settled_is_saved_soon_and_at_once_if_nothing_else_comes() {
         "1: save; 2: 1: 1-3 full; 103: save",
     );
     check(
+        "0: hold saves; 0: concurrency 2; 1: publish 7; 2: saved; 3: saved; 4: 1 delivered; 90: 2 delivered; 103; 104",
+        "1: save; 2: save, 1: 1-3 full; 3: 2: 4-6 full; 104: save",
+    );
+    check(
         "0: hold saves; 1: publish 4; 2: saved; 3: 1 delivered; 4: publish 2",
         "1: save; 2: 1: 1-3 full; 4: save",
     );

@@ -88,6 +88,14 @@ fn a_replay_into_what_was_shed_is_a_gap_once_more() {
 }
 
 #[test]
+fn a_replay_from_before_a_gap_brings_what_is_still_there() {
+    check(
+        "0: publish 8; 1: 1 delivered; 2: 2 delivered; 3: shed 7; 4: replay after 3; 5: shed 7; 6: 3 delivered; 505",
+        "0: 1: 1-3 full; 1: 2: 4-6 full; 3: lost 7-7; 4: 3: 4-6 full; 5: lost 7-7; 505: 4: !7-7+8 age",
+    );
+}
+
+#[test]
 fn who_pulls_moves_the_cursor_and_nothing_else() {
     let mut progress = Progress::starting(mark(4));
     assert_eq!(progress.queued(9), 5);

@@ -73,6 +73,8 @@ fn after_nothing_but_failures_for_long_enough_it_is_disabled_and_loses_nothing()
         "0: 1: 1-3 full; 999: 1 again: 1-3 probe; 1999: 1 again: 1-3 probe, disabled failing; \
          9001: 1 again: 1-3 full; 9002: 2: 4-6 full",
     );
+    let told = tell("0: concurrency 2; 0: publish 6; 0: 1 failed; 900: 2 delivered; 1000: 1 failed");
+    assert!(!told.contains("disabled"), "{told}");
     // Whoever takes something, or asks for time, does not fail all the time.
     let told =
         tell("0: publish 3; 0: 1 failed; 100; 500: 1 throttled; 700; 1100: 1 failed; 1300; 1400: 1 failed");
@@ -98,10 +100,21 @@ fn disabled_by_hand_it_sends_nothing_and_goes_on_where_it_was() {
 }
 
 #[test]
+fn a_disabled_one_waits_for_nothing_and_reads_nothing() {
+    let (_, world) = tell(World::new(RULES, PATIENCE), "0: publish 7; 1: 1 failed; 2: disable");
+    assert_eq!((world.delivery.next_wake(), world.delivery.want()), (None, None));
+}
+
+#[test]
 fn to_enable_is_to_try_at_once() {
     check(
         "0: publish 3; 1: 1 throttled 50000; 2: enable; 3: 1 failed; 102; 103",
         "0: 1: 1-3 full; 2: 1 again: 1-3 full; 103: 1 again: 1-3 probe",
+    );
+    // And what fails afterwards counts, whenever it was sent.
+    check(
+        "0: concurrency 2; 0: publish 6; 1: 1 failed; 2: enable; 3: 2 failed; 102: 1 failed; 103",
+        "0: 1: 1-3 full, 2: 4-6 full; 2: 1 again: 1-3 full; 103: 1 again: 1-3 probe",
     );
 }
 
