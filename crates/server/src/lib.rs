@@ -21,3 +21,4 @@ mod settings;
 mod shard;
 mod tls;
 mod vigil;
+pub mod webhook;

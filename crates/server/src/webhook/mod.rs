@@ -1,0 +1,10 @@
+//! Webhooks out: one signed POST to an address that somebody else chose, and what its answer means. Knows no topics,
+//! subscriptions or stores, and decides nothing about retries: whoever asks it to post does.
+//! Must hold: only an address that was checked is dialled, at every dial; no redirect is followed; every wait, every answer
+//! and every queue has a bound; no secret reaches a log.
+
+mod address;
+mod target;
+
+pub use address::{Forbidden, Policy};
+pub use target::{TARGET_BYTES, Target, TargetError};

@@ -1,0 +1,168 @@
+//! Where a webhook goes: an address that was looked at before anybody keeps it. Looks up no names; those are checked when
+//! they are dialled. Must hold: a target has the scheme http or https, a host, no user and no fragment; a literal address
+//! in it has one spelling and is allowed.
+
+use super::address::{Forbidden, Policy};
+use http::Uri;
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// The longest address that is taken: more than any browser or server is sure to carry.
+pub const TARGET_BYTES: usize = 2_048;
+/// What DNS can hold.
+const NAME_BYTES: usize = 253;
+const LABEL_BYTES: usize = 63;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target(Uri);
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TargetError {
+    #[error("the address is longer than 2048 bytes")]
+    TooLong,
+    #[error("the address must begin with https://")]
+    Scheme,
+    #[error("http:// is not allowed here: the address must begin with https://")]
+    Plain,
+    #[error("the address must not hold a user or password: use headers")]
+    User,
+    #[error("the address must not hold a fragment (#)")]
+    Fragment,
+    #[error("the address holds a character that must be percent-encoded")]
+    Character,
+    #[error("{0:?} is no host")]
+    Host(String),
+    #[error("the port must be a number from 1 to 65535")]
+    Port,
+    #[error(transparent)]
+    Forbidden(#[from] Forbidden),
+    #[error("write the host as {0}")]
+    Spelling(Ipv4Addr),
+    #[error("this is not an address")]
+    Malformed,
+}
+
+impl Target {
+    pub fn parse(text: &str, policy: &Policy) -> Result<Target, TargetError> {
+        if text.len() > TARGET_BYTES {
+            return Err(TargetError::TooLong);
+        }
+        let (scheme, rest) = text.split_once("://").ok_or(TargetError::Scheme)?;
+        match scheme.to_ascii_lowercase().as_str() {
+            "https" => {}
+            "http" if policy.allow_http => {}
+            "http" => return Err(TargetError::Plain),
+            _ => return Err(TargetError::Scheme),
+        }
+        // The library that splits addresses drops a fragment without a word.
+        if text.contains('#') {
+            return Err(TargetError::Fragment);
+        }
+        // Some readers take a backslash for a slash, and would see another host than others.
+        if text.bytes().any(|byte| !byte.is_ascii_graphic() || byte == b'\\') {
+            return Err(TargetError::Character);
+        }
+        let authority = &rest[..rest.find(['/', '?']).unwrap_or(rest.len())];
+        if authority.contains('@') {
+            return Err(TargetError::User);
+        }
+        let (host, port) = split(authority);
+        if let Some(literal) = literal(host)? {
+            policy.check(literal)?;
+            // Readers disagree about the odd ones: 010.0.0.1 is ten for some and eight for others.
+            if let IpAddr::V4(four) = literal
+                && host.parse() != Ok(four)
+            {
+                return Err(TargetError::Spelling(four));
+            }
+        }
+        if let Some(port) = port {
+            let digits = port.bytes().all(|byte| byte.is_ascii_digit());
+            let number = port.parse::<u16>().ok().filter(|number| digits && *number > 0);
+            number.ok_or(TargetError::Port)?;
+        }
+        let uri: Uri = text.parse().map_err(|_| TargetError::Malformed)?;
+        // What was looked at must be what will be dialled.
+        if uri.host() != Some(host) || uri.port().map(|found| found.as_str().to_owned()).as_deref() != port {
+            return Err(TargetError::Malformed);
+        }
+        Ok(Target(uri))
+    }
+
+    pub fn uri(&self) -> &Uri {
+        &self.0
+    }
+
+    /// Host and port, for those who count or log: the path may hold a secret.
+    pub fn authority(&self) -> &str {
+        self.0.authority().map_or("", |authority| authority.as_str())
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+fn split(authority: &str) -> (&str, Option<&str>) {
+    let after = authority.rfind(']').map_or(0, |end| end + 1);
+    match authority[after..].find(':') {
+        Some(colon) => (&authority[..after + colon], Some(&authority[after + colon + 1..])),
+        None => (authority, None),
+    }
+}
+
+/// The address that a host spells out in whatever way, or nothing for a name.
+fn literal(host: &str) -> Result<Option<IpAddr>, TargetError> {
+    let wrong = || TargetError::Host(host.to_owned());
+    if let Some(inside) = host.strip_prefix('[') {
+        let six = inside.strip_suffix(']').and_then(|six| six.parse::<Ipv6Addr>().ok());
+        return six.map(|six| Some(IpAddr::V6(six))).ok_or_else(wrong);
+    }
+    let bare = host.strip_suffix('.').unwrap_or(host);
+    let last = bare.rsplit('.').next().unwrap_or(bare);
+    if number(last).is_some() || last.bytes().all(|byte| byte.is_ascii_digit()) && !last.is_empty() {
+        return spelled(bare).map(|four| Some(IpAddr::V4(four))).ok_or_else(wrong);
+    }
+    let label = |label: &str| {
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+        (1..=LABEL_BYTES).contains(&label.len()) && label.bytes().all(plain)
+    };
+    if host.len() > NAME_BYTES || !host.split('.').all(label) {
+        return Err(wrong());
+    }
+    Ok(None)
+}
+
+/// An IPv4 address as `inet_aton` reads it: one to four numbers, the last of which fills what is left.
+fn spelled(host: &str) -> Option<Ipv4Addr> {
+    let mut bits: u64 = 0;
+    let count = host.split('.').count();
+    for (at, part) in host.split('.').enumerate() {
+        let value = number(part)?;
+        let last = at + 1 == count;
+        let room = if last { 8 * (5u32.checked_sub(count as u32)?) } else { 8 };
+        if room == 0 || value >> room != 0 {
+            return None;
+        }
+        bits = bits << room | value;
+    }
+    u32::try_from(bits).ok().map(Ipv4Addr::from_bits)
+}
+
+/// Decimal, octal after `0`, or hexadecimal after `0x`.
+fn number(text: &str) -> Option<u64> {
+    let (digits, radix) = match text.as_bytes() {
+        [b'0', b'x' | b'X'] => return Some(0),
+        [b'0', b'x' | b'X', ..] => (&text[2..], 16),
+        [b'0', _, ..] => (&text[1..], 8),
+        _ => (text, 10),
+    };
+    let plain = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+    plain.then(|| u64::from_str_radix(digits, radix).ok()).flatten()
+}
+
+#[cfg(test)]
+#[path = "target_tests.rs"]
+mod tests;
