@@ -8,7 +8,7 @@ mod token;
 
 pub use credential::{Credential, Gate, all_rights};
 pub use key::{FRESH_MS, FreshKey, KeyError, KeySource, Keyring, mint, parse_scopes};
-pub use random::{SystemDice, random_bits, random_text};
+pub use random::{SystemDice, fill_random, random_bits, random_text};
 pub use token::{Claims, TOKEN_BYTES, TokenKeyError, Verifier, sign};
 
 /// Why a credential was not accepted. All of them are `unauthenticated` for the client except `Unavailable`.

@@ -19,7 +19,7 @@ pub fn random_bits() -> u128 {
     u128::from_le_bytes(bytes)
 }
 
-fn fill_random(bytes: &mut [u8]) {
+pub fn fill_random(bytes: &mut [u8]) {
     // A machine without randomness cannot make secrets; going on with guessable ones would be worse than ending.
     aws_lc_rs::rand::fill(bytes).expect("the operating system gives random bytes");
 }

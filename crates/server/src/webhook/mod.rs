@@ -4,7 +4,11 @@
 //! and every queue has a bound; no secret reaches a log.
 
 mod address;
+mod sign;
 mod target;
 
 pub use address::{Forbidden, Policy};
+pub use sign::{
+    ID, Keys, SIGNATURE, SecretError, SigningSecret, TIMESTAMP, TOLERANCE_S, VerifyError, sign, verify,
+};
 pub use target::{TARGET_BYTES, Target, TargetError};
