@@ -4,10 +4,17 @@
 //! and every queue has a bound; no secret reaches a log.
 
 mod address;
+mod answer;
+mod dial;
+mod resolve;
+mod sender;
 mod sign;
 mod target;
 
 pub use address::{Forbidden, Policy};
+pub use answer::{Answer, Outcome};
+pub use resolve::{Resolver, SystemResolver};
+pub use sender::{Post, Sender, SenderError, Settings, may_send};
 pub use sign::{
     ID, Keys, SIGNATURE, SecretError, SigningSecret, TIMESTAMP, TOLERANCE_S, VerifyError, sign, verify,
 };

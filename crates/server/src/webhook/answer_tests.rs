@@ -1,0 +1,108 @@
+//! Each answer and what it means.
+
+use super::*;
+use http::HeaderValue;
+use std::time::UNIX_EPOCH;
+
+/// 2026-11-15T10:08:20Z.
+const NOW: Duration = Duration::from_secs(1_794_737_300);
+
+fn outcome(status: u16, headers: &[(http::HeaderName, &str)], body: &str, end: End) -> Outcome {
+    let status = StatusCode::from_u16(status).expect("a status");
+    let value = |text: &str| HeaderValue::from_str(text).expect("a value");
+    let headers = headers.iter().map(|(name, text)| (name.clone(), value(text))).collect();
+    let body = Body { bytes: body.as_bytes().to_vec(), end };
+    judge(status, &headers, &body, UNIX_EPOCH + NOW).0
+}
+
+#[test]
+fn a_status_has_its_meaning() {
+    for (statuses, expected) in [
+        (&[200, 201, 202, 204, 299][..], Outcome::Delivered),
+        (&[410], Outcome::Gone),
+        (&[413], Outcome::TooLarge),
+        (&[429, 503], Outcome::Throttled { after_ms: None }),
+        (&[400, 401, 403, 404, 408, 422, 451, 499], Outcome::Refused),
+        (&[101, 199, 300, 301, 302, 303, 304, 307, 308, 399, 500, 502, 504, 599, 600, 999], Outcome::Failed),
+    ] {
+        for status in statuses {
+            assert_eq!(outcome(*status, &[], "", End::Whole), expected, "{status}");
+        }
+    }
+}
+
+#[test]
+fn failed_events_are_named_in_json() {
+    let failed = |ids: &[&str]| Outcome::Partly { failed: ids.iter().map(|id| (*id).to_owned()).collect() };
+    for (body, expected) in [
+        (r#"{"failed":["a","b"]}"#, failed(&["a", "b"])),
+        (" \n{\"failed\": [\"a\"], \"more\": {\"x\":[1]}}", failed(&["a"])),
+        (r#"{"failed":["a",17]}"#, failed(&["a", "17"])),
+        (r#"{"failed":[]}"#, Outcome::Delivered),
+        (r#"{"failed":null}"#, Outcome::Delivered),
+        (r#"{"failed":0}"#, Outcome::Delivered),
+        (r#"{"ok":true}"#, Outcome::Delivered),
+        (r#"["a"]"#, Outcome::Delivered),
+        (r#"{"failed":["a""#, Outcome::Delivered),
+        ("ok", Outcome::Delivered),
+        ("", Outcome::Delivered),
+        (r#"{"failed":[{"id":"a"}]}"#, Outcome::Failed),
+        (r#"{"failed":["a",null]}"#, Outcome::Failed),
+    ] {
+        assert_eq!(outcome(200, &[], body, End::Whole), expected, "{body}");
+    }
+    assert_eq!(outcome(500, &[], r#"{"failed":["a"]}"#, End::Whole), Outcome::Failed, "only a 2xx is asked");
+}
+
+#[test]
+fn a_body_that_was_not_read_to_its_end_loses_no_event() {
+    for (body, end, expected) in [
+        ("<html>", End::Cut, Outcome::Delivered),
+        (r#"{"rows":[1,2"#, End::Cut, Outcome::Delivered),
+        (r#"{"failed":["a","#, End::Cut, Outcome::Failed),
+        (r#"{"ok":1,"failed" :["a","#, End::Cut, Outcome::Failed),
+        ("<html>", End::Late, Outcome::Delivered),
+        ("", End::Late, Outcome::Failed),
+        (" {", End::Late, Outcome::Failed),
+        ("<html>", End::Broken, Outcome::Delivered),
+        ("", End::Broken, Outcome::Failed),
+        (r#"{"failed":["#, End::Broken, Outcome::Failed),
+    ] {
+        assert_eq!(outcome(200, &[], body, end), expected, "{body} {end:?}");
+    }
+}
+
+#[test]
+fn retry_after_is_seconds_or_a_date_and_at_most_an_hour() {
+    for (text, after_ms) in [
+        ("0", Some(0)),
+        ("7", Some(7_000)),
+        (" 7 ", Some(7_000)),
+        ("3600", Some(3_600_000)),
+        ("86400", Some(3_600_000)),
+        ("99999999999999999999999", Some(3_600_000)),
+        ("Sun, 15 Nov 2026 10:08:50 GMT", Some(30_000)),
+        ("Sunday, 15-Nov-26 10:08:50 GMT", Some(30_000)),
+        ("Sun Nov 15 10:08:50 2026", Some(30_000)),
+        ("Sun, 15 Nov 2026 09:00:00 GMT", Some(0)),
+        ("Mon, 16 Nov 2026 10:08:20 GMT", Some(3_600_000)),
+        ("soon", None),
+        ("-1", None),
+        ("1.5", None),
+        ("", None),
+    ] {
+        for status in [429, 503] {
+            let found = outcome(status, &[(RETRY_AFTER, text)], "", End::Whole);
+            assert_eq!(found, Outcome::Throttled { after_ms }, "{text:?}");
+        }
+    }
+}
+
+#[test]
+fn causes_are_one_short_line() {
+    #[derive(Debug, thiserror::Error)]
+    #[error("outer")]
+    struct Outer(#[source] std::io::Error);
+    let told = causes(&Outer(std::io::Error::other(format!("a\nb{}", "ü".repeat(200)))));
+    assert!(told.starts_with("outer: a b") && told.len() <= DETAIL_BYTES, "{told}");
+}

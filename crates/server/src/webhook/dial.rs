@@ -1,0 +1,245 @@
+//! Dials an endpoint: looks its name up, checks every address, connects to one that is allowed, and puts TLS on it.
+//! Must hold: the address that was checked is the address that is dialled, at each dial anew; every step has a limit in
+//! time; plain HTTP only where it is allowed.
+
+use super::address::{Forbidden, Policy};
+use super::resolve::Resolver;
+use http::Uri;
+use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper_rustls::{HttpsConnector, MaybeHttpsStream};
+use hyper_util::client::legacy::connect::{Connected, Connection};
+use hyper_util::rt::TokioIo;
+use rustls::ClientConfig;
+use std::future::Future;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout, timeout_at};
+use tower_service::Service;
+
+/// Addresses of one name that are tried. They share the time.
+const ADDRESSES: usize = 4;
+
+#[derive(Debug, thiserror::Error)]
+pub(super) enum DialError {
+    #[error("http:// is not allowed")]
+    Plain,
+    #[error("the address has no host")]
+    NoHost,
+    #[error("{name} could not be looked up")]
+    Lookup { name: String, source: io::Error },
+    #[error("{0} was not looked up in time")]
+    LookupLate(String),
+    #[error("{0} has no address")]
+    NoAddress(String),
+    #[error("{name} leads nowhere that is allowed")]
+    Nowhere { name: String, source: Forbidden },
+    #[error(transparent)]
+    Forbidden(#[from] Forbidden),
+    #[error("{address} did not take the connection")]
+    Connect { address: SocketAddr, source: io::Error },
+    #[error("{0} did not take the connection in time")]
+    ConnectLate(SocketAddr),
+    #[error("no TLS")]
+    Tls(#[source] Box<dyn std::error::Error + Send + Sync>),
+    #[error("the TLS handshake did not end in time")]
+    TlsLate,
+}
+
+/// A socket to a checked address.
+#[derive(Clone)]
+struct Dialler {
+    policy: Arc<Policy>,
+    resolver: Arc<dyn Resolver>,
+    patience: Duration,
+}
+
+impl Dialler {
+    async fn dial(&self, uri: &Uri) -> Result<Wire, DialError> {
+        let plain = uri.scheme_str() != Some("https");
+        if plain && !self.policy.allow_http {
+            return Err(DialError::Plain);
+        }
+        let host = uri.host().ok_or(DialError::NoHost)?;
+        let port = uri.port_u16().unwrap_or(if plain { 80 } else { 443 });
+        let until = Instant::now() + self.patience;
+        let addresses = self.addresses(host, until).await?;
+        let mut failure = DialError::NoAddress(host.to_owned());
+        for (tried, address) in addresses.iter().enumerate() {
+            let address = SocketAddr::new(*address, port);
+            // One that swallows everything leaves time for those after it.
+            let share = until.saturating_duration_since(Instant::now()) / (addresses.len() - tried) as u32;
+            match timeout(share, TcpStream::connect(address)).await {
+                Ok(Ok(socket)) => return Wire::new(socket, address),
+                Ok(Err(source)) => failure = DialError::Connect { address, source },
+                Err(_) => failure = DialError::ConnectLate(address),
+            }
+        }
+        Err(failure)
+    }
+
+    /// The allowed addresses of a host.
+    async fn addresses(&self, host: &str, until: Instant) -> Result<Vec<IpAddr>, DialError> {
+        let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+        if let Ok(literal) = bare.parse::<IpAddr>() {
+            self.policy.check(literal)?;
+            return Ok(vec![literal]);
+        }
+        let name = || host.to_owned();
+        let found = timeout_at(until, self.resolver.look_up(host)).await;
+        let found = found.map_err(|_| DialError::LookupLate(name()))?;
+        let found = found.map_err(|source| DialError::Lookup { name: name(), source })?;
+        let mut allowed = Vec::new();
+        let mut forbidden = None;
+        for address in found {
+            match self.policy.check(address) {
+                Ok(()) if allowed.len() < ADDRESSES => allowed.push(address),
+                Ok(()) => {}
+                Err(why) => forbidden = Some(why),
+            }
+        }
+        match forbidden {
+            _ if !allowed.is_empty() => Ok(allowed),
+            Some(source) => Err(DialError::Nowhere { name: name(), source }),
+            None => Err(DialError::NoAddress(name())),
+        }
+    }
+}
+
+type Dialling<T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send>>;
+
+impl Service<Uri> for Dialler {
+    type Response = Wire;
+    type Error = DialError;
+    type Future = Dialling<Wire, DialError>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), DialError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        let dialler = self.clone();
+        Box::pin(async move { dialler.dial(&uri).await })
+    }
+}
+
+/// What the client calls: a dial, and TLS where the address asks for it.
+#[derive(Clone)]
+pub(super) struct Connector {
+    https: HttpsConnector<Dialler>,
+    patience: Duration,
+}
+
+impl Connector {
+    pub fn new(
+        policy: Policy,
+        resolver: Arc<dyn Resolver>,
+        tls: ClientConfig,
+        patience: Duration,
+    ) -> Connector {
+        let dialler = Dialler { policy: Arc::new(policy), resolver, patience };
+        let builder = hyper_rustls::HttpsConnectorBuilder::new().with_tls_config(tls);
+        let https = builder.https_or_http().enable_all_versions().wrap_connector(dialler);
+        Connector { https, patience }
+    }
+}
+
+impl Service<Uri> for Connector {
+    type Response = MaybeHttpsStream<Wire>;
+    type Error = DialError;
+    type Future = Dialling<MaybeHttpsStream<Wire>, DialError>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), DialError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        // The dial has its own limit; what is left after it is for the handshake, at least as much again.
+        let connecting = timeout(self.patience * 2, self.https.call(uri));
+        Box::pin(async move {
+            let connected = connecting.await.map_err(|_| DialError::TlsLate)?;
+            connected.map_err(|error| match error.downcast::<DialError>() {
+                Ok(dial) => *dial,
+                Err(other) => DialError::Tls(other),
+            })
+        })
+    }
+}
+
+/// A connected socket. Clones of its mark go with every answer and error of the connection.
+pub(super) struct Wire {
+    io: TokioIo<TcpStream>,
+    mark: Mark,
+}
+
+/// Whether this connection has answered before: if so, an end without a word means that it had been idle for too long.
+#[derive(Clone, Default)]
+pub(super) struct Mark(Arc<AtomicBool>);
+
+impl Mark {
+    pub fn answered(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    pub fn has_answered(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Wire {
+    fn new(socket: TcpStream, address: SocketAddr) -> Result<Wire, DialError> {
+        socket.set_nodelay(true).map_err(|source| DialError::Connect { address, source })?;
+        Ok(Wire { io: TokioIo::new(socket), mark: Mark::default() })
+    }
+}
+
+impl Connection for Wire {
+    fn connected(&self) -> Connected {
+        Connected::new().extra(self.mark.clone())
+    }
+}
+
+impl Read for Wire {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_read(context, buffer)
+    }
+}
+
+impl Write for Wire {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(context)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write_vectored(context, slices)
+    }
+}

@@ -1,0 +1,241 @@
+//! Posts to endpoints and says what came of it. Keeps connections and uses them again: HTTP/1.1 one post at a time, HTTP/2
+//! many. Must hold: a post ends within its time, whatever the endpoint does; an endpoint that hangs costs its socket and
+//! little else; a post that an idle connection lost without an answer is sent again on another, so it may arrive twice.
+
+use super::address::Policy;
+use super::answer::{Answer, Body, End, Outcome, causes, judge, wants_body};
+use super::dial::{Connector, Mark};
+use super::resolve::{Resolver, SystemResolver};
+use super::target::Target;
+use bytes::Bytes;
+use http::header::{self, HeaderName, HeaderValue};
+use http::{Extensions, Method, Request, Response};
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Body as _, Incoming};
+use hyper_util::client::legacy::{Client, Error};
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use rustls::{ClientConfig, RootCertStore};
+use rustls_pki_types::CertificateDer;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+use tokio::time::{Instant, timeout_at};
+
+/// Names us to the endpoint.
+const AGENT: HeaderValue = HeaderValue::from_static(concat!("tavern/", env!("CARGO_PKG_VERSION")));
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+
+/// Connections to one endpoint that wait for the next post.
+const IDLE_MAX: usize = 32;
+/// What an HTTP/1.1 connection reads ahead, and with it the longest head of an answer.
+const HEAD_BYTES: usize = 32 * 1024;
+const HEAD_FIELDS: usize = 100;
+/// What an HTTP/2 endpoint may send before we read: per answer, and on the whole connection.
+const STREAM_WINDOW: u32 = 64 * 1024;
+const CONNECTION_WINDOW: u32 = 1024 * 1024;
+/// What is written ahead for one HTTP/2 post whose endpoint does not read.
+const SEND_AHEAD: usize = 64 * 1024;
+/// A connection that has posts under way and is silent is asked whether it is there; without an answer it is given up.
+const PING_EVERY: Duration = Duration::from_secs(5);
+const PING_PATIENCE: Duration = Duration::from_secs(5);
+/// Connections that may turn out to have been idle for too long, for one post.
+const STALE_MAX: usize = 3;
+/// For a body that changes nothing: it is read only so that its connection can be used again.
+const DRAIN: Duration = Duration::from_millis(500);
+
+/// The defaults are those of the manual.
+pub struct Settings {
+    pub policy: Policy,
+    /// To look up a name and connect; a TLS handshake has as much again.
+    pub connect_timeout: Duration,
+    /// From the first step to the last byte of the answer.
+    pub request_timeout: Duration,
+    /// How long a connection waits for the next post.
+    pub idle_timeout: Duration,
+    /// What is read of an answer's body.
+    pub answer_bytes: usize,
+    /// Certificate authorities that are trusted besides the public ones.
+    pub authorities: Vec<CertificateDer<'static>>,
+    pub resolver: Arc<dyn Resolver>,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            policy: Policy::default(),
+            connect_timeout: Duration::from_secs(2),
+            request_timeout: Duration::from_secs(20),
+            idle_timeout: Duration::from_secs(30),
+            answer_bytes: 64 * 1024,
+            authorities: Vec::new(),
+            resolver: Arc::new(SystemResolver::default()),
+        }
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum SenderError {
+    #[error("a certificate authority cannot be used: {0}")]
+    Authority(#[source] rustls::Error),
+    #[error("TLS cannot be set up: {0}")]
+    Tls(#[source] rustls::Error),
+}
+
+/// What is sent. The body is shared, never copied.
+#[derive(Clone, Debug)]
+pub struct Post {
+    pub target: Target,
+    /// Those that `may_send` refuses are left out.
+    pub headers: Vec<(HeaderName, HeaderValue)>,
+    pub body: Bytes,
+}
+
+pub struct Sender {
+    client: Client<Connector, Full<Bytes>>,
+    request_timeout: Duration,
+    answer_bytes: usize,
+}
+
+/// Whether a header is free to be chosen. The others say where a message begins, ends and goes: whoever chose them could
+/// write into the posts of others.
+pub fn may_send(name: &HeaderName) -> bool {
+    let reserved = [
+        header::HOST,
+        header::CONNECTION,
+        header::CONTENT_LENGTH,
+        header::TRANSFER_ENCODING,
+        header::TE,
+        header::TRAILER,
+        header::UPGRADE,
+        header::EXPECT,
+        HeaderName::from_static("keep-alive"),
+        HeaderName::from_static("proxy-connection"),
+        HeaderName::from_static("http2-settings"),
+    ];
+    !reserved.contains(name)
+}
+
+impl Sender {
+    pub fn new(settings: Settings) -> Result<Sender, SenderError> {
+        let Settings { policy, connect_timeout, request_timeout, .. } = settings;
+        let tls = tls(settings.authorities)?;
+        let connector = Connector::new(policy, settings.resolver, tls, connect_timeout);
+        let client = Client::builder(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(settings.idle_timeout)
+            .pool_max_idle_per_host(IDLE_MAX)
+            .http1_max_buf_size(HEAD_BYTES)
+            .http1_max_headers(HEAD_FIELDS)
+            .http2_max_header_list_size(HEAD_BYTES as u32)
+            .http2_initial_stream_window_size(STREAM_WINDOW)
+            .http2_initial_connection_window_size(CONNECTION_WINDOW)
+            .http2_max_send_buf_size(SEND_AHEAD)
+            .http2_keep_alive_interval(PING_EVERY)
+            .http2_keep_alive_timeout(PING_PATIENCE)
+            .build(connector);
+        Ok(Sender { client, request_timeout, answer_bytes: settings.answer_bytes })
+    }
+
+    pub async fn post(&self, post: &Post) -> Answer {
+        let began = Instant::now();
+        let until = began + self.request_timeout;
+        let failed = |detail: String| (Outcome::Failed, None, detail);
+        let (outcome, status, detail) = match timeout_at(until, self.respond(post)).await {
+            Ok(Ok(response)) => {
+                let (head, body) = response.into_parts();
+                let body = self.read(body, wants_body(head.status), until).await;
+                let (outcome, detail) = judge(head.status, &head.headers, &body, SystemTime::now());
+                (outcome, Some(head.status.as_u16()), detail)
+            }
+            Ok(Err(error)) => failed(told(&error)),
+            Err(_) => failed(format!("no answer within {} ms", self.request_timeout.as_millis())),
+        };
+        Answer { outcome, status, took: began.elapsed(), detail }
+    }
+
+    /// The head of the answer, over as many stale connections as that takes.
+    async fn respond(&self, post: &Post) -> Result<Response<Incoming>, Error> {
+        let mut stale = 0;
+        loop {
+            match self.client.request(request(post)).await {
+                Ok(response) => {
+                    if let Some(mark) = response.extensions().get::<Mark>() {
+                        mark.answered();
+                    }
+                    return Ok(response);
+                }
+                Err(error) if stale < STALE_MAX && was_stale(&error) => stale += 1,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Reads a body as far as it matters.
+    async fn read(&self, mut body: Incoming, wanted: bool, until: Instant) -> Body {
+        let mut read = Body::default();
+        let drained = until.min(Instant::now() + DRAIN);
+        while !body.is_end_stream() {
+            // Only an object can change what the status says.
+            let wanted = wanted && read.bytes.trim_ascii_start().first().is_none_or(|byte| *byte == b'{');
+            let frame = match timeout_at(if wanted { until } else { drained }, body.frame()).await {
+                Ok(Some(Ok(frame))) => frame,
+                Ok(Some(Err(_))) => return Body { end: End::Broken, ..read },
+                Ok(None) => break,
+                Err(_) => return Body { end: End::Late, ..read },
+            };
+            let Ok(bytes) = frame.into_data() else { continue };
+            let room = self.answer_bytes - read.bytes.len();
+            read.bytes.extend_from_slice(&bytes[..bytes.len().min(room)]);
+            if bytes.len() > room {
+                return Body { end: End::Cut, ..read };
+            }
+        }
+        read
+    }
+}
+
+fn request(post: &Post) -> Request<Full<Bytes>> {
+    let mut request = Request::new(Full::new(post.body.clone()));
+    *request.method_mut() = Method::POST;
+    *request.uri_mut() = post.target.uri().clone();
+    let headers = request.headers_mut();
+    headers.reserve(post.headers.len() + 4);
+    headers.insert(header::CONTENT_TYPE, JSON);
+    headers.insert(header::USER_AGENT, AGENT);
+    for (name, value) in post.headers.iter().filter(|(name, _)| may_send(name)) {
+        headers.insert(name.clone(), value.clone());
+    }
+    request
+}
+
+/// An HTTP/1.1 endpoint may close a connection that it thinks idle at the moment we post on it; one of HTTP/2 may turn
+/// a post away because it is about to close.
+fn was_stale(error: &Error) -> bool {
+    let mut extensions = Extensions::new();
+    if let Some(connected) = error.connect_info() {
+        connected.get_extras(&mut extensions);
+    }
+    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<hyper::Error>());
+    let ended = source.is_some_and(|source| !source.is_parse() && !source.is_user() && !source.is_timeout());
+    ended && extensions.get::<Mark>().is_some_and(Mark::has_answered)
+}
+
+/// What went wrong, without the library's own words around it.
+fn told(error: &Error) -> String {
+    match std::error::Error::source(error) {
+        Some(source) => causes(source),
+        None => causes(error),
+    }
+}
+
+/// Whom to trust: the public authorities and some more.
+fn tls(authorities: Vec<CertificateDer<'static>>) -> Result<ClientConfig, SenderError> {
+    let mut roots = RootCertStore::empty();
+    roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
+    for authority in authorities {
+        roots.add(authority).map_err(SenderError::Authority)?;
+    }
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    Ok(config.map_err(SenderError::Tls)?.with_root_certificates(roots).with_no_client_auth())
+}
