@@ -6,6 +6,8 @@
 mod address;
 mod answer;
 mod dial;
+#[cfg(test)]
+mod endpoint;
 mod resolve;
 mod sender;
 mod sign;

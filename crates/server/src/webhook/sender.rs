@@ -239,3 +239,7 @@ fn tls(authorities: Vec<CertificateDer<'static>>) -> Result<ClientConfig, Sender
     let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
     Ok(config.map_err(SenderError::Tls)?.with_root_certificates(roots).with_no_client_auth())
 }
+
+#[cfg(test)]
+#[path = "sender_tests.rs"]
+mod tests;

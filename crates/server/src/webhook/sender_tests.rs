@@ -1,0 +1,346 @@
+//! The sender against endpoints of every temper.
+
+use super::super::endpoint::{Authority, Endpoint, Step, ok, status};
+use super::super::resolve::Addresses;
+use super::*;
+use crate::config::Cidr;
+use std::net::IpAddr;
+use std::sync::Mutex;
+
+/// Answers in turn; the last answer stays.
+struct Script(Mutex<Vec<Vec<IpAddr>>>);
+
+impl Script {
+    fn new(answers: &[&[&str]]) -> Arc<Script> {
+        let parsed = |answer: &&[&str]| answer.iter().map(|text| text.parse().expect("an address")).collect();
+        Arc::new(Script(Mutex::new(answers.iter().rev().map(parsed).collect())))
+    }
+}
+
+impl Resolver for Script {
+    fn look_up<'a>(&'a self, _: &'a str) -> Addresses<'a> {
+        let mut answers = self.0.lock().expect("not poisoned");
+        let answer = if answers.len() > 1 { answers.pop() } else { answers.last().cloned() };
+        Box::pin(async move { Ok(answer.unwrap_or_default()) })
+    }
+}
+
+fn open() -> Settings {
+    Settings {
+        policy: Policy { allow_http: true, allow_private: true, ..Policy::default() },
+        connect_timeout: Duration::from_secs(2),
+        request_timeout: Duration::from_secs(10),
+        ..Settings::default()
+    }
+}
+
+/// Little patience, for endpoints that use all of it.
+fn hasty() -> Settings {
+    Settings {
+        connect_timeout: Duration::from_millis(200),
+        request_timeout: Duration::from_millis(400),
+        ..open()
+    }
+}
+
+fn sender(settings: Settings) -> Sender {
+    Sender::new(settings).expect("a sender")
+}
+
+fn post(target: Target) -> Post {
+    Post { target, headers: Vec::new(), body: Bytes::from_static(b"{\"events\":[]}") }
+}
+
+async fn plain(script: impl Fn(usize, usize) -> Vec<Step> + Send + Sync + 'static) -> (Endpoint, Post) {
+    let endpoint = Endpoint::scripted("127.0.0.1", script).await;
+    let post = post(endpoint.target("http", "127.0.0.1"));
+    (endpoint, post)
+}
+
+#[tokio::test]
+async fn posts_share_a_connection() {
+    let (endpoint, post) = plain(|_, _| ok("{}")).await;
+    let sender = sender(open());
+    for _ in 0..100 {
+        let answer = sender.post(&post).await;
+        assert_eq!((answer.outcome, answer.status), (Outcome::Delivered, Some(200)), "{}", answer.detail);
+    }
+    assert_eq!((endpoint.connections(), endpoint.requests()), (1, 100));
+}
+
+#[tokio::test]
+async fn over_tls_many_posts_share_one_http2_connection() {
+    let authority = Authority::new();
+    let endpoint = Endpoint::sealed(&authority, &["h2", "http/1.1"]).await;
+    let sender = Arc::new(sender(Settings {
+        authorities: vec![authority.certificate()],
+        resolver: Script::new(&[&["127.0.0.1"]]),
+        ..open()
+    }));
+    let by_name = post(endpoint.target("https", "hook.example"));
+    let first = sender.post(&by_name).await;
+    assert_eq!(first.outcome, Outcome::Delivered, "{}", first.detail);
+    let mut posting = tokio::task::JoinSet::new();
+    for _ in 0..50 {
+        let (sender, post) = (sender.clone(), by_name.clone());
+        posting.spawn(async move { sender.post(&post).await.outcome });
+    }
+    assert!(posting.join_all().await.into_iter().all(|outcome| outcome == Outcome::Delivered));
+    assert_eq!((endpoint.connections(), endpoint.requests()), (1, 51));
+    assert!(endpoint.seen().iter().all(|version| version == "h2"));
+}
+
+#[tokio::test]
+async fn over_tls_http1_is_spoken_with_those_who_know_no_other() {
+    let authority = Authority::new();
+    let endpoint = Endpoint::sealed(&authority, &["http/1.1"]).await;
+    let sender = sender(Settings { authorities: vec![authority.certificate()], ..open() });
+    let post = post(endpoint.target("https", "127.0.0.1"));
+    for _ in 0..5 {
+        let answer = sender.post(&post).await;
+        assert_eq!(answer.outcome, Outcome::Delivered, "{}", answer.detail);
+    }
+    assert_eq!((endpoint.connections(), endpoint.seen()), (1, vec!["h1".to_owned(); 5]));
+}
+
+#[tokio::test]
+async fn a_certificate_must_be_trusted_and_fit_the_name() {
+    let authority = Authority::new();
+    let endpoint = Endpoint::sealed(&authority, &["h2"]).await;
+    let resolver = || Script::new(&[&["127.0.0.1"]]);
+    let strange = sender(Settings { resolver: resolver(), ..open() });
+    let answer = strange.post(&post(endpoint.target("https", "hook.example"))).await;
+    assert_eq!((answer.outcome, answer.status), (Outcome::Failed, None));
+    assert!(answer.detail.contains("UnknownIssuer"), "{}", answer.detail);
+    let settings = Settings { authorities: vec![authority.certificate()], resolver: resolver(), ..open() };
+    let answer = sender(settings).post(&post(endpoint.target("https", "other.example"))).await;
+    assert_eq!(answer.outcome, Outcome::Failed);
+    assert!(answer.detail.contains("not valid for name"), "{}", answer.detail);
+    assert_eq!(endpoint.requests(), 0);
+}
+
+#[tokio::test]
+async fn each_status_comes_through() {
+    for (line, expected) in [
+        ("204 No Content", Outcome::Delivered),
+        ("410 Gone", Outcome::Gone),
+        ("413 Payload Too Large", Outcome::TooLarge),
+        ("429 Slow\r\nretry-after: 7", Outcome::Throttled { after_ms: Some(7_000) }),
+        (
+            "503 Later\r\nretry-after: Fri, 31 Dec 9999 23:59:59 GMT",
+            Outcome::Throttled { after_ms: Some(3_600_000) },
+        ),
+        ("404 Not Found", Outcome::Refused),
+        ("500 Oh", Outcome::Failed),
+        ("302 Found\r\nlocation: /other", Outcome::Failed),
+        ("103 Early\r\n\r\nHTTP/1.1 202 Accepted", Outcome::Delivered),
+    ] {
+        let (endpoint, post) = plain(move |_, _| status(line)).await;
+        let answer = sender(open()).post(&post).await;
+        assert_eq!(answer.outcome, expected, "{line}: {}", answer.detail);
+        assert_eq!(endpoint.requests(), 1, "{line}");
+    }
+    let (_endpoint, post) = plain(|_, _| ok(r#"{"failed":["e2","e3"]}"#)).await;
+    let answer = sender(open()).post(&post).await;
+    assert_eq!(answer.outcome, Outcome::Partly { failed: vec!["e2".into(), "e3".into()] });
+    assert_eq!(answer.detail, "200 OK, 2 events failed");
+}
+
+#[tokio::test]
+async fn an_endpoint_that_hangs_is_given_up() {
+    let (endpoint, post) = plain(|_, _| vec![Step::Hang]).await;
+    let answer = sender(hasty()).post(&post).await;
+    assert_eq!((answer.outcome, answer.status), (Outcome::Failed, None));
+    assert_eq!(answer.detail, "no answer within 400 ms");
+    assert!(answer.took < Duration::from_secs(2), "{:?}", answer.took);
+    // The endpoint sees the end: nothing of the post stays behind.
+    for _ in 0..200 {
+        if endpoint.counts.ended.load(std::sync::atomic::Ordering::SeqCst) == 1 {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("the connection is still there");
+}
+
+#[tokio::test]
+async fn a_handshake_that_hangs_is_given_up() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let text = format!("https://{}/", listener.local_addr().expect("an address"));
+    let target = Target::parse(&text, &open().policy).expect("a target");
+    let settings = Settings { request_timeout: Duration::from_secs(10), ..hasty() };
+    let answer = sender(settings).post(&post(target)).await;
+    assert_eq!(answer.outcome, Outcome::Failed);
+    assert!(answer.detail.contains("handshake"), "{}", answer.detail);
+}
+
+#[tokio::test]
+async fn a_slow_body_ends_with_the_time() {
+    let began = |body: &str| format!("HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{body}");
+    for (body, expected) in
+        [("fine", Outcome::Delivered), ("", Outcome::Failed), (r#"{"failed":["e1""#, Outcome::Failed)]
+    {
+        let said = began(body);
+        let (_endpoint, post) = plain(move |_, _| vec![Step::Say(said.clone()), Step::Hang]).await;
+        let answer = sender(hasty()).post(&post).await;
+        assert_eq!((answer.outcome, answer.status), (expected, Some(200)), "{body}: {}", answer.detail);
+        assert!(answer.took < Duration::from_secs(2), "{:?}", answer.took);
+    }
+    // A body in pieces is no slow one.
+    let pieces = |text: &str| Step::Say(text.to_owned());
+    let script = vec![
+        pieces("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"),
+        pieces("a\r\n{\"failed\":\r\n"),
+        Step::Wait(Duration::from_millis(20)),
+        pieces("7\r\n[\"e1\"]}\r\n0\r\n\r\n"),
+    ];
+    let (_endpoint, post) = plain(move |_, _| script.clone()).await;
+    let answer = sender(open()).post(&post).await;
+    assert_eq!(answer.outcome, Outcome::Partly { failed: vec!["e1".into()] }, "{}", answer.detail);
+}
+
+#[tokio::test]
+async fn a_large_answer_is_not_read_to_its_end() {
+    let head = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n".to_owned();
+    let (_endpoint, post) =
+        plain(move |_, _| vec![Step::Say(head.clone()), Step::Repeat("4\r\nword\r\n", usize::MAX)]).await;
+    let answer = sender(open()).post(&post).await;
+    assert_eq!(answer.outcome, Outcome::Delivered, "{}", answer.detail);
+    assert!(answer.took < Duration::from_secs(5), "{:?}", answer.took);
+}
+
+#[tokio::test]
+async fn a_large_head_is_no_answer() {
+    for (field, times) in [("x-a: 0123456789abcdef\r\n", usize::MAX), ("a: b\r\n", 500)] {
+        let script = vec![
+            Step::Say("HTTP/1.1 200 OK\r\n".into()),
+            Step::Repeat(field, times),
+            Step::Say("content-length: 0\r\n\r\n".into()),
+        ];
+        let (endpoint, post) = plain(move |_, _| script.clone()).await;
+        let answer = sender(open()).post(&post).await;
+        assert_eq!((answer.outcome, answer.status), (Outcome::Failed, None), "{}", answer.detail);
+        assert_eq!(endpoint.requests(), 1);
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_is_not_http_is_a_failure_and_not_tried_again() {
+    let (endpoint, post) = plain(|_, _| vec![Step::Say("SSH-2.0-x\r\n\r\n".into()), Step::Close]).await;
+    let sender = sender(open());
+    let answer = sender.post(&post).await;
+    assert_eq!((answer.outcome, answer.status), (Outcome::Failed, None), "{}", answer.detail);
+    assert_eq!(endpoint.requests(), 1);
+    let (endpoint, post) = plain(|_, _| vec![Step::Close]).await;
+    let answer = sender.post(&post).await;
+    assert_eq!(answer.outcome, Outcome::Failed, "{}", answer.detail);
+    assert_eq!(endpoint.requests(), 1, "a new connection that says nothing is not tried again");
+}
+
+#[tokio::test]
+async fn a_connection_that_was_closed_while_idle_costs_nothing() {
+    // Each connection answers once and then takes one more post without a word.
+    let (endpoint, post) = plain(|_, number| if number == 0 { ok("") } else { vec![Step::Close] }).await;
+    let sender = sender(open());
+    for _ in 0..20 {
+        let answer = sender.post(&post).await;
+        assert_eq!(answer.outcome, Outcome::Delivered, "{}", answer.detail);
+    }
+    assert_eq!((endpoint.connections(), endpoint.requests()), (20, 39), "each was lost once and sent again");
+    // Each connection ends right after its first answer, without having said so.
+    let (_endpoint, post) = plain(|_, _| [ok(""), vec![Step::Close]].concat()).await;
+    for _ in 0..20 {
+        let answer = sender.post(&post).await;
+        assert_eq!(answer.outcome, Outcome::Delivered, "{}", answer.detail);
+    }
+}
+
+#[tokio::test]
+async fn forbidden_addresses_are_not_dialled() {
+    let (endpoint, open_post) = plain(|_, _| ok("")).await;
+    let closed = || Policy { allow_http: true, ..Policy::default() };
+    let answer = sender(Settings { policy: closed(), ..open() }).post(&open_post).await;
+    assert_eq!(answer.outcome, Outcome::Failed);
+    assert_eq!(answer.detail, "127.0.0.1 may not be called: it is this machine");
+    for addresses in [&["127.0.0.1"][..], &["10.0.0.1", "::1"], &["::ffff:127.0.0.1"], &[]] {
+        let settings = Settings { policy: closed(), resolver: Script::new(&[addresses]), ..open() };
+        let answer = sender(settings).post(&post(endpoint.target("http", "hook.example"))).await;
+        assert_eq!(answer.outcome, Outcome::Failed);
+        let told = if addresses.is_empty() { "no address" } else { "leads nowhere that is allowed" };
+        assert!(answer.detail.contains(told), "{}", answer.detail);
+    }
+    let plain_forbidden = Settings { policy: Policy::default(), ..open() };
+    let answer = sender(plain_forbidden).post(&open_post).await;
+    assert_eq!(answer.detail, "http:// is not allowed");
+    assert_eq!(endpoint.connections(), 0);
+}
+
+/// One address of this machine stands for a public one.
+fn as_if_public(address: &str, resolver: Arc<Script>) -> Settings {
+    let allowed = vec![Cidr::parse(address).expect("a range")];
+    Settings { policy: Policy { allow_http: true, allowed, ..Policy::default() }, resolver, ..open() }
+}
+
+#[tokio::test]
+async fn a_name_that_moves_to_a_forbidden_address_is_not_followed() {
+    let close_after = |_, _| [ok(""), vec![Step::Close]].concat();
+    let endpoint = Endpoint::scripted("0.0.0.0", close_after).await;
+    let resolver = Script::new(&[&["127.0.0.2"], &["127.0.0.2"], &["127.0.0.1"]]);
+    let sender = sender(as_if_public("127.0.0.2", resolver));
+    let post = post(endpoint.target("http", "hook.example"));
+    for expected in [Outcome::Delivered, Outcome::Delivered, Outcome::Failed, Outcome::Failed] {
+        let answer = sender.post(&post).await;
+        assert_eq!(answer.outcome, expected, "{}", answer.detail);
+    }
+    assert_eq!(endpoint.connections(), 2);
+}
+
+#[tokio::test]
+async fn of_several_addresses_an_allowed_one_that_answers_is_used() {
+    let endpoint = Endpoint::scripted("127.0.0.2", |_, _| ok("")).await;
+    let post = post(endpoint.target("http", "hook.example"));
+    // Nobody listens at the second, and the first and last would be forbidden.
+    let names = Script::new(&[&["127.0.0.1", "127.0.0.3", "127.0.0.2", "10.0.0.1"]]);
+    let answer = sender(as_if_public("127.0.0.2/31", names)).post(&post).await;
+    assert_eq!(answer.outcome, Outcome::Delivered, "{}", answer.detail);
+    let names = Script::new(&[&["127.0.0.3"]]);
+    let answer = sender(as_if_public("127.0.0.2/31", names)).post(&post).await;
+    assert_eq!(answer.outcome, Outcome::Failed);
+    assert!(answer.detail.contains("did not take the connection: Connection refused"), "{}", answer.detail);
+}
+
+#[tokio::test]
+async fn headers_are_sent_but_for_those_that_frame_the_message() {
+    let (endpoint, mut post) = plain(|_, _| ok("")).await;
+    let field = |name: &'static str, value: &'static str| {
+        (HeaderName::from_static(name), HeaderValue::from_static(value))
+    };
+    post.headers = vec![
+        field("tavern-attempt", "2"),
+        field("content-length", "1"),
+        field("transfer-encoding", "chunked"),
+        field("host", "other"),
+        field("connection", "close"),
+        field("content-type", "application/vnd.x+json"),
+    ];
+    let sender = sender(open());
+    assert_eq!(sender.post(&post).await.outcome, Outcome::Delivered);
+    assert_eq!(sender.post(&post).await.outcome, Outcome::Delivered);
+    assert_eq!((endpoint.connections(), endpoint.requests()), (1, 2));
+    let head = endpoint.seen()[1].to_ascii_lowercase();
+    let mut lines: Vec<&str> = head.lines().filter(|line| !line.is_empty()).collect();
+    lines[1..].sort_unstable();
+    let host = format!("host: 127.0.0.1:{}", endpoint.address.port());
+    let agent = format!("user-agent: tavern/{}", env!("CARGO_PKG_VERSION"));
+    assert_eq!(
+        lines,
+        [
+            "post /hook?a=1 http/1.1",
+            "content-length: 13",
+            "content-type: application/vnd.x+json",
+            &host,
+            "tavern-attempt: 2",
+            &agent,
+        ]
+    );
+}
