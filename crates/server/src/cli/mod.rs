@@ -8,6 +8,7 @@ mod check;
 mod client;
 pub mod dev;
 mod doctor;
+mod events;
 mod export;
 mod folder;
 mod follow;
@@ -60,6 +61,8 @@ enum Command {
     User(user::Args),
     /// Follow a user, or show what those you follow do
     Follow(follow::Args),
+    /// Try durable events: receive webhooks
+    Events(events::Args),
     /// Check the configuration and show where each value came from
     Check(check::Args),
     /// Check what the server needs around it: store, clock, ports, limits, disk
@@ -84,6 +87,7 @@ pub fn main() -> ExitCode {
         Command::Who(args) => who::run(args),
         Command::User(args) => user::run(args),
         Command::Follow(args) => follow::run(args),
+        Command::Events(args) => events::run(args),
         Command::Check(args) => check::run(args),
         Command::Doctor(args) => doctor::run(args),
         Command::Export(args) => export::run(args),

@@ -116,13 +116,10 @@ impl Endpoint {
         .await
     }
 
-    async fn start<F: Future<Output = ()> + Send>(
+    async fn start<F: Future<Output = ()> + Send + 'static>(
         at: &str,
         serve: impl Fn(TcpStream, usize, Arc<Counts>) -> F + Send + Sync + 'static,
-    ) -> Endpoint
-    where
-        F: 'static,
-    {
+    ) -> Endpoint {
         let listener = TcpListener::bind((at, 0)).await.expect("a port");
         let address = listener.local_addr().expect("an address");
         let counts = Arc::new(Counts::default());

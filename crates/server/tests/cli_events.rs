@@ -1,0 +1,107 @@
+//! `tavern events`, run as a person runs it.
+
+use bytes::Bytes;
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Command, Stdio};
+use tavern::webhook::{Answer, Keys, Outcome, Policy, Post, Sender, Settings, SigningSecret, Target, sign};
+
+const BODY: &str = r#"{"subscription":"deploys","first_seq":1,"last_seq":2,"events":[
+    {"seq":1,"id":"e1","topic":"builds","type":"create","url":null,"time":1,"data":{"a":1}},
+    {"seq":2,"id":"e2","topic":"builds","type":"delete","url":null,"time":1,"data":null}]}"#;
+
+struct Receiver {
+    child: Child,
+    url: String,
+}
+
+impl Receiver {
+    fn start(args: &[&str]) -> Receiver {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tavern"));
+        command.args(["events", "receive", "--port", "0"]).args(args).env_remove("WEBHOOK_SECRET");
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stderr.as_mut().unwrap()).read_line(&mut line).unwrap();
+        let url = line.trim().strip_prefix("listening on ").expect(&line).to_owned();
+        Receiver { child, url }
+    }
+
+    /// Posts to it, signed with this secret a while ago.
+    fn post(&self, secret: &SigningSecret, age_s: u64) -> Answer {
+        let policy = Policy { allow_http: true, allow_private: true, ..Policy::default() };
+        let target = Target::parse(&self.url, &policy).unwrap();
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+        let headers = sign(&Keys::from(secret.clone()), "b_7", now - age_s, BODY.as_bytes()).to_vec();
+        let post = Post { target, headers, body: Bytes::from_static(BODY.as_bytes()) };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let sender = Sender::new(Settings { policy, ..Settings::default() }).unwrap();
+            sender.post(&post).await
+        })
+    }
+
+    /// Its lines, when it has ended by itself.
+    fn end(mut self) -> Vec<String> {
+        assert!(self.child.wait().unwrap().success());
+        let mut text = String::new();
+        self.child.stdout.take().unwrap().read_to_string(&mut text).unwrap();
+        text.lines().map(str::to_owned).collect()
+    }
+}
+
+impl Drop for Receiver {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn a_receiver_shows_batches_and_believes_only_its_secret() {
+    let secret = SigningSecret::generate();
+    let receiver = Receiver::start(&["--secret", &secret.expose(), "--count", "3"]);
+    assert_eq!(receiver.post(&secret, 0).outcome, Outcome::Delivered);
+    let wrong = receiver.post(&SigningSecret::generate(), 0);
+    assert_eq!((wrong.outcome, wrong.status), (Outcome::Refused, Some(401)));
+    assert_eq!(receiver.post(&secret, 400).status, Some(401));
+    let lines = receiver.end();
+    assert_eq!(lines.len(), 9, "{lines:#?}");
+    for (at, parts) in [
+        (0, &["b_7", "deploys", "seq 1-2", "2 events", "signature ok", "-> 200"][..]),
+        (1, &["1  builds  create  e1", r#"{"a":1}"#]),
+        (2, &["2  builds  delete  e2"]),
+        (3, &["BAD SIGNATURE: no signature fits the secret", "-> 401"]),
+        (6, &["BAD SIGNATURE: the message is 40", "s old", "-> 401"]),
+    ] {
+        for part in parts {
+            assert!(lines[at].contains(part), "{part} in {}", lines[at]);
+        }
+    }
+}
+
+#[test]
+fn a_receiver_answers_as_it_was_told() {
+    let secret = SigningSecret::generate();
+    for (args, expected) in [
+        (&["--status", "410"][..], Outcome::Gone),
+        (&["--status", "503"], Outcome::Throttled { after_ms: None }),
+        (&["--fail", "e2", "e9"], Outcome::Partly { failed: vec!["e2".into()] }),
+        (&["--fail", "e9,e8"], Outcome::Delivered),
+        (&["--status", "500", "--fail", "e1"], Outcome::Failed),
+    ] {
+        let receiver = Receiver::start(&[args, &["--count", "1"]].concat());
+        assert_eq!(receiver.post(&secret, 0).outcome, expected, "{args:?}");
+        assert!(!receiver.end()[0].contains("signature"), "nothing is said of what was not checked");
+    }
+    let slow = Receiver::start(&["--delay-ms", "150", "--count", "1"]);
+    assert!(slow.post(&secret, 0).took.as_millis() >= 150);
+}
+
+#[test]
+fn a_secret_that_is_none_is_refused_without_being_shown() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tavern"));
+    let output = command.args(["events", "receive", "--port", "0", "--secret", "whsec_c2hvcnQ="]).output();
+    let output = output.unwrap();
+    assert!(!output.status.success());
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(told, "error: a webhook secret holds 24 to 64 bytes, this one 5\n");
+}
