@@ -1,6 +1,6 @@
 //! What an endpoint's answer means. Reads no socket and no clock.
-//! Must hold: events that an endpoint named as failed are never taken for delivered; what is told to the operator is short
-//! and holds nothing that the endpoint wrote.
+//! Must hold: events that an endpoint named as failed are never taken for delivered; what is told to the operator is one
+//! short line without the endpoint's own words.
 
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, StatusCode};

@@ -22,6 +22,14 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout, timeout_at};
 use tower_service::Service;
 
+#[derive(Clone, Copy)]
+pub(super) struct Patience {
+    pub connect: Duration,
+    /// How long what was sent may stay unconfirmed. An idle connection that the network has forgotten is noticed by this,
+    /// while there is time to post on another.
+    pub silence: Duration,
+}
+
 /// Addresses of one name that are tried. They share the time.
 const ADDRESSES: usize = 4;
 
@@ -56,7 +64,7 @@ pub(super) enum DialError {
 struct Dialler {
     policy: Arc<Policy>,
     resolver: Arc<dyn Resolver>,
-    patience: Duration,
+    patience: Patience,
 }
 
 impl Dialler {
@@ -67,7 +75,7 @@ impl Dialler {
         }
         let host = uri.host().ok_or(DialError::NoHost)?;
         let port = uri.port_u16().unwrap_or(if plain { 80 } else { 443 });
-        let until = Instant::now() + self.patience;
+        let until = Instant::now() + self.patience.connect;
         let addresses = self.addresses(host, until).await?;
         let mut failure = DialError::NoAddress(host.to_owned());
         for (tried, address) in addresses.iter().enumerate() {
@@ -75,12 +83,20 @@ impl Dialler {
             // One that swallows everything leaves time for those after it.
             let share = until.saturating_duration_since(Instant::now()) / (addresses.len() - tried) as u32;
             match timeout(share, TcpStream::connect(address)).await {
-                Ok(Ok(socket)) => return Wire::new(socket, address),
+                Ok(Ok(socket)) => return self.wire(socket, address),
                 Ok(Err(source)) => failure = DialError::Connect { address, source },
                 Err(_) => failure = DialError::ConnectLate(address),
             }
         }
         Err(failure)
+    }
+
+    fn wire(&self, socket: TcpStream, address: SocketAddr) -> Result<Wire, DialError> {
+        let failed = |source| DialError::Connect { address, source };
+        socket.set_nodelay(true).map_err(failed)?;
+        #[cfg(target_os = "linux")]
+        socket2::SockRef::from(&socket).set_tcp_user_timeout(Some(self.patience.silence)).map_err(failed)?;
+        Ok(Wire { io: TokioIo::new(socket), mark: Mark::default() })
     }
 
     /// The allowed addresses of a host.
@@ -140,12 +156,12 @@ impl Connector {
         policy: Policy,
         resolver: Arc<dyn Resolver>,
         tls: ClientConfig,
-        patience: Duration,
+        patience: Patience,
     ) -> Connector {
         let dialler = Dialler { policy: Arc::new(policy), resolver, patience };
         let builder = hyper_rustls::HttpsConnectorBuilder::new().with_tls_config(tls);
         let https = builder.https_or_http().enable_all_versions().wrap_connector(dialler);
-        Connector { https, patience }
+        Connector { https, patience: patience.connect }
     }
 }
 
@@ -188,13 +204,6 @@ impl Mark {
 
     pub fn has_answered(&self) -> bool {
         self.0.load(Ordering::Relaxed)
-    }
-}
-
-impl Wire {
-    fn new(socket: TcpStream, address: SocketAddr) -> Result<Wire, DialError> {
-        socket.set_nodelay(true).map_err(|source| DialError::Connect { address, source })?;
-        Ok(Wire { io: TokioIo::new(socket), mark: Mark::default() })
     }
 }
 

@@ -15,12 +15,14 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::pin::pin;
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, BufStream};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 
@@ -91,26 +93,37 @@ impl Endpoint {
         .await
     }
 
-    /// Answers every request with 200 over TLS.
-    pub async fn sealed(authority: &Authority, protocols: &[&str]) -> Endpoint {
+    /// Answers every request with 200 over TLS; a connection says goodbye after so many of them.
+    pub async fn sealed(authority: &Authority, protocols: &[&str], most: usize) -> Endpoint {
         let acceptor = authority.acceptor(protocols);
         Endpoint::start("127.0.0.1", move |socket, _, counts| {
             let acceptor = acceptor.clone();
             async move {
                 let Ok(socket) = acceptor.accept(socket).await else { return };
                 let two = socket.get_ref().1.alpn_protocol() == Some(b"h2");
+                let served = AtomicUsize::new(0);
+                let enough = Notify::new();
                 let service = service_fn(|request: Request<Incoming>| {
                     let version = if request.version() == Version::HTTP_2 { "h2" } else { "h1" };
                     counts.saw(version.to_owned());
+                    if served.fetch_add(1, Ordering::SeqCst) + 1 == most {
+                        enough.notify_one();
+                    }
                     async { Ok::<_, Infallible>(Response::new(Full::new(Bytes::from_static(b"fine")))) }
                 });
                 let io = TokioIo::new(socket);
-                let _ = if two {
+                if two {
                     let server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
-                    server.serve_connection(io, service).await
+                    let mut serving = pin!(server.serve_connection(io, service));
+                    tokio::select! {
+                        _ = &mut serving => return,
+                        () = enough.notified() => serving.as_mut().graceful_shutdown(),
+                    }
+                    let _ = serving.await;
                 } else {
-                    hyper::server::conn::http1::Builder::new().serve_connection(io, service).await
-                };
+                    let server = hyper::server::conn::http1::Builder::new();
+                    let _ = server.serve_connection(io, service).await;
+                }
             }
         })
         .await
@@ -154,17 +167,21 @@ impl Endpoint {
 }
 
 async fn play(
-    mut socket: TcpStream,
+    socket: TcpStream,
     connection: usize,
     counts: &Counts,
     script: &(impl Fn(usize, usize) -> Vec<Step> + ?Sized),
 ) -> std::io::Result<()> {
+    let mut socket = BufStream::new(socket);
     for number in 0.. {
         let Some(head) = read_request(&mut socket).await? else { return Ok(()) };
         counts.saw(head);
         for step in script(connection, number) {
             match step {
-                Step::Say(text) => socket.write_all(text.as_bytes()).await?,
+                Step::Say(text) => {
+                    socket.write_all(text.as_bytes()).await?;
+                    socket.flush().await?;
+                }
                 Step::Repeat(text, times) => {
                     for _ in 0..times {
                         socket.write_all(text.as_bytes()).await?;
@@ -182,7 +199,7 @@ async fn play(
 }
 
 /// A request with its body, of which only the head is given back; nothing when the other end has gone.
-async fn read_request(socket: &mut TcpStream) -> std::io::Result<Option<String>> {
+async fn read_request(socket: &mut BufStream<TcpStream>) -> std::io::Result<Option<String>> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         match socket.read_u8().await {

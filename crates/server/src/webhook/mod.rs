@@ -15,7 +15,7 @@ mod target;
 
 pub use address::{Forbidden, Policy};
 pub use answer::{Answer, Outcome};
-pub use resolve::{Resolver, SystemResolver};
+pub use resolve::{Addresses, Resolver, SystemResolver};
 pub use sender::{Post, Sender, SenderError, Settings, may_send};
 pub use sign::{
     ID, Keys, SIGNATURE, SecretError, SigningSecret, TIMESTAMP, TOLERANCE_S, VerifyError, sign, verify,

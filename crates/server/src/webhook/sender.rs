@@ -4,7 +4,7 @@
 
 use super::address::Policy;
 use super::answer::{Answer, Body, End, Outcome, causes, judge, wants_body};
-use super::dial::{Connector, Mark};
+use super::dial::{Connector, Mark, Patience};
 use super::resolve::{Resolver, SystemResolver};
 use super::target::Target;
 use bytes::Bytes;
@@ -118,7 +118,8 @@ impl Sender {
     pub fn new(settings: Settings) -> Result<Sender, SenderError> {
         let Settings { policy, connect_timeout, request_timeout, .. } = settings;
         let tls = tls(settings.authorities)?;
-        let connector = Connector::new(policy, settings.resolver, tls, connect_timeout);
+        let patience = Patience { connect: connect_timeout, silence: request_timeout / 2 };
+        let connector = Connector::new(policy, settings.resolver, tls, patience);
         let client = Client::builder(TokioExecutor::new())
             .timer(TokioTimer::new())
             .pool_timer(TokioTimer::new())

@@ -71,7 +71,7 @@ async fn posts_share_a_connection() {
 #[tokio::test]
 async fn over_tls_many_posts_share_one_http2_connection() {
     let authority = Authority::new();
-    let endpoint = Endpoint::sealed(&authority, &["h2", "http/1.1"]).await;
+    let endpoint = Endpoint::sealed(&authority, &["h2", "http/1.1"], usize::MAX).await;
     let sender = Arc::new(sender(Settings {
         authorities: vec![authority.certificate()],
         resolver: Script::new(&[&["127.0.0.1"]]),
@@ -93,7 +93,7 @@ async fn over_tls_many_posts_share_one_http2_connection() {
 #[tokio::test]
 async fn over_tls_http1_is_spoken_with_those_who_know_no_other() {
     let authority = Authority::new();
-    let endpoint = Endpoint::sealed(&authority, &["http/1.1"]).await;
+    let endpoint = Endpoint::sealed(&authority, &["http/1.1"], usize::MAX).await;
     let sender = sender(Settings { authorities: vec![authority.certificate()], ..open() });
     let post = post(endpoint.target("https", "127.0.0.1"));
     for _ in 0..5 {
@@ -106,7 +106,7 @@ async fn over_tls_http1_is_spoken_with_those_who_know_no_other() {
 #[tokio::test]
 async fn a_certificate_must_be_trusted_and_fit_the_name() {
     let authority = Authority::new();
-    let endpoint = Endpoint::sealed(&authority, &["h2"]).await;
+    let endpoint = Endpoint::sealed(&authority, &["h2"], usize::MAX).await;
     let resolver = || Script::new(&[&["127.0.0.1"]]);
     let strange = sender(Settings { resolver: resolver(), ..open() });
     let answer = strange.post(&post(endpoint.target("https", "hook.example"))).await;
@@ -256,6 +256,25 @@ async fn a_connection_that_was_closed_while_idle_costs_nothing() {
 }
 
 #[tokio::test]
+async fn an_http2_connection_that_says_goodbye_costs_nothing() {
+    let authority = Authority::new();
+    let endpoint = Endpoint::sealed(&authority, &["h2"], 3).await;
+    let sender = Arc::new(sender(Settings { authorities: vec![authority.certificate()], ..open() }));
+    let post = post(endpoint.target("https", "127.0.0.1"));
+    for _ in 0..10 {
+        let mut posting = tokio::task::JoinSet::new();
+        for _ in 0..5 {
+            let (sender, post) = (sender.clone(), post.clone());
+            posting.spawn(async move { sender.post(&post).await });
+        }
+        for answer in posting.join_all().await {
+            assert_eq!(answer.outcome, Outcome::Delivered, "{}", answer.detail);
+        }
+    }
+    assert!(endpoint.connections() > 5, "{}", endpoint.connections());
+}
+
+#[tokio::test]
 async fn forbidden_addresses_are_not_dialled() {
     let (endpoint, open_post) = plain(|_, _| ok("")).await;
     let closed = || Policy { allow_http: true, ..Policy::default() };
@@ -343,4 +362,41 @@ async fn headers_are_sent_but_for_those_that_frame_the_message() {
             &agent,
         ]
     );
+}
+
+/// What a post costs this end. The other end runs in a thread of its own.
+/// `cargo test --release -p tavern --lib posts_keep_few_connections -- --ignored --nocapture`
+#[test]
+#[ignore = "a measurement"]
+fn posts_keep_few_connections() {
+    const POSTS: usize = 2_000;
+    const AT_ONCE: usize = 4;
+    let elsewhere = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    let elsewhere = elsewhere.expect("a runtime");
+    let endpoint = || elsewhere.block_on(plain(|_, _| ok("{}")));
+    let endpoints: Vec<(Endpoint, Post)> = (0..10).map(|_| endpoint()).collect();
+    let here = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let sender = Arc::new(sender(open()));
+    let busy = cpu_time();
+    here.block_on(async {
+        let mut posting = tokio::task::JoinSet::new();
+        for (_, post) in endpoints.iter().cycle().take(10 * AT_ONCE) {
+            let (sender, post) = (sender.clone(), post.clone());
+            posting.spawn(async move {
+                for _ in 0..POSTS / AT_ONCE {
+                    assert_eq!(sender.post(&post).await.outcome, Outcome::Delivered);
+                }
+            });
+        }
+        posting.join_all().await
+    });
+    println!("{:?} of CPU a post", (cpu_time() - busy) / (10 * POSTS as u32));
+    let connections: Vec<usize> = endpoints.iter().map(|(endpoint, _)| endpoint.connections()).collect();
+    assert!(connections.iter().all(|count| *count <= 2 * AT_ONCE), "{connections:?}");
+}
+
+/// What this thread has used.
+fn cpu_time() -> Duration {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux");
+    Duration::from_nanos(text.split(' ').next().and_then(|used| used.parse().ok()).expect("nanoseconds"))
 }
