@@ -2,11 +2,14 @@
 //! Must hold: a subscription's numbers count from 1 without holes over what it receives, whatever its topics do; the same
 //! event has the same number at every reading.
 
+use crate::delivery::Mark;
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 pub const NAME_BYTES: usize = 64;
+/// Events of a subscription between two places that its reader notes.
+pub const NOTE_EVERY: u64 = 10_000;
 /// Topics that belong to the server begin with it.
 pub const RESERVED: &str = "tavern.";
 pub const PRESENCE: &str = "tavern.presence";
@@ -25,15 +28,19 @@ pub fn is_reserved(name: &str) -> bool {
 /// From this position of the log on a subscription has these topics; so many events it had been given before, so many each
 /// topic had.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mark {
+pub struct Change {
     pub position: u64,
     pub seq: u64,
     pub counts: BTreeMap<Arc<str>, u64>,
 }
 
-/// All marks of one subscription that are kept, by position. Never empty.
+/// All marks of one subscription that are kept, by position: where its topics changed, never empty, and places that a reader
+/// noted so that later readings need not begin far away.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Marks(Vec<Mark>);
+pub struct Marks {
+    changes: Vec<Change>,
+    notes: Vec<Mark>,
+}
 
 /// A stretch of the log in which the topics stay the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,21 +53,32 @@ pub struct Segment {
 impl Marks {
     /// A new subscription begins here.
     pub fn begin(position: u64, counts: BTreeMap<Arc<str>, u64>) -> Marks {
-        Marks([Mark { position, seq: 0, counts }].into())
+        Marks { changes: [Change { position, seq: 0, counts }].into(), notes: Vec::new() }
     }
 
     /// As they were kept. None: these are no marks.
-    pub fn restore(marks: Vec<Mark>) -> Option<Marks> {
-        let ordered = |pair: &[Mark]| pair[0].position <= pair[1].position && pair[0].seq <= pair[1].seq;
-        (!marks.is_empty() && marks.windows(2).all(ordered)).then_some(Marks(marks))
+    pub fn restore(changes: Vec<Change>, notes: Vec<Mark>) -> Option<Marks> {
+        let changed = |pair: &[Change]| pair[0].position <= pair[1].position && pair[0].seq <= pair[1].seq;
+        let noted = |pair: &[Mark]| pair[0].position <= pair[1].position && pair[0].seq <= pair[1].seq;
+        let ordered = changes.windows(2).all(changed) && notes.windows(2).all(noted);
+        (!changes.is_empty() && ordered).then_some(Marks { changes, notes })
     }
 
-    pub fn all(&self) -> &[Mark] {
-        &self.0
+    pub fn changes(&self) -> &[Change] {
+        &self.changes
     }
 
-    pub fn last(&self) -> &Mark {
-        &self.0[self.0.len() - 1]
+    pub fn notes(&self) -> &[Mark] {
+        &self.notes
+    }
+
+    /// The topics as they are now.
+    pub fn topics(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.last().counts.keys()
+    }
+
+    fn last(&self) -> &Change {
+        &self.changes[self.changes.len() - 1]
     }
 
     /// The number of the last event up to the head of the log, where the topics have had so many.
@@ -75,44 +93,53 @@ impl Marks {
     pub fn change(&mut self, position: u64, counts: &BTreeMap<Arc<str>, u64>, topics: &[Arc<str>]) {
         let seq = self.seq_at_head(counts);
         let counts = topics.iter().map(|topic| (topic.clone(), counts.get(topic).copied().unwrap_or(0)));
-        self.push(Mark { position, seq, counts: counts.collect() });
-    }
-
-    /// A reader has come this far: later readings may begin here. `counts` are those of the topics at this position.
-    pub fn note(&mut self, mark: Mark) {
-        if mark.position > self.last().position {
-            self.push(mark);
-        }
-    }
-
-    fn push(&mut self, mark: Mark) {
+        let change = Change { position, seq, counts: counts.collect() };
         // Whoever changes twice at one position has had the topics in between for nothing.
-        self.0.retain(|known| known.position != mark.position);
-        self.0.push(mark);
+        self.changes.retain(|known| known.position != change.position);
+        self.changes.push(change);
+    }
+
+    /// A reader has come this far, long after the last place that is known. True: it is noted.
+    pub fn note(&mut self, reached: Mark) -> bool {
+        let known = self.notes.last().map_or(0, |note| note.seq).max(self.last().seq.min(reached.seq));
+        let far = reached.seq >= known + NOTE_EVERY;
+        if far {
+            self.notes.push(reached);
+        }
+        far
     }
 
     /// What is read after a position.
     pub fn segment(&self, after: u64) -> Segment {
-        let next = self.0.iter().position(|mark| mark.position > after);
-        let at = next.unwrap_or(self.0.len()).saturating_sub(1);
-        let topics = self.0[at].counts.keys().cloned().collect();
-        Segment { topics, until: self.0.get(at + 1).map(|mark| mark.position) }
+        let next = self.changes.iter().position(|change| change.position > after);
+        let at = next.unwrap_or(self.changes.len()).saturating_sub(1);
+        let topics = self.changes[at].counts.keys().cloned().collect();
+        Segment { topics, until: self.changes.get(at + 1).map(|change| change.position) }
     }
 
-    /// The last mark before an event; the oldest when all come later.
-    pub fn before(&self, seq: u64) -> &Mark {
-        self.0.iter().rev().find(|mark| mark.seq < seq).unwrap_or(&self.0[0])
+    /// The last place that is known before an event; the oldest when all come later.
+    pub fn before(&self, seq: u64) -> Mark {
+        self.latest(|mark| mark.seq < seq)
     }
 
-    /// The last mark at or before a position; the oldest when all come later.
-    pub fn at(&self, position: u64) -> &Mark {
-        self.0.iter().rev().find(|mark| mark.position <= position).unwrap_or(&self.0[0])
+    /// The last place that is known at or before a position; the oldest when all come later.
+    pub fn at(&self, position: u64) -> Mark {
+        self.latest(|mark| mark.position <= position)
+    }
+
+    fn latest(&self, is_before: impl Fn(&Mark) -> bool) -> Mark {
+        let place = |change: &Change| Mark { seq: change.seq, position: change.position };
+        let changes = self.changes.iter().map(place);
+        let known = changes.clone().chain(self.notes.iter().copied()).filter(is_before);
+        let oldest = place(&self.changes[0]);
+        known.max_by_key(|mark| (mark.seq, mark.position)).unwrap_or(oldest)
     }
 
     /// The log begins at this position: older marks are of no use, but for the last of them.
     pub fn forget(&mut self, first: u64) {
-        let old = self.0.iter().filter(|mark| mark.position < first).count();
-        self.0.drain(..old.saturating_sub(1));
+        let old = self.changes.iter().filter(|change| change.position < first).count();
+        self.changes.drain(..old.saturating_sub(1));
+        self.notes.retain(|note| note.position >= first);
     }
 }
 
@@ -147,7 +174,7 @@ mod tests {
         assert_eq!(marks.seq_at_head(&counts(&[("a", 4), ("b", 0)])), 0);
         assert_eq!(marks.seq_at_head(&counts(&[("a", 6), ("b", 1), ("c", 9)])), 3);
         marks.change(20, &counts(&[("a", 6), ("b", 1), ("c", 9)]), &topics(&["b", "c"]));
-        assert_eq!(marks.last().seq, 3);
+        assert_eq!(marks.before(9).seq, 3);
         assert_eq!(
             marks.seq_at_head(&counts(&[("a", 60), ("b", 2), ("c", 10)])),
             5,
@@ -169,23 +196,24 @@ mod tests {
     }
 
     #[test]
-    fn a_replay_begins_at_the_last_mark_before_it() {
+    fn a_replay_begins_at_the_last_place_before_it() {
         let mut marks = Marks::begin(10, counts(&[("a", 0)]));
-        marks.note(Mark { position: 500, seq: 100, counts: counts(&[("a", 100)]) });
-        marks.note(Mark { position: 400, seq: 80, counts: counts(&[("a", 80)]) });
-        assert_eq!(marks.all().len(), 2, "what is known already is not noted");
-        assert_eq!((marks.before(1).seq, marks.before(100).seq, marks.before(101).seq), (0, 0, 100));
-        assert_eq!((marks.at(499).seq, marks.at(500).seq, marks.at(1).seq), (0, 100, 0));
+        let mark = |position, seq| Mark { position, seq };
+        assert!(!marks.note(mark(500, 9_999)), "not far enough");
+        assert!(marks.note(mark(500, 10_000)));
+        assert!(!marks.note(mark(800, 12_000)));
+        assert!(marks.note(mark(900, 20_000)));
+        assert_eq!((marks.before(1).seq, marks.before(10_000).seq, marks.before(10_001).seq), (0, 0, 10_000));
+        assert_eq!((marks.at(499).seq, marks.at(500).seq, marks.at(1).seq), (0, 10_000, 0));
         marks.forget(501);
-        assert_eq!(marks.all().len(), 1);
-        marks.forget(9_999);
-        assert_eq!(marks.all().len(), 1, "the last one stays");
+        assert_eq!((marks.changes().len(), marks.notes()), (1, &[mark(900, 20_000)][..]));
+        assert_eq!(marks.seq_at_head(&counts(&[("a", 20_001)])), 20_001, "a note does not change the count");
     }
 
     #[test]
     fn two_changes_at_one_position_leave_one_mark() {
         let mut marks = Marks::begin(10, counts(&[("a", 5)]));
         marks.change(10, &counts(&[("a", 5), ("b", 7)]), &topics(&["b"]));
-        assert_eq!(marks.all(), [Mark { position: 10, seq: 0, counts: counts(&[("b", 7)]) }]);
+        assert_eq!(marks.changes(), [Change { position: 10, seq: 0, counts: counts(&[("b", 7)]) }]);
     }
 }

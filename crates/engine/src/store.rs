@@ -345,6 +345,11 @@ impl From<Outage> for StoreError {
 }
 
 impl StoreError {
+    /// For whoever gave up waiting: whether it happened is not known.
+    pub fn late() -> StoreError {
+        Outage::Late.into()
+    }
+
     /// A refusal concerns one commit; anything else is the engine's own trouble.
     pub fn is_refusal(&self) -> bool {
         matches!(

@@ -30,6 +30,9 @@ pub(crate) const SESSION: &str = "_session";
 /// The kind of subject by which a node that stops says that it left something in the store.
 const LEFT: &str = "_left";
 
+/// The kind of subject by which a node says that a subscription has events, to whoever works on it.
+const NUDGE: &str = "_nudge";
+
 const JSON: u8 = 1;
 const AUTHOR: u8 = 2;
 const USER: u8 = 4;
@@ -86,7 +89,7 @@ impl Node {
     fn letter_interests(&self) -> Vec<Interest> {
         let prefix = &self.settings.prefix;
         let own = Subject::new(prefix, NODE, self.name.as_bytes());
-        let all = [SESSION, LEFT].map(|kind| Subject::new(prefix, kind, b""));
+        let all = [SESSION, LEFT, NUDGE].map(|kind| Subject::new(prefix, kind, b""));
         own.into_iter().chain(all.into_iter().flatten()).map(Interest::Subject).collect()
     }
 
@@ -121,6 +124,22 @@ impl Node {
         if let Some(bus) = self.carrier.bus() {
             bus.publish(vec![Parcel { subject, from, n: self.carrier.number(0), note, payload }]);
         }
+    }
+
+    /// Tells the worker of a subscription that there are events for it.
+    pub fn nudge(&self, subscription: &str) {
+        let Ok(subject) = Subject::new(&self.settings.prefix, NUDGE, b"") else { return };
+        let from = Writer { node: self.name.clone(), epoch: self.epoch() };
+        let (note, payload) = (Arc::from([]), Arc::from(subscription.as_bytes()));
+        if let Some(bus) = self.carrier.bus().filter(|bus| !bus.is_alone()) {
+            bus.publish(vec![Parcel { subject, from, n: self.carrier.number(0), note, payload }]);
+        }
+    }
+
+    /// The subscription for which another node has seen events.
+    pub fn unpack_nudge(&self, parcel: &Parcel) -> Option<Arc<str>> {
+        let known = parcel.subject.kind() == NUDGE && !parcel.from.is_outsider();
+        known.then(|| std::str::from_utf8(&parcel.payload).ok().map(Arc::from))?
     }
 
     /// Whether another node says that it left something in the store.

@@ -9,6 +9,7 @@ use crate::config::{Config, LogFormat, Mode};
 use crate::desk::Desk;
 use crate::door::{self, Counts, Seat};
 use crate::estate;
+use crate::events::{Postman, courier};
 use crate::hook::Hook;
 use crate::http::{self, Edge};
 use crate::resp::Peer;
@@ -75,6 +76,9 @@ async fn serve(mut config: Config) -> anyhow::Result<()> {
     }
     let renewal = tokio::spawn(vigil::keep(services.clone()));
     let heir = tokio::spawn(estate::keep(services.clone()));
+    let postman = Arc::new(Postman::new(&config).context("webhooks cannot be sent")?);
+    let no_more_posts = Arc::new(tokio::sync::Notify::new());
+    let courier = tokio::spawn(courier::keep(services.clone(), postman, no_more_posts.clone()));
     let mut doors = vec![tokio::spawn(accept_web(services.clone(), tls.clone(), web))];
     if let Some(redis) = redis {
         doors.push(tokio::spawn(accept_redis(services.clone(), tls, redis)));
@@ -88,6 +92,8 @@ async fn serve(mut config: Config) -> anyhow::Result<()> {
     let writer = Writer { epoch: services.node.epoch(), ..writer };
     services.left.notify_one();
     heir.await?;
+    no_more_posts.notify_one();
+    courier.await?;
     let stop = stop(&services, &desk, &writer, renewal.abort_handle());
     let stopped = tokio::time::timeout(patience, stop).await;
     doors.iter().for_each(|door| door.abort());
@@ -126,7 +132,12 @@ fn open_store(config: &Config, clock: &Arc<HouseClock>) -> anyhow::Result<Arc<De
 /// From here on the node hears the others, and they hear it.
 fn open_bus(services: &Services) -> anyhow::Result<()> {
     let config = &services.config;
-    let ear = Ear::new(services.node.clone(), services.inboxes.clone(), services.left.clone());
+    let ear = Ear::new(
+        services.node.clone(),
+        services.inboxes.clone(),
+        services.left.clone(),
+        services.bell.clone(),
+    );
     let place = tavern_engine::Place {
         node: &config.node,
         prefix: &config.prefix,

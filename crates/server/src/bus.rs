@@ -16,14 +16,20 @@ pub struct Ear {
     inboxes: Vec<Arc<Inbox>>,
     /// Rung when another node has left sessions in the store.
     left: Arc<Notify>,
+    bell: Arc<crate::events::Bell>,
 }
 
 /// A shard that has too much to do is asked again after this long.
 const BUSY: Duration = Duration::from_millis(1);
 
 impl Ear {
-    pub fn new(node: Arc<Node>, inboxes: Vec<Arc<Inbox>>, left: Arc<Notify>) -> Arc<Ear> {
-        Arc::new(Ear { node, inboxes, left })
+    pub fn new(
+        node: Arc<Node>,
+        inboxes: Vec<Arc<Inbox>>,
+        left: Arc<Notify>,
+        bell: Arc<crate::events::Bell>,
+    ) -> Arc<Ear> {
+        Arc::new(Ear { node, inboxes, left, bell })
     }
 
     /// Waits until the shard takes it: the bus keeps the rest meanwhile, as far as its bounds go.
@@ -60,6 +66,8 @@ impl BusInbox for Ear {
                 shards_of(mask).for_each(|shard| self.inboxes[shard].force(Mail::Rumour(told.clone())));
             } else if self.node.is_left(parcel) {
                 self.left.notify_one();
+            } else if let Some(subscription) = self.node.unpack_nudge(parcel) {
+                self.bell.nudged(subscription);
             } else if let Some((shard, from, letter)) = self.node.unpack_letter(parcel) {
                 // What was said before it was written is heard before it is read.
                 self.put(shard, std::mem::take(&mut heard[shard]));

@@ -26,7 +26,8 @@ pub struct Services {
     pub desk: Arc<Desk>,
     pub clients: Clients,
     /// Rung when there are events, or subscriptions change.
-    pub bell: crate::events::Bell,
+    pub bell: Arc<crate::events::Bell>,
+    pub tally: crate::events::Tally,
     pub remembered: Remembered,
     pub runtime: tokio::runtime::Handle,
     /// What the app is asked through, when it is.
@@ -67,7 +68,8 @@ impl Services {
             desk,
             clock,
             clients: Clients::default(),
-            bell: crate::events::Bell::default(),
+            bell: Arc::default(),
+            tally: crate::events::Tally::default(),
             remembered,
             runtime,
             hook,

@@ -1,6 +1,16 @@
-//! Topics and their subscriptions on one node: how a queue is read from the log (`reading`).
-//! Knows no sockets: posts go out as effects.
+//! Topics and their subscriptions on one node: how a queue is read from the log (`reading`), who works on what (`courier`,
+//! `line`, `work`, `save`), what goes out to endpoints (`post`). Knows no sockets: posts are effects.
+//! Must hold: the rules of deliveries are the machine's (`tavern_domain::delivery`); what was answered to an endpoint's
+//! answer is durable before anything that follows from it is sent.
 
+mod courier;
+mod line;
+mod listing;
+mod post;
 mod reading;
+mod save;
+mod work;
 
+pub use courier::{Courier, CourierRules, Errands};
+pub use post::{KEYED, Notice, Outcome, Post, Posted, event_id};
 pub use reading::{Reading, Took};

@@ -14,6 +14,12 @@ use tavern_wire::ws;
 
 pub struct Counting(u128);
 
+impl Counting {
+    pub fn new(seed: u128) -> Counting {
+        Counting(seed)
+    }
+}
+
 impl Dice for Counting {
     fn roll(&mut self) -> u128 {
         self.0 = self.0.wrapping_mul(0x2360_ed05_1fc6_5da4_4385_df64_9fcc_f645).wrapping_add(99);

@@ -19,18 +19,32 @@ pub struct Rung {
     pub topics: BTreeSet<Arc<str>>,
     /// Subscriptions that were made, changed or removed, or whose progress somebody else has changed.
     pub subscriptions: BTreeSet<Arc<str>>,
+    /// Subscriptions with events that another node has seen.
+    pub nudged: BTreeSet<Arc<str>>,
 }
 
 impl Bell {
     /// To be rung after the commit.
     pub fn published(&self, topic: Arc<str>) {
-        self.ring(|rung| drop(rung.topics.insert(topic)));
+        self.ring(|rung| {
+            rung.topics.insert(topic);
+        });
         self.pulls.notify_waiters();
     }
 
     /// To be rung after the commit.
     pub fn changed(&self, subscription: Arc<str>) {
-        self.ring(|rung| drop(rung.subscriptions.insert(subscription)));
+        self.ring(|rung| {
+            rung.subscriptions.insert(subscription);
+        });
+        self.pulls.notify_waiters();
+    }
+
+    /// Another node says that there are events for a subscription.
+    pub fn nudged(&self, subscription: Arc<str>) {
+        self.ring(|rung| {
+            rung.nudged.insert(subscription);
+        });
         self.pulls.notify_waiters();
     }
 

@@ -1,5 +1,11 @@
-//! Topics, their events and subscriptions on the running server: the bell that wakes whoever waits for events (`bell`).
+//! Topics, their events and subscriptions on the running server: the bell that wakes whoever waits for events (`bell`), who
+//! drives the deliveries (`courier`), what goes out (`post`), what was counted (`tally`).
 
 mod bell;
+pub mod courier;
+mod post;
+mod tally;
 
-pub use bell::{Bell, Rung};
+pub use bell::Bell;
+pub use post::{Postman, policy};
+pub use tally::Tally;

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
+use tavern_domain::delivery::Mark;
 use tavern_domain::topic;
 
 /// The kinds of the documents.
@@ -74,7 +75,15 @@ impl fmt::Debug for Secret {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Mark {
+struct Marks {
+    changes: Vec<Change>,
+    /// Number and position.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    notes: Vec<(u64, u64)>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Change {
     position: u64,
     seq: u64,
     topics: BTreeMap<Arc<str>, u64>,
@@ -90,6 +99,8 @@ pub struct Dead {
     pub reason: Arc<str>,
     /// As the log kept it, as text.
     pub event: Arc<str>,
+    /// Where to begin reading for it: a number and a position before it.
+    pub after: (u64, u64),
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -114,15 +125,21 @@ pub fn read<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, RecordError> {
 }
 
 pub fn write_marks(marks: &topic::Marks) -> Vec<u8> {
-    let mark =
-        |mark: &topic::Mark| Mark { position: mark.position, seq: mark.seq, topics: mark.counts.clone() };
-    write(&marks.all().iter().map(mark).collect::<Vec<_>>())
+    let change = |change: &topic::Change| Change {
+        position: change.position,
+        seq: change.seq,
+        topics: change.counts.clone(),
+    };
+    let notes = marks.notes().iter().map(|note| (note.seq, note.position));
+    write(&Marks { changes: marks.changes().iter().map(change).collect(), notes: notes.collect() })
 }
 
 pub fn read_marks(bytes: &[u8]) -> Result<topic::Marks, RecordError> {
-    let marks: Vec<Mark> = read(bytes)?;
-    let mark = |mark: Mark| topic::Mark { position: mark.position, seq: mark.seq, counts: mark.topics };
-    topic::Marks::restore(marks.into_iter().map(mark).collect()).ok_or(RecordError::Marks)
+    let marks: Marks = read(bytes)?;
+    let change = |kept: Change| topic::Change { position: kept.position, seq: kept.seq, counts: kept.topics };
+    let notes = marks.notes.into_iter().map(|(seq, position)| Mark { seq, position });
+    let changes = marks.changes.into_iter().map(change).collect();
+    topic::Marks::restore(changes, notes.collect()).ok_or(RecordError::Marks)
 }
 
 #[cfg(test)]

@@ -1,0 +1,131 @@
+//! Drives the node's courier: gives it time, news, the store's answers and the endpoints' answers, carries its work to the
+//! store and its posts to the sender. The rules are in `tavern_hub::events`.
+
+use super::post::Postman;
+use super::tally::Tally;
+use crate::auth::SystemDice;
+use crate::services::Services;
+use std::sync::Arc;
+use std::time::Duration;
+use tavern_domain::delivery::Patience;
+use tavern_engine::{Answer, StoreError, Ticket};
+use tavern_hub::events::{Courier, CourierRules, Notice, Outcome};
+use tokio::sync::{Notify, mpsc};
+use tokio::task::JoinSet;
+
+/// The longest sleep: clocks may be set.
+const SLEEP: Duration = Duration::from_secs(60);
+/// How long posts that are under way may take when the server stops.
+const LAST_POSTS: Duration = Duration::from_secs(2);
+
+type Posted = (Arc<str>, u64, Outcome);
+
+pub async fn keep(services: Arc<Services>, postman: Arc<Postman>, stop: Arc<Notify>) {
+    let rules = rules(&services);
+    let mut courier =
+        Courier::new(services.node.clone(), rules, Box::new(SystemDice::default()), services.now());
+    let mut asked: JoinSet<(Ticket, Answer)> = JoinSet::new();
+    // Bounded by the courier's own bound of posts.
+    let (done, mut posts) = mpsc::unbounded_channel::<Posted>();
+    let mut neighbours = services.node.neighbours();
+    let mut ending: Option<tokio::time::Instant> = None;
+    loop {
+        carry_out(&services, &mut courier, &mut asked, &postman, &done);
+        if ending.is_some_and(|end| courier.is_at_rest() || tokio::time::Instant::now() >= end) {
+            return;
+        }
+        let wait = Duration::from_millis(courier.next_wake().since(services.now())).min(SLEEP);
+        let wait = if ending.is_some() { wait.min(Duration::from_millis(20)) } else { wait };
+        tokio::select! {
+            Some(Ok((ticket, answer))) = asked.join_next() => {
+                courier.answered(services.now(), ticket, answer);
+            }
+            Some((name, batch, outcome)) = posts.recv() => courier.posted(services.now(), &name, batch, outcome),
+            rung = services.bell.next() => {
+                let now = services.now();
+                rung.subscriptions.iter().for_each(|name| courier.changed(name));
+                rung.nudged.iter().for_each(|name| courier.nudged(now, name));
+                rung.topics.iter().for_each(|topic| courier.published(now, topic));
+            }
+            () = stop.notified(), if ending.is_none() => {
+                courier.stop(services.now());
+                ending = Some(tokio::time::Instant::now() + LAST_POSTS);
+            }
+            () = tokio::time::sleep(wait) => {}
+        }
+        let now = services.now();
+        courier.wake(now);
+        let living = services.node.neighbours();
+        if neighbours.iter().any(|known| !living.contains(known)) {
+            // What it worked on is somebody's now.
+            courier.look_all(now);
+        }
+        neighbours = living;
+    }
+}
+
+fn rules(services: &Services) -> CourierRules {
+    let events = &services.config.events;
+    CourierRules {
+        patience: Patience {
+            backoff_min_ms: events.backoff_min_ms,
+            backoff_max_ms: events.backoff_max_ms,
+            disable_after_ms: events.disable_after_ms,
+        },
+        lease_ms: events.lease_ms,
+        look_ms: services.config.nodes.heartbeat_ms,
+    }
+}
+
+fn carry_out(
+    services: &Arc<Services>,
+    courier: &mut Courier,
+    asked: &mut JoinSet<(Ticket, Answer)>,
+    postman: &Arc<Postman>,
+    done: &mpsc::UnboundedSender<Posted>,
+) {
+    for (ticket, work) in courier.errands.work.drain(..) {
+        let services = services.clone();
+        asked.spawn(async move {
+            let answer = services.desk.answer_to(work).await;
+            (ticket, answer.unwrap_or_else(|| Answer::Failed(StoreError::late())))
+        });
+    }
+    for post in courier.errands.posts.drain(..) {
+        let (postman, done) = (postman.clone(), done.clone());
+        let now_s = services.now().ms() / 1000;
+        tokio::spawn(async move {
+            let outcome = postman.post(&post, now_s).await;
+            // The courier may have ended with its server.
+            let _ = done.send((post.subscription.name.clone(), post.batch, outcome));
+        });
+    }
+    for name in courier.errands.nudges.drain(..) {
+        services.node.nudge(&name);
+    }
+    for notice in courier.errands.notices.drain(..) {
+        tell(&services.tally, &notice);
+    }
+}
+
+fn tell(tally: &Tally, notice: &Notice) {
+    tally.note(notice);
+    match notice {
+        Notice::Disabled { subscription, why } => {
+            tracing::warn!(%subscription, why = why.as_str(), "a subscription is disabled; it keeps collecting");
+        }
+        Notice::Lost { subscription, first, last } => {
+            tracing::warn!(%subscription, first, last, "events were dropped before they were delivered");
+        }
+        Notice::Parked { subscription, events } => {
+            tracing::warn!(%subscription, events, "events were refused and are dead letters now");
+        }
+        Notice::Recovered { subscription } => {
+            tracing::info!(%subscription, "the endpoint takes events again");
+        }
+        Notice::Trouble { subscription, what } => {
+            tracing::error!(%subscription, %what, "a subscription cannot be worked on");
+        }
+        Notice::TookOver { .. } | Notice::Attempted { .. } => {}
+    }
+}
