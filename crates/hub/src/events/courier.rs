@@ -141,7 +141,12 @@ impl Courier {
 
     /// Another node's news: whoever works on it here looks at the log.
     pub fn nudged(&mut self, now: Time, name: &Arc<str>) {
-        self.feed(now, name);
+        match self.lines.get_mut(name) {
+            // Nobody passes a nudge on: two who take each other for the worker would never end.
+            Some(line) if matches!(line.state, State::Elsewhere) => line.hungry = true,
+            Some(_) => self.feed(now, name),
+            None => {}
+        }
     }
 
     pub(super) fn feed(&mut self, now: Time, name: &Arc<str>) {
