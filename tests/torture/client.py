@@ -46,6 +46,8 @@ class Client:
         self.socket, self.waiting = None, {}
         self.session, self.client, self.seq = None, None, 0
         self.node = None
+        # Commands that had an answer, whatever it said.
+        self.answered = 0
         self.resumes = True
         self.connected = asyncio.Event()
         # Actions of its own end when this is set; it stays connected.
@@ -170,12 +172,15 @@ class Client:
         self.waiting[number] = future, keep
         try:
             await self.socket.send(json.dumps({"id": number, "op": op} | fields))
-            return await asyncio.wait_for(future, PATIENCE)
+            answer = await asyncio.wait_for(future, PATIENCE)
+            self.answered += 1
+            return answer
         except asyncio.TimeoutError:
             self.note("hang", op, node.name, time.monotonic() - began, began)
             self.drop()
             raise Away from None
         except Refused as refused:
+            self.answered += 1
             self.note("refused", op, refused.code, refused.retry_after_ms)
             raise
         except BROKEN:

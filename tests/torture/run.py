@@ -120,6 +120,7 @@ def judge(world, load, read, servers, healed):
     losses = [when for kind, when in world.engine_kills if kind == "redis" and world.store == "redis"]
     hangs = [(entry[2], entry[3], entry[4], entry[5]) for client in load.clients for entry in client.log if entry[1] == "hang"]
     hangs += [hang for one in [*load.speakers, load.service] for hang in one.hangs]
+    answered = sum(one.answered for one in [*load.clients, *load.speakers, load.service])
     refusals = [(entry[3], entry[4]) for client in load.clients for entry in client.log if entry[1] == "refused"]
     refusals += [refusal for one in [*load.speakers, load.service] for refusal in one.refused]
     return [
@@ -134,7 +135,7 @@ def judge(world, load, read, servers, healed):
         people.followers_know_the_truth(load.beliefs(), load.statuses()),
         people.nothing_is_heard_after_unfollow(load.fans),
         health.servers_live(world.nodes, world.unclean_stops),
-        health.every_command_is_answered(hangs, world.nodes),
+        health.every_command_is_answered(answered, hangs, world.nodes),
         health.refusals_say_when_to_return(refusals, KNOWN_CODES),
         health.readiness_tells_the_truth(world.nodes, outages(world), healed),
         health.memory_is_bounded(world.nodes),

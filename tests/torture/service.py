@@ -40,6 +40,7 @@ class Service:
                 facts.fact(("follow", user, star), False)
         # (asked, answered, user, last seen); (code, retry after) of each refusal; (what, node, seconds, began) without an answer.
         self.seen, self.refused, self.hangs = [], [], []
+        self.answered = 0
         self.keys = {}
         self.counts = collections.Counter()
         self.quiet = False
@@ -63,6 +64,7 @@ class Service:
         except httpx.ReadTimeout:
             self.hangs.append((what, node.name, time.monotonic() - began, began))
             raise
+        self.answered += 1
         if response.status_code == 200:
             return response.json()
         error = response.json().get("error", {}) if response.content else {}

@@ -31,6 +31,7 @@ class Speaker:
         self.dice = random.Random(f"{name} {seed}")
         self.token = tokens.token(name, ttl=7200)
         self.lives, self.hangs, self.refused = [], [], []
+        self.answered = 0
         self.quiet = False
 
     async def live(self):
@@ -74,6 +75,7 @@ class Speaker:
         except asyncio.TimeoutError:
             self.hangs.append(("publish", node.name, time.monotonic() - sent, sent))
             raise
+        self.answered += 1
         if "ok" in reply:
             life.words[-1] = (number, sent, time.monotonic())
         else:

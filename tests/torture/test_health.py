@@ -19,8 +19,13 @@ def test_a_crash_a_panic_and_an_unclean_stop_are_found():
 
 def test_a_command_without_an_answer_is_found_unless_the_server_slept():
     hang = [("join", "n1", 25.0, 10.0)]
-    assert health.every_command_is_answered(hang, [node()]).violations
-    assert health.every_command_is_answered(hang, [node(slept_during=lambda began, ended: True)]).violations == []
+    assert health.every_command_is_answered(7, hang, [node()]).violations
+    assert health.every_command_is_answered(7, hang, [node(slept_during=lambda began, ended: True)]).violations == []
+
+
+def test_commands_with_and_without_an_answer_are_looked_at():
+    assert health.every_command_is_answered(7, [], [node()]).looked_at == 7
+    assert health.every_command_is_answered(7, [("join", "n1", 25.0, 10.0)], [node()]).looked_at == 8
 
 
 def test_a_refusal_that_does_not_say_when_to_return_is_found():

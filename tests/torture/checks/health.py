@@ -26,12 +26,12 @@ def servers_live(nodes, unclean_stops):
     return verdict
 
 
-def every_command_is_answered(hangs, nodes):
-    """`hangs`: (what, node, seconds, began). A server that sleeps answers nobody."""
-    verdict = Verdict("every command is answered in time")
+def every_command_is_answered(answered, hangs, nodes):
+    """`answered`: how many were. `hangs`: (what, node, seconds, began). A server that sleeps answers nobody. Of a command whose
+    line was lost nothing is known."""
+    verdict = Verdict("every command is answered in time", looked_at=answered + len(hangs))
     nodes = {node.name: node for node in nodes}
     for what, name, seconds, began in hangs:
-        verdict.looked_at += 1
         if nodes[name].slept_during(began, began + seconds):
             verdict.note("server was asleep")
         else:
