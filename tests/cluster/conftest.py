@@ -25,6 +25,27 @@ def engines():
 
 
 @pytest.fixture(scope="session")
+def postgres(engines):
+    return engines.server("postgres")
+
+
+@pytest.fixture(scope="session")
+def nats(engines):
+    return engines.server("nats")
+
+
+@pytest.fixture(scope="session")
+def redis(engines):
+    return engines.server("redis")
+
+
+@pytest.fixture
+def schema():
+    """A place on an engine that nobody has used."""
+    return f"schema_{next(COUNT)}"
+
+
+@pytest.fixture(scope="session")
 def combination(request, engines):
     return Combination(request.param, engines)
 

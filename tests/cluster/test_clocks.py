@@ -8,8 +8,6 @@ import time
 import pytest
 
 from support.json_client import Socket
-from support.nats_server import NatsServer
-from support.postgres_server import PostgresServer
 from support.process import until
 from support.tavern import Tavern
 
@@ -40,17 +38,9 @@ class WrongClock(Tavern):
         return ["env", *wrong, *super().command()]
 
 
-@pytest.fixture(scope="module")
-def engines():
-    with PostgresServer() as postgres, NatsServer() as nats:
-        yield postgres, nats
-
-
 @pytest.fixture(params=[600, -600], ids=["ten minutes ahead", "ten minutes behind"])
-def two(request, engines):
+def two(request, postgres, nats, schema):
     """One server with the right time, one with a wrong one."""
-    postgres, nats = engines
-    schema = f"clock_{'ahead' if request.param > 0 else 'behind'}"
     options = ["--store", postgres.url(schema), "--bus", nats.url]
     with contextlib.ExitStack() as stack:
         right = stack.enter_context(Tavern.dev(CONFIG, options))

@@ -1,46 +1,14 @@
 """`tavern doctor` at real engines: what it finds when all is well, and what it says when something is not."""
 import contextlib
-import itertools
 import json
-import os
 import subprocess
-
-import pytest
 
 from cluster.combination import folder
 from support import tokens
 from support.nats_server import NatsServer
-from support.postgres_server import PostgresServer
 from support.process import free_port
 from support.redis_server import RedisServer
-from support.tavern import Tavern, program
-
-SCHEMAS = itertools.count(1)
-# A TAVERN_… variable of the caller's shell is none of the test.
-PLAIN = {name: value for name, value in os.environ.items() if not name.startswith("TAVERN_")}
-
-
-@pytest.fixture(scope="module")
-def postgres():
-    with PostgresServer() as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def nats():
-    with NatsServer() as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def redis():
-    with RedisServer() as server:
-        yield server
-
-
-@pytest.fixture
-def schema():
-    return f"doctor_{next(SCHEMAS)}"
+from support.tavern import Tavern, environment, program
 
 
 def doctor(*options, code=0):
@@ -49,7 +17,7 @@ def doctor(*options, code=0):
         run = [program(), "doctor", "--json", "--secret", tokens.SECRET, "--listen", "127.0.0.1:0", "--resp", "off"]
         if "--data" not in options:
             run += ["--data", data / "none"]
-        done = subprocess.run([*run, *options], cwd=data, env=PLAIN, capture_output=True, text=True, timeout=60)
+        done = subprocess.run([*run, *options], cwd=data, env=environment(), capture_output=True, text=True, timeout=60)
     assert done.returncode == code, done.stdout + done.stderr
     told = json.loads(done.stdout)
     assert told["healthy"] is (code == 0)
@@ -178,6 +146,6 @@ def test_a_login_that_may_not_publish(tmp_path):
 def test_the_table_for_people(nats):
     with folder() as data:
         run = [program(), "doctor", "--dev", "--listen", "127.0.0.1:0", "--resp", "off", "--bus", nats.url]
-        done = subprocess.run(run, cwd=data, env=PLAIN, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(run, cwd=data, env=environment(), capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stdout + done.stderr
     assert any(line.startswith("ok    bus trip") for line in done.stdout.splitlines()), done.stdout

@@ -1,7 +1,6 @@
 """`tavern export` and `tavern import`: a store moves to another engine and back, and nobody misses anything."""
 import itertools
 import json
-import os
 import subprocess
 
 import httpx
@@ -9,10 +8,8 @@ import pytest
 
 from support.json_client import Socket
 from support.nats_server import NatsServer
-from support.postgres_server import PostgresServer
 from support.process import until
-from support.redis_server import RedisServer
-from support.tavern import Tavern, program
+from support.tavern import Tavern, environment, program
 
 CONFIG = """
 [sessions]
@@ -22,27 +19,13 @@ grace_ms = 30000
 [kinds.user]
 grace_ms = 30000
 """
-SCHEMAS = itertools.count(1)
-PLAIN = {name: value for name, value in os.environ.items() if not name.startswith("TAVERN_")}
-
-
-@pytest.fixture(scope="module")
-def postgres():
-    with PostgresServer() as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def redis():
-    with RedisServer() as server:
-        yield server
 
 
 @pytest.fixture(params=["postgres", "redis"])
-def url(request):
+def url(request, schema):
     """An empty store on another engine."""
-    server, name = request.getfixturevalue(request.param), f"export_{next(SCHEMAS)}"
-    return server.url(name) if request.param == "postgres" else f"{server.url}?prefix={name}"
+    server = request.getfixturevalue(request.param)
+    return server.url(schema) if request.param == "postgres" else f"{server.url}?prefix={schema}"
 
 
 def engine(url):
@@ -50,7 +33,7 @@ def engine(url):
 
 
 def tavern(*words, stdin=None, code=0):
-    done = subprocess.run([program(), *words], env=PLAIN, input=stdin, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([program(), *words], env=environment(), input=stdin, capture_output=True, text=True, timeout=60)
     assert done.returncode == code, done.stderr
     return done
 

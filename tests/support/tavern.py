@@ -26,6 +26,11 @@ def program():
     return max(built, key=lambda path: path.stat().st_mtime)
 
 
+def environment():
+    """That of the caller, but for the TAVERN_… variables of his shell: these must not configure the program under test."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("TAVERN_")}
+
+
 class Tavern(Server):
     name = "tavern"
     # How a client recognises the server: an SSL context when it speaks TLS.
@@ -94,8 +99,7 @@ class Tavern(Server):
         ]
 
     def environment(self):
-        # A TAVERN_… variable of the caller's shell must not configure the server under test.
-        return {name: value for name, value in os.environ.items() if not name.startswith("TAVERN_")}
+        return environment()
 
     def run(self, *arguments, **options):
         """Runs the program's command line in the server's folder; returns the finished process."""
