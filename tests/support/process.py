@@ -3,6 +3,7 @@
 Must hold: no process outlives its `with` block, and a failing test can show what the server said.
 """
 import pathlib
+import random
 import shutil
 import signal
 import socket
@@ -12,20 +13,40 @@ import time
 
 RUNNING = []
 
+# Below the ports that the system gives to connections, one of which could take the place of a server that is down, and below
+# those that the tests in Rust take.
+FIRST_PORT, LAST_PORT, BLOCK = 10_000, 19_999, 50
+HELD = []
 
-# The kernel may name a port again that a server has not taken yet.
-GIVEN = set()
+
+def blocks_of_ports():
+    """Blocks that no other test process has, in any order; each is held until this process ends."""
+    starts = range(FIRST_PORT, LAST_PORT, BLOCK)
+    for start in random.sample(starts, len(starts)):
+        held = socket.socket(socket.AF_UNIX)
+        try:
+            # A name without a file: gone with the process, however that ends.
+            held.bind(f"\0tavern-test-ports-{start}")
+        except OSError:
+            held.close()
+            continue
+        HELD.append(held)
+        yield range(start, start + BLOCK)
+
+
+PORTS = (port for block in blocks_of_ports() for port in block)
 
 
 def free_port():
-    """A port on the loopback that nobody has, and that was not given to anybody before."""
-    while True:
+    """A port on the loopback that nobody has, and that no test process was or will be given while this one lives."""
+    for port in PORTS:
         with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
-        if port not in GIVEN:
-            GIVEN.add(port)
-            return port
+            try:
+                probe.bind(("127.0.0.1", port))
+                return port
+            except OSError:
+                pass
+    raise RuntimeError(f"no port is left between {FIRST_PORT} and {LAST_PORT}")
 
 
 def until(fact, what, timeout=10.0):
