@@ -1,8 +1,9 @@
-"""Servers for the suites, and their logs when a test fails."""
+"""Servers for the suites, their logs when a test fails, and who runs what when several processes run them."""
 import pytest
 
 from support.process import RUNNING
 from support.redis_server import RedisServer
+from support.shares import Shares, place
 from support.tavern import Tavern
 
 
@@ -11,6 +12,15 @@ def pytest_addoption(parser):
         "--subject", choices=["tavern", "redis"], default="tavern",
         help="what the Redis conversations are run on beside the oracle; `redis` checks the conversations themselves",
     )
+
+
+def pytest_collection_modifyitems(config, items):
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: place(item.nodeid))
+
+
+def pytest_xdist_make_scheduler(config, log):
+    return Shares(config, log)
 
 
 @pytest.hookimpl(hookwrapper=True)

@@ -12,6 +12,7 @@ from support.json_client import Poller, Socket
 from support.resp import CLOSED, Fault, RespConnection, pack
 from support.tavern import Tavern
 
+pytestmark = pytest.mark.alone
 CACHE_MS = 1500
 
 

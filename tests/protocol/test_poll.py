@@ -7,6 +7,8 @@ import pytest
 
 from support.json_client import Poller, Socket
 
+pytestmark = pytest.mark.alone
+
 
 @pytest.fixture
 def poller(dev, user, channel):

@@ -14,6 +14,7 @@ import pytest
 from support.resp import RespConnection, pack
 from support.tavern import Tavern
 
+pytestmark = pytest.mark.alone
 SESSIONS = 50
 PATIENCE = 1.0
 

@@ -14,6 +14,7 @@ from support.process import until
 from support.resp import CLOSED, RespConnection, pack
 from support.tavern import Tavern
 
+pytestmark = pytest.mark.alone
 MIB = 1 << 20
 ROUND_TRIP = 0.050
 

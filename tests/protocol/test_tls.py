@@ -114,6 +114,7 @@ def test_a_reader_that_stalls_for_a_while_misses_nothing(sealed, client, channel
         assert [socket.event()["data"][0] for _ in range(400)] == list(range(400))
 
 
+@pytest.mark.alone
 def test_handshakes_that_never_end_hold_nobody_up(sealed, user):
     half = []
     for number in range(50):
