@@ -1,0 +1,30 @@
+"""Shares keep together what starts servers together, and a test that was not run exactly once is found."""
+import collections
+import types
+
+import pytest
+
+from support.shares import LONG, Shares, place, share
+
+
+@pytest.mark.parametrize("test, expected", [
+    ("cluster/test_moves.py::test_a[postgres+nats]", "cluster/test_moves.py postgres+nats"),
+    ("cluster/test_moves.py::test_b[name-redis+redis]", "cluster/test_moves.py redis+redis"),
+    ("cluster/test_export.py::test_a[redis]", "cluster/test_export.py redis"),
+    ("cluster/test_export.py::test_b", "cluster/test_export.py"),
+    ("clients/test_all.py::test_a[one server-redis-cli]", "clients/test_all.py"),
+])
+def test_a_share_is_a_module_or_its_part_about_one_engine(test, expected):
+    assert share(test) == expected
+
+
+def test_long_ones_come_first():
+    assert place(f"{LONG[1]}::test_a") < place("clients/test_all.py::test_a")
+
+
+@pytest.mark.parametrize("run, found", [("ab", 0), ("a", 1), ("abb", 1), ("abc", 1), ("", 1)])
+def test_a_test_that_was_not_run_exactly_once_is_found(run, found):
+    shares, session = Shares.__new__(Shares), types.SimpleNamespace(exitstatus=0)
+    shares.collection, shares.run = ["a", "b"], collections.Counter(run)
+    shares.pytest_sessionfinish(session, 0)
+    assert session.exitstatus == found
