@@ -8,6 +8,7 @@ use super::scan::skip_space;
 use crate::error::{Code, Refusal};
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use std::borrow::Cow;
 
 /// Events in one request.
 pub const LIST_MAX: usize = 1_000;
@@ -17,6 +18,10 @@ pub const URL_BYTES: usize = 2_048;
 pub const DATA_BYTES: usize = 65_536;
 /// What the server calls an event that its publisher gave no name begins with it.
 pub const MADE_ID: &str = "evt-";
+/// What the log calls an event that came with an `Idempotency-Key` begins with it. No subscriber sees it.
+pub const KEY_ID: &str = "idempotency-key:";
+/// Stands for events that were dropped.
+pub const GAP: &str = "tavern.gap";
 
 /// An event as it was sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,9 +78,11 @@ fn parse_event(json: &[u8], now_ms: u64) -> Result<NewEvent, Refusal> {
     let id = text("id", fields.id)?;
     if let Some(id) = &id {
         bounded("id", id, ID_BYTES)?;
-        if id.is_empty() || id.chars().any(char::is_control) || id.starts_with(MADE_ID) {
-            let message =
-                format!("`id` is a text without control characters that does not begin with {MADE_ID:?}");
+        let ours = id.starts_with(MADE_ID) || id.starts_with(KEY_ID);
+        if id.is_empty() || id.chars().any(char::is_control) || ours {
+            let message = format!(
+                "`id` is a text without control characters that begins neither with {MADE_ID:?} nor with {KEY_ID:?}"
+            );
             return Err(refuse(message));
         }
     }
@@ -90,7 +97,7 @@ fn parse_event(json: &[u8], now_ms: u64) -> Result<NewEvent, Refusal> {
     bounded("data", data, DATA_BYTES)?;
     let time = number("time", fields.time)?.unwrap_or(now_ms);
     let body = stored(&kind, url.as_deref(), time, data);
-    Ok(NewEvent { id: id.map(std::borrow::Cow::into_owned), body })
+    Ok(NewEvent { id: id.map(Cow::into_owned), body })
 }
 
 /// An event as the log keeps it. `data` is JSON.
@@ -194,6 +201,22 @@ pub fn entry(out: &mut Vec<u8>, event: Numbered<'_>) {
     out.extend_from_slice(event.body.get(1..).unwrap_or(b"}"));
 }
 
+/// What subscribers know an event by: what its publisher called it, or its place in the log.
+pub fn shown_id(id: Option<&str>, position: u64) -> Cow<'_, str> {
+    match id.filter(|id| !id.starts_with(KEY_ID)) {
+        Some(id) => Cow::Borrowed(id),
+        None => Cow::Owned(format!("{MADE_ID}{position}")),
+    }
+}
+
+/// Stands in the place of events that were dropped.
+pub fn gap_entry(out: &mut Vec<u8>, first: u64, last: u64) {
+    let text = format!(
+        "{{\"seq\":{first},\"type\":\"{GAP}\",\"data\":{{\"first_seq\":{first},\"last_seq\":{last}}}}}"
+    );
+    out.extend_from_slice(text.as_bytes());
+}
+
 #[derive(Deserialize)]
 struct Kept<'a> {
     #[serde(borrow, rename = "type")]
@@ -264,6 +287,7 @@ mod tests {
             (r#"{"type":5}"#, "`type` must be a string"),
             (r#"{"type":"x","id":""}"#, "`id`"),
             (r#"{"type":"x","id":"evt-1"}"#, "`id`"),
+            (r#"{"type":"x","id":"idempotency-key:a:b:0"}"#, "`id`"),
             (r#"{"type":"x","time":"now"}"#, "`time`"),
             (r#"[{"type":"x"},5]"#, "event 1 of the list"),
             (&long, "`type` has 65 bytes"),
@@ -273,6 +297,22 @@ mod tests {
             let refused = parse_events(json.as_bytes(), 0).unwrap_err();
             assert!(refused.message.contains(words), "{json:.60}: {}", refused.message);
         }
+    }
+
+    #[test]
+    fn subscribers_see_no_id_that_was_made_of_a_key() {
+        assert_eq!(shown_id(Some("a"), 7), "a");
+        assert_eq!(shown_id(None, 7), "evt-7");
+        assert_eq!(shown_id(Some("idempotency-key:k:x:0"), 7), "evt-7");
+    }
+
+    #[test]
+    fn a_gap_tells_what_is_missing() {
+        let mut out = Vec::new();
+        gap_entry(&mut out, 3, 9);
+        let gap: serde_json::Value = serde_json::from_slice(&out).unwrap();
+        assert_eq!((&gap["seq"], &gap["type"]), (&3.into(), &GAP.into()));
+        assert_eq!(gap["data"], serde_json::json!({"first_seq": 3, "last_seq": 9}));
     }
 
     #[test]

@@ -26,6 +26,16 @@ pub const COPY: &str = "copy";
 pub const EVENTS: &str = "events";
 pub const SUBSCRIPTIONS: &str = "subscriptions";
 
+/// The name of the document of a dead letter. They sort by their numbers.
+pub fn dead_name(subscription: &str, seq: u64) -> String {
+    format!("{subscription}/{seq:020}")
+}
+
+/// The name of the document that holds the events of a batch.
+pub fn copy_name(subscription: &str, batch: u64) -> String {
+    format!("{subscription}/{batch:020}")
+}
+
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Topic {
     /// The id of the key that publishes; none: whoever comes first.
@@ -93,6 +103,11 @@ struct Change {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Dead {
     pub seq: u64,
+    /// It is a gap that ends here: there is no event.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gap_through: Option<u64>,
+    /// The number and the position after which it is read from the log, as its run says.
+    pub after: (u64, u64),
     pub id: Arc<str>,
     pub topic: Arc<str>,
     pub parked_at: u64,
@@ -101,6 +116,16 @@ pub struct Dead {
     pub event: Arc<str>,
     /// Where to begin reading for it: a number and a position before it.
     pub after: (u64, u64),
+}
+
+/// An event of a batch under way, kept beside the log: a document of `COPY` is a list of them, by number.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Copied {
+    pub seq: u64,
+    pub id: Arc<str>,
+    pub topic: Arc<str>,
+    /// As the log kept it, as text.
+    pub event: Arc<str>,
 }
 
 #[derive(Debug, thiserror::Error)]
