@@ -28,6 +28,8 @@ pub struct Services {
     /// Rung when there are events, or subscriptions change.
     pub bell: Arc<crate::events::Bell>,
     pub tally: crate::events::Tally,
+    /// What is known of topics here.
+    pub office: crate::events::Office,
     pub remembered: Remembered,
     pub runtime: tokio::runtime::Handle,
     /// What the app is asked through, when it is.
@@ -70,6 +72,7 @@ impl Services {
             clients: Clients::default(),
             bell: Arc::default(),
             tally: crate::events::Tally::default(),
+            office: crate::events::Office::default(),
             remembered,
             runtime,
             hook,

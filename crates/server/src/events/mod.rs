@@ -1,11 +1,14 @@
-//! Topics, their events and subscriptions on the running server: the bell that wakes whoever waits for events (`bell`), who
-//! drives the deliveries (`courier`), what goes out (`post`), what was counted (`tally`).
+//! Topics, their events and subscriptions on the running server: the office where they are published to and made (`office`),
+//! the bell that wakes whoever waits for events (`bell`), who drives the deliveries (`courier`), what goes out (`post`), what
+//! was counted (`tally`).
 
 mod bell;
 pub mod courier;
+pub mod office;
 mod post;
 mod tally;
 
 pub use bell::Bell;
+pub use office::Office;
 pub use post::{Postman, policy};
 pub use tally::Tally;

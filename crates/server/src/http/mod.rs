@@ -4,6 +4,7 @@
 mod body;
 pub(crate) mod connect;
 mod edge;
+mod events;
 pub mod idempotency;
 mod metrics;
 mod openapi;

@@ -3,9 +3,9 @@
 use super::body::{Answer, json, refusal};
 use super::edge::Guest;
 use super::idempotency::{KEY_BYTES, Known};
-use super::people;
 use super::request::{self, Query, decode};
 use super::session::{put, stopping};
+use super::{events, people};
 use crate::services::Services;
 use crate::shard::mail::{HttpPublish, Mail, SessionReport};
 use http::request::Parts;
@@ -81,18 +81,25 @@ async fn answer(guest: &Guest, parts: &Parts, body: Incoming) -> Result<Answer, 
             holder(services, parts, Scope::Admin).await?;
             nodes(services).await
         }
+        (_, path @ ["topics" | "subscriptions", ..]) => events::answer(services, parts, path, body).await,
         (method, _) => Err(Refusal::new(Code::NotFound, format!("there is nothing at {method} /v1/{path}"))),
     }
 }
 
 /// The holder of the key that came along, if it has the scope.
 async fn holder(services: &Services, parts: &Parts, scope: Scope) -> Result<Identity, Refusal> {
+    holder_of(services, parts, &[scope]).await
+}
+
+/// The holder of the key that came along, if it has one of these scopes.
+pub async fn holder_of(services: &Services, parts: &Parts, scopes: &[Scope]) -> Result<Identity, Refusal> {
     let identity = request::identity(services, parts, &Query::of(parts)).await?;
     let Some(identity) = identity else {
         return Err(Refusal::new(Code::Unauthenticated, "an API key is needed: Authorization: Bearer KEY"));
     };
-    if !identity.scopes.has(scope) {
-        let message = format!("this needs an API key with the scope {:?}", scope.as_str());
+    if !scopes.iter().any(|&scope| identity.scopes.has(scope)) {
+        let names: Vec<String> = scopes.iter().map(|scope| format!("{:?}", scope.as_str())).collect();
+        let message = format!("this needs an API key with the scope {}", names.join(" or "));
         return Err(Refusal::new(Code::NotAllowed, message));
     }
     Ok(identity)
@@ -143,7 +150,7 @@ async fn send(services: &Services, name: &str, data: &str) -> Result<Vec<u8>, Re
 }
 
 /// The key under which a repeated request is known: a hash of the sender's credential, the channel, what it chose.
-fn idempotency_key(parts: &Parts, name: &str) -> Result<Option<String>, Refusal> {
+pub fn idempotency_key(parts: &Parts, name: &str) -> Result<Option<String>, Refusal> {
     let Some(given) = parts.headers.get("idempotency-key") else { return Ok(None) };
     let given = given.to_str().unwrap_or_default();
     if given.is_empty() || given.len() > KEY_BYTES {
@@ -156,7 +163,7 @@ fn idempotency_key(parts: &Parts, name: &str) -> Result<Option<String>, Refusal>
 }
 
 /// `after` and `limit` of a list.
-fn page_of(parts: &Parts) -> Result<(String, usize), Refusal> {
+pub fn page_of(parts: &Parts) -> Result<(String, usize), Refusal> {
     let query = Query::of(parts);
     let limit = query.number("limit")?.map_or(PAGE, |limit| (limit as usize).clamp(1, PAGE_MAX));
     Ok((query.get("after").unwrap_or_default().to_owned(), limit))

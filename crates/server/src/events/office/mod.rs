@@ -1,0 +1,28 @@
+//! The office: where topics are published to and subscriptions are made, changed, pulled and looked at. It writes what
+//! the courier carries out and delivers nothing itself.
+//! Must hold: every edit is one commit that expects what it was decided from; whoever waits is rung for after the commit.
+
+mod caller;
+mod ledger;
+mod place;
+mod publish;
+mod pull;
+mod queue;
+mod report;
+mod settings;
+mod subscription;
+mod topic;
+
+pub use caller::Caller;
+pub use publish::{BODY_BYTES, Published, publish};
+pub use pull::{LIMIT, Question, pull};
+pub use report::{list, report, settings};
+pub use settings::Wish;
+pub use subscription::{put, remove};
+
+/// What this node remembers to save reads. The store knows better.
+#[derive(Default)]
+pub struct Office {
+    topics: topic::Shelf,
+    handed: pull::Handed,
+}

@@ -1,0 +1,98 @@
+//! Where an event of a subscription lies in the log, found by its number or its time. Must hold: nothing is counted over a
+//! part that the log does not keep; the same event is found at the same place from wherever one begins.
+
+use super::ledger::{self, Tries};
+use super::subscription::by_name;
+use crate::services::Services;
+use std::sync::Arc;
+use tavern_domain::delivery::Mark;
+use tavern_domain::topic::Marks;
+use tavern_engine::limits::PAGE_ROWS;
+use tavern_engine::{Found, Read, Stretch};
+use tavern_hub::events::Reading;
+use tavern_wire::error::Refusal;
+
+pub async fn stretch(services: &Services, read: Read) -> Result<Stretch, Refusal> {
+    match ledger::read(services, read).await? {
+        Found::Log(stretch) => Ok(stretch),
+        _ => Err(ledger::unexpected()),
+    }
+}
+
+/// Reads on from a place until the event with this number lies behind. None: there are not so many.
+pub async fn forward(
+    services: &Services,
+    marks: &Arc<Marks>,
+    from: Mark,
+    seq: u64,
+) -> Result<Option<Mark>, Refusal> {
+    let mut reading = Reading::new(marks.clone(), from);
+    while reading.at().seq < seq {
+        let limit = u32::try_from(seq - reading.at().seq).unwrap_or(PAGE_ROWS).min(PAGE_ROWS);
+        let Some(read) = reading.read(limit) else { return Ok(None) };
+        let took = reading.take(stretch(services, read).await?);
+        if !took.more && reading.at().seq < seq {
+            return Ok(None);
+        }
+    }
+    Ok(Some(reading.at()))
+}
+
+/// A place behind which so many events lie at most, and after which the log has everything. None: it begins later.
+pub async fn before(services: &Services, marks: &Arc<Marks>, seq: u64) -> Result<Option<Mark>, Refusal> {
+    let first = beginning(services, marks).await?;
+    if first.seq > seq {
+        return Ok(None);
+    }
+    let near = marks.before(seq + 1);
+    let near = Mark { seq: near.seq, position: near.position };
+    Ok(Some(if near.seq <= seq && near.position >= first.position { near } else { first }))
+}
+
+/// The place right before the oldest event of a subscription that the log keeps.
+pub async fn beginning(services: &Services, marks: &Arc<Marks>) -> Result<Mark, Refusal> {
+    let mut tries = Tries::default();
+    loop {
+        tries.another()?;
+        let first = ledger::counts(services, Vec::new()).await?.log.first;
+        if let Some(mark) = at(services, marks, first - 1, first).await? {
+            return Ok(mark);
+        }
+    }
+}
+
+/// A position as the subscription counts: the counts of its topics there, less those at its mark. None: the log does not
+/// begin at `first` any more.
+pub async fn at(
+    services: &Services,
+    marks: &Arc<Marks>,
+    position: u64,
+    first: u64,
+) -> Result<Option<Mark>, Refusal> {
+    let mark = marks.at(position);
+    if mark.position >= position {
+        return Ok(Some(Mark { seq: mark.seq, position: mark.position }));
+    }
+    let names: Vec<Arc<str>> = mark.counts.keys().cloned().collect();
+    let mut seq = mark.seq;
+    if !names.is_empty() {
+        let head = ledger::counts(services, names).await?;
+        if head.log.first != first {
+            return Ok(None);
+        }
+        let head = by_name(head);
+        for (topic, before) in &mark.counts {
+            let read = Read::Log { topics: vec![topic.clone()], after: position, limit: 1 };
+            let next = stretch(services, read).await?;
+            if next.log.first != first {
+                return Ok(None);
+            }
+            let had = match next.page.rows.first() {
+                Some(next) => next.count - 1,
+                None => head.get(topic).copied().unwrap_or(0),
+            };
+            seq += had.saturating_sub(*before);
+        }
+    }
+    Ok(Some(Mark { seq, position }))
+}

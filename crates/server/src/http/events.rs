@@ -1,0 +1,132 @@
+//! Topics and subscriptions over HTTP: which route does what, and which scope it needs. The rest is the office's.
+
+use super::body::{Answer, json, whole};
+use super::idempotency::Known;
+use super::request::{self, Query};
+use super::rest::{holder_of, idempotency_key, page_of};
+use crate::events::office::{self, Caller, Question, Wish};
+use crate::services::Services;
+use http::StatusCode;
+use http::request::Parts;
+use hyper::body::Incoming;
+use serde_json::json as value;
+use std::time::{Duration, Instant};
+use tavern_domain::Scope;
+use tavern_wire::error::{Code, Refusal};
+
+/// Settings with all their headers.
+const SETTINGS_BYTES: usize = 256 * 1024;
+
+pub async fn answer(
+    services: &Services,
+    parts: &Parts,
+    segments: &[&str],
+    body: Incoming,
+) -> Result<Answer, Refusal> {
+    match (parts.method.as_str(), segments) {
+        ("POST", ["topics", topic, "events"]) => {
+            let caller = caller(services, parts, &[Scope::Events]).await?;
+            publish(services, parts, &caller, topic, body).await
+        }
+        ("GET", ["subscriptions"]) => {
+            let caller = caller(services, parts, &[Scope::Subscriptions]).await?;
+            let (after, limit) = page_of(parts)?;
+            told(office::list(services, &caller, &after, limit).await?)
+        }
+        ("PUT", ["subscriptions", name]) => {
+            let caller = caller(services, parts, &[Scope::Subscriptions]).await?;
+            put(services, &caller, name, body).await
+        }
+        ("GET", ["subscriptions", name]) => {
+            let caller = caller(services, parts, &[Scope::Subscriptions]).await?;
+            told(office::report(services, &caller, name).await?)
+        }
+        ("DELETE", ["subscriptions", name]) => {
+            let caller = caller(services, parts, &[Scope::Subscriptions]).await?;
+            office::remove(services, &caller, name).await?;
+            told(value!({"deleted": name}))
+        }
+        ("GET", ["subscriptions", name, "events"]) => {
+            let caller = caller(services, parts, &[Scope::Subscriptions]).await?;
+            let question = question(parts)?;
+            Ok(json(office::pull(services, &caller, name, question).await?))
+        }
+        (method, _) => {
+            let path = parts.uri.path();
+            Err(Refusal::new(Code::NotFound, format!("there is nothing at {method} {path}")))
+        }
+    }
+}
+
+async fn caller(services: &Services, parts: &Parts, scopes: &[Scope]) -> Result<Caller, Refusal> {
+    holder_of(services, parts, scopes).await.map(|identity| Caller::of(&identity))
+}
+
+fn told(value: serde_json::Value) -> Result<Answer, Refusal> {
+    Ok(json(value.to_string()))
+}
+
+async fn publish(
+    services: &Services,
+    parts: &Parts,
+    caller: &Caller,
+    topic: &str,
+    body: Incoming,
+) -> Result<Answer, Refusal> {
+    let body = request::body(body, office::BODY_BYTES).await?;
+    let accepted = |body| Ok(whole(StatusCode::ACCEPTED, "application/json", body));
+    let Some(once) = idempotency_key(parts, &format!("events\n{topic}"))? else {
+        let published = office::publish(services, caller, topic, None, &body).await?;
+        return accepted(tally(topic, &published));
+    };
+    // The log knows the key too; this node also knows what it answered, whatever comes with the key this time.
+    match services.remembered.begin(&once, Instant::now()) {
+        Known::New => {}
+        Known::Answered(answer) => return accepted(answer),
+        Known::UnderWay => {
+            let message = "a request with this Idempotency-Key is under way";
+            return Err(Refusal::new(Code::Conflict, message).retry_after(100));
+        }
+    }
+    let given = parts.headers.get("idempotency-key").and_then(|given| given.to_str().ok());
+    match office::publish(services, caller, topic, given, &body).await {
+        Ok(published) => {
+            let body = tally(topic, &published);
+            services.remembered.finish(&once, &body);
+            accepted(body)
+        }
+        Err(refused) => {
+            services.remembered.forget(&once);
+            Err(refused)
+        }
+    }
+}
+
+fn tally(topic: &str, published: &office::Published) -> Vec<u8> {
+    let office::Published { first_seq, last_seq, accepted, duplicates } = published;
+    // The name of a topic needs no quoting.
+    format!(
+        "{{\"topic\":\"{topic}\",\"first_seq\":{first_seq},\"last_seq\":{last_seq},\
+         \"accepted\":{accepted},\"duplicates\":{duplicates}}}"
+    )
+    .into_bytes()
+}
+
+async fn put(services: &Services, caller: &Caller, name: &str, body: Incoming) -> Result<Answer, Refusal> {
+    let wish = Wish::parse(&request::body(body, SETTINGS_BYTES).await?)?;
+    let put = office::put(services, caller, name, wish).await?;
+    let mut answer = office::settings(caller, &put.subscription);
+    answer["created"] = put.created.into();
+    if let Some(secret) = put.secret {
+        answer["secret"] = secret.into();
+    }
+    told(answer)
+}
+
+fn question(parts: &Parts) -> Result<Question, Refusal> {
+    let query = Query::of(parts);
+    let limit =
+        query.number("limit")?.map_or(office::LIMIT, |limit| u32::try_from(limit).unwrap_or(u32::MAX));
+    let wait = Duration::from_millis(query.number("wait_ms")?.unwrap_or(0));
+    Ok(Question { after: query.number("after")?, wait, limit })
+}
