@@ -3,7 +3,7 @@
 //! them, so the same batch is the same bytes at every attempt.
 
 use super::encode::string as quote;
-use super::field::{self, Raw, need, number, present, refuse, text};
+use super::field::{self, Raw, moment, need, present, refuse, text};
 use super::scan::skip_space;
 use crate::error::{Code, Refusal};
 use serde::Deserialize;
@@ -95,7 +95,7 @@ fn parse_event(json: &[u8], now_ms: u64) -> Result<NewEvent, Refusal> {
     bounded("url", url.as_deref().unwrap_or_default(), URL_BYTES)?;
     let data = fields.data.map_or("null", RawValue::get);
     bounded("data", data, DATA_BYTES)?;
-    let time = number("time", fields.time)?.unwrap_or(now_ms);
+    let time = moment("time", fields.time)?.unwrap_or(now_ms);
     let body = stored(&kind, url.as_deref(), time, data);
     Ok(NewEvent { id: id.map(Cow::into_owned), body })
 }
@@ -269,6 +269,8 @@ mod tests {
                 .unwrap();
         assert_eq!(one[0].id.as_deref(), Some("a"));
         assert_eq!(body(&one[0]), r#"{"type":"create","url":"http://x/1","time":7,"data":{"b": 1}}"#);
+        let dated = parse_events(br#"{"type":"x","time":"1970-01-01T00:00:01Z"}"#, 9).unwrap();
+        assert_eq!(body(&dated[0]), r#"{"type":"x","url":null,"time":1000,"data":null}"#);
         let two = parse_events(br#"[{"type":"x"},{"type":"y","data":null,"id":null}]"#, 9).unwrap();
         assert_eq!(body(&two[0]), r#"{"type":"x","url":null,"time":9,"data":null}"#);
         assert_eq!((two.len(), &two[1].id), (2, &None));

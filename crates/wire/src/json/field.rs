@@ -70,6 +70,21 @@ pub(super) fn number(name: &'static str, raw: Raw<'_>) -> Result<Option<u64>, Re
     }
 }
 
+/// Milliseconds since the epoch, or a date and a time as RFC 3339 writes them.
+pub(super) fn moment(name: &'static str, raw: Raw<'_>) -> Result<Option<u64>, Refusal> {
+    let Some(token) = token(raw) else { return Ok(None) };
+    let read = match token.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {
+        Some(text) => super::moment::parse_moment(text),
+        None => token.parse().ok(),
+    };
+    let wrong = || {
+        refuse(format!(
+            "the field `{name}` must be milliseconds since 1970, or a time such as 2026-11-15T10:00:00Z"
+        ))
+    };
+    read.map(Some).ok_or_else(wrong)
+}
+
 pub(super) fn boolean(name: &'static str, raw: Raw<'_>) -> Result<Option<bool>, Refusal> {
     match token(raw) {
         None => Ok(None),

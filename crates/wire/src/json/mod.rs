@@ -7,6 +7,7 @@ mod encode;
 pub mod event;
 mod field;
 mod frame;
+mod moment;
 pub mod person;
 pub mod presence;
 mod request;
@@ -18,6 +19,7 @@ pub use encode::{
     reply_ok, seq_head, string, superseded,
 };
 pub use frame::commands;
+pub use moment::parse_moment;
 pub use request::{
     BadRequest, Hello, ID_BYTES, Join, OPS, Op, Part, Publish, Request, Subscribe, Target, Update, Who,
     parse_request, read_visibility,
