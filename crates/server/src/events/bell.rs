@@ -1,7 +1,7 @@
 //! Wakes whoever waits for events: the courier, which is told of what; and those who pull, who look for themselves.
 //! Must hold: nothing that was rung is missed; it is bounded by the number of names.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::Notify;
 
@@ -10,7 +10,12 @@ pub struct Bell {
     rung: Mutex<Rung>,
     courier: Notify,
     pulls: Notify,
+    /// How often each topic was rung for: who pulls looks only when one of its own was.
+    heard: Mutex<HashMap<Arc<str>, u64>>,
 }
+
+/// Topics that are counted. With more, all begin anew, and everybody looks.
+const HEARD: usize = 10_000;
 
 /// What has happened since the courier looked last.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -26,6 +31,7 @@ pub struct Rung {
 impl Bell {
     /// To be rung after the commit.
     pub fn published(&self, topic: Arc<str>) {
+        self.count(&topic);
         self.ring(|rung| {
             rung.topics.insert(topic);
         });
@@ -53,6 +59,25 @@ impl Bell {
         self.courier.notify_one();
     }
 
+    fn count(&self, topic: &Arc<str>) {
+        let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        match heard.get_mut(topic) {
+            Some(count) => *count += 1,
+            None => {
+                if heard.len() >= HEARD {
+                    heard.clear();
+                }
+                heard.insert(topic.clone(), 1);
+            }
+        }
+    }
+
+    /// A number that changes when one of these topics is rung for.
+    pub fn heard<'a>(&self, topics: impl Iterator<Item = &'a Arc<str>>) -> u64 {
+        let heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        topics.filter_map(|topic| heard.get(topic)).sum()
+    }
+
     /// Waits until it is rung; for the courier alone.
     pub async fn next(&self) -> Rung {
         loop {
@@ -73,6 +98,18 @@ impl Bell {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_pulls_hears_its_own_topics() {
+        let bell = Bell::default();
+        let topics: [Arc<str>; 2] = ["a".into(), "b".into()];
+        let heard = || bell.heard(topics.iter());
+        let before = heard();
+        bell.published("c".into());
+        assert_eq!(heard(), before);
+        bell.published("b".into());
+        assert_ne!(heard(), before);
+    }
 
     #[tokio::test]
     async fn what_was_rung_before_and_meanwhile_is_told_once() {

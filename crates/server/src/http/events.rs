@@ -4,11 +4,12 @@ use super::body::{Answer, json, whole};
 use super::idempotency::Known;
 use super::request::{self, Query};
 use super::rest::{holder_of, idempotency_key, page_of};
-use crate::events::office::{self, Caller, Question, Wish};
+use crate::events::office::{self, Caller, From, Question, Retry, Wish};
 use crate::services::Services;
 use http::StatusCode;
 use http::request::Parts;
 use hyper::body::Incoming;
+use serde::Deserialize;
 use serde_json::json as value;
 use std::time::{Duration, Instant};
 use tavern_domain::Scope;
@@ -16,6 +17,8 @@ use tavern_wire::error::{Code, Refusal};
 
 /// Settings with all their headers.
 const SETTINGS_BYTES: usize = 256 * 1024;
+/// An order with a list of all dead letters that are tried at once.
+const ORDER_BYTES: usize = 256 * 1024;
 
 pub async fn answer(
     services: &Services,
@@ -23,39 +26,77 @@ pub async fn answer(
     segments: &[&str],
     body: Incoming,
 ) -> Result<Answer, Refusal> {
+    let scopes: &[Scope] = match (parts.method.as_str(), segments) {
+        ("POST", ["topics", _, "events"]) => &[Scope::Events],
+        ("PUT", ["topics", _]) => &[Scope::Admin],
+        ("DELETE", ["topics", _]) => &[Scope::Events, Scope::Admin],
+        (_, ["topics", ..]) => &[Scope::Events, Scope::Subscriptions],
+        _ => &[Scope::Subscriptions],
+    };
+    let caller = &caller(services, parts, scopes).await?;
     match (parts.method.as_str(), segments) {
-        ("POST", ["topics", topic, "events"]) => {
-            let caller = caller(services, parts, &[Scope::Events]).await?;
-            publish(services, parts, &caller, topic, body).await
+        ("POST", ["topics", topic, "events"]) => publish(services, parts, caller, topic, body).await,
+        ("GET", ["topics"]) => {
+            let (after, limit) = page_of(parts)?;
+            told(office::topics(services, &after, limit).await?)
+        }
+        ("GET", ["topics", topic]) => told(office::topic(services, topic).await?),
+        ("PUT", ["topics", topic]) => assign(services, topic, body).await,
+        ("DELETE", ["topics", topic]) => {
+            office::end(services, caller, topic).await?;
+            told(value!({"deleted": topic}))
         }
         ("GET", ["subscriptions"]) => {
-            let caller = caller(services, parts, &[Scope::Subscriptions]).await?;
             let (after, limit) = page_of(parts)?;
-            told(office::list(services, &caller, &after, limit).await?)
+            told(office::list(services, caller, &after, limit).await?)
         }
-        ("PUT", ["subscriptions", name]) => {
-            let caller = caller(services, parts, &[Scope::Subscriptions]).await?;
-            put(services, &caller, name, body).await
-        }
-        ("GET", ["subscriptions", name]) => {
-            let caller = caller(services, parts, &[Scope::Subscriptions]).await?;
-            told(office::report(services, &caller, name).await?)
-        }
+        ("PUT", ["subscriptions", name]) => put(services, caller, name, body).await,
+        ("GET", ["subscriptions", name]) => told(office::report(services, caller, name).await?),
         ("DELETE", ["subscriptions", name]) => {
-            let caller = caller(services, parts, &[Scope::Subscriptions]).await?;
-            office::remove(services, &caller, name).await?;
+            office::remove(services, caller, name).await?;
             told(value!({"deleted": name}))
         }
         ("GET", ["subscriptions", name, "events"]) => {
-            let caller = caller(services, parts, &[Scope::Subscriptions]).await?;
-            let question = question(parts)?;
-            Ok(json(office::pull(services, &caller, name, question).await?))
+            Ok(json(office::pull(services, caller, name, question(parts)?).await?))
+        }
+        ("POST", ["subscriptions", name, "replay"]) => {
+            let from = From::parse(&request::body(body, ORDER_BYTES).await?)?;
+            told(office::replay(services, caller, name, from).await?)
+        }
+        ("POST", ["subscriptions", name, order @ ("enable" | "disable")]) => {
+            office::switch(services, caller, name, *order == "enable").await?;
+            told(office::report(services, caller, name).await?)
+        }
+        ("GET", ["subscriptions", name, "dead-letters"]) => {
+            let (after, limit) = page_of(parts)?;
+            told(office::dead_letters(services, caller, name, &after, limit).await?)
+        }
+        ("POST", ["subscriptions", name, "dead-letters", "retry"]) => {
+            let wish = Retry::parse(&request::body(body, ORDER_BYTES).await?)?;
+            told(office::retry(services, caller, name, &wish).await?)
         }
         (method, _) => {
             let path = parts.uri.path();
             Err(Refusal::new(Code::NotFound, format!("there is nothing at {method} {path}")))
         }
     }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Assignment {
+    #[serde(deserialize_with = "Option::deserialize")]
+    publisher: Option<String>,
+}
+
+/// Moves the claim on a topic, or clears it.
+async fn assign(services: &Services, topic: &str, body: Incoming) -> Result<Answer, Refusal> {
+    let body = request::body(body, ORDER_BYTES).await?;
+    let assignment: Assignment = serde_json::from_slice(&body).map_err(|error| {
+        let message = format!("give {{\"publisher\": KEY}} with the id of a key, or null: {error}");
+        Refusal::new(Code::BadRequest, message)
+    })?;
+    told(office::assign(services, topic, assignment.publisher.map(Into::into)).await?)
 }
 
 async fn caller(services: &Services, parts: &Parts, scopes: &[Scope]) -> Result<Caller, Refusal> {

@@ -114,8 +114,6 @@ pub struct Dead {
     pub reason: Arc<str>,
     /// As the log kept it, as text.
     pub event: Arc<str>,
-    /// Where to begin reading for it: a number and a position before it.
-    pub after: (u64, u64),
 }
 
 /// An event of a batch under way, kept beside the log: a document of `COPY` is a list of them, by number.

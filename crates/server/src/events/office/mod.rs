@@ -3,19 +3,28 @@
 //! Must hold: every edit is one commit that expects what it was decided from; whoever waits is rung for after the commit.
 
 mod caller;
+mod claim;
+mod dead;
 mod ledger;
+pub mod machine;
+pub mod notice;
 mod place;
 mod publish;
 mod pull;
 mod queue;
+mod replay;
 mod report;
 mod settings;
 mod subscription;
 mod topic;
 
 pub use caller::Caller;
+pub use claim::{assign, end, topic, topics};
+pub use dead::{Wish as Retry, dead_letters, retry};
+pub use machine::switch;
 pub use publish::{BODY_BYTES, Published, publish};
 pub use pull::{LIMIT, Question, pull};
+pub use replay::{From, replay};
 pub use report::{list, report, settings};
 pub use settings::Wish;
 pub use subscription::{put, remove};

@@ -80,21 +80,31 @@ pub async fn pull(
     let until = Instant::now() + question.wait.min(WAIT_MAX);
     loop {
         // Before looking: what is published while one looks must be heard.
-        let news = services.bell.news();
-        tokio::pin!(news);
-        news.as_mut().enable();
         let queue = settle(services, caller, name, question.after).await?;
+        let topics = || queue.marks.row.last().counts.keys();
+        let heard = services.bell.heard(topics());
         let events = look(services, &queue, question).await?;
         if events.count > 0 {
             services.office.handed.keep(&queue, events.last);
             return Ok(answer(&events));
         }
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() || services.is_stopping() {
+        if Instant::now() >= until || services.is_stopping() {
             return Ok(answer(&events));
         }
-        tokio::time::sleep(PAUSE.min(left)).await;
-        let _ = tokio::time::timeout(left.saturating_sub(PAUSE).min(LOOK), news).await;
+        rung(services, until.min(Instant::now() + LOOK), || services.bell.heard(topics()) != heard).await;
+    }
+}
+
+/// Waits until there is something, or the time is over.
+async fn rung(services: &Services, until: Instant, is_there: impl Fn() -> bool) {
+    tokio::time::sleep_until(until.min(Instant::now() + PAUSE)).await;
+    loop {
+        let news = services.bell.news();
+        tokio::pin!(news);
+        news.as_mut().enable();
+        if is_there() || tokio::time::timeout_at(until, news).await.is_err() {
+            return;
+        }
     }
 }
 

@@ -131,7 +131,7 @@ fn loosen(progress: &mut Progress, log_first: u64) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Topics that nobody has heard of are made, unclaimed.
+/// Topics that nobody has heard of are made, unclaimed. Those that exist must not end meanwhile.
 async fn found_topics(
     services: &Services,
     edit: &mut Edit,
@@ -139,10 +139,10 @@ async fn found_topics(
 ) -> Result<(), Refusal> {
     for name in names {
         let known: Option<Kept<Topic>> = ledger::record(services, TOPIC, name).await?;
+        edit.expect(TOPIC, name, version(known.as_ref()));
         if known.is_none() {
             let publisher = is_reserved(name).then(|| SERVER.into());
             let topic = Topic { publisher, created_at: now_ms(services) };
-            edit.expect(TOPIC, name, 0);
             edit.put(TOPIC, name, record::write(&topic));
         }
     }
