@@ -31,3 +31,15 @@ def events(answer):
 
 def seqs(answer):
     return [event["seq"] for event in answer["events"]]
+
+
+def report(api, name):
+    answer = api.get(f"/v1/subscriptions/{name}")
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def order(api, name, what, body=None):
+    answer = api.post(f"/v1/subscriptions/{name}/{what}", json=body)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
