@@ -12,5 +12,5 @@ mod save;
 mod work;
 
 pub use courier::{Courier, CourierRules, Errands};
-pub use post::{KEYED, Notice, Outcome, Post, Posted, event_id};
+pub use post::{Notice, Outcome, Post, Posted};
 pub use reading::{Reading, Took};

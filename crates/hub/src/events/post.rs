@@ -5,11 +5,8 @@ use std::sync::Arc;
 use tavern_domain::Time;
 use tavern_domain::delivery::{Reason, Verdict, Why};
 use tavern_engine::Entry;
-use tavern_wire::json::event::{Format, MADE_ID, Numbered, stored};
+use tavern_wire::json::event::{Numbered, Piece, shown_id};
 use tavern_wire::record::Subscription;
-
-/// What a publisher's `Idempotency-Key` makes of events without an id begins with it. Subscribers do not see it.
-pub const KEYED: &str = "idempotency-key:";
 
 /// An attempt that somebody must make, and answer once by subscription and number.
 #[derive(Clone, Debug)]
@@ -89,17 +86,6 @@ pub enum Notice {
     },
 }
 
-/// Number, id, topic and body.
-type Parts<'a> = (u64, Cow<'a, str>, &'a str, Cow<'a, [u8]>);
-
-/// What subscribers call an event.
-pub fn event_id(entry: &Entry) -> Cow<'_, str> {
-    match &entry.id {
-        Some(id) if !id.starts_with(KEYED) => Cow::Borrowed(id),
-        _ => Cow::Owned(format!("{MADE_ID}{}", entry.position)),
-    }
-}
-
 impl Post {
     /// Names this batch of this subscription, and never another.
     pub fn id(&self) -> String {
@@ -108,10 +94,10 @@ impl Post {
 
     /// The body: the same at every attempt.
     pub fn body(&self) -> Vec<u8> {
-        let format = self.subscription.format;
-        let made: Vec<Parts<'_>> = self.events.iter().map(|event| event.parts(format)).collect();
-        let numbered = made.iter().map(|(seq, id, topic, body)| Numbered { seq: *seq, id, topic, body });
-        format.batch(&self.subscription.name, numbered)
+        let ids: Vec<Cow<'_, str>> = self.events.iter().map(Posted::id).collect();
+        let pieces: Vec<Piece<'_>> =
+            self.events.iter().zip(&ids).map(|(event, id)| event.piece(id)).collect();
+        self.subscription.format.batch(&self.subscription.name, &pieces)
     }
 }
 
@@ -123,25 +109,20 @@ impl Posted {
         }
     }
 
-    /// What the endpoint calls it.
-    pub(super) fn id(&self) -> Cow<'_, str> {
-        self.parts(Format::Standard).1
-    }
-
-    fn parts(&self, format: Format) -> Parts<'_> {
+    fn piece<'a>(&'a self, id: &'a str) -> Piece<'a> {
         match self {
             Posted::Event { seq, entry } => {
-                (*seq, event_id(entry), &entry.topic, Cow::Borrowed(&*entry.body))
+                Piece::Event(Numbered { seq: *seq, id, topic: &entry.topic, body: &entry.body })
             }
-            Posted::Gap { first, last } => {
-                let data = format!("{{\"first_seq\":{first},\"last_seq\":{last}}}");
-                let kind = match format {
-                    Format::Standard => "tavern.gap",
-                    Format::Routemaster => "noop",
-                };
-                let body = stored(kind, None, 0, &data);
-                (*first, Cow::Owned(format!("gap-{first}")), "tavern.gap", Cow::Owned(body))
-            }
+            Posted::Gap { first, last } => Piece::Gap { first: *first, last: *last },
+        }
+    }
+
+    /// What the endpoint calls it. A gap has no name.
+    pub(super) fn id(&self) -> Cow<'_, str> {
+        match self {
+            Posted::Event { entry, .. } => shown_id(entry.id.as_deref(), entry.position),
+            Posted::Gap { .. } => Cow::Borrowed(""),
         }
     }
 }

@@ -3,16 +3,16 @@
 //! is refused; whoever was refused reads everything anew.
 
 use super::courier::{Asked, Courier};
-use super::line::{Line, State};
-use super::post::{Notice, event_id};
+use super::line::{Active, Line, State};
+use super::post::Notice;
 use std::sync::Arc;
 use tavern_domain::Time;
 use tavern_domain::delivery::{Effect, Input, Run};
 use tavern_domain::topic::DELIVERIES;
 use tavern_engine::{
-    Append, Commit, Document, DocumentKey, Expect, Receipt, Row, RowKey, StoreError, Take, Work,
+    Append, Commit, Document, DocumentKey, Entry, Expect, Receipt, Row, RowKey, StoreError, Take, Work,
 };
-use tavern_wire::json::event::stored;
+use tavern_wire::json::event::{shown_id, stored};
 use tavern_wire::record::{self, Dead};
 
 /// When to try again after something that only a human can mend.
@@ -23,11 +23,6 @@ const AFTERWARDS_MS: u64 = 100;
 /// The lease of one subscription.
 fn lease_of(name: &str) -> Arc<str> {
     format!("delivery/{name}").into()
-}
-
-/// Dead letters stand in the order of their numbers.
-pub fn dead_key(name: &str, seq: u64) -> DocumentKey {
-    DocumentKey::new(record::DEAD, &format!("{name}/{seq:020}"))
 }
 
 impl Courier {
@@ -82,23 +77,15 @@ impl Courier {
         if active.notes {
             puts.push(document(DocumentKey::new(record::MARKS, name), record::write_marks(&active.marks)));
         }
-        for run in parked {
-            for seq in run.first..=run.last {
-                let Some(entry) = active.events.get(&seq) else { continue };
-                let dead = Dead {
-                    seq,
-                    id: event_id(entry).into(),
-                    topic: entry.topic.clone(),
-                    parked_at: now.ms(),
-                    reason: "refused".into(),
-                    event: String::from_utf8_lossy(&entry.body).into(),
-                    after: (run.after.seq, run.after.position),
-                };
-                puts.push(document(dead_key(name, seq), record::write(&dead)));
-            }
+        for letter in parked.iter().flat_map(|run| letters(active, run, now)) {
+            let key = DocumentKey::new(record::DEAD, &record::dead_name(name, letter.seq));
+            puts.push(document(key, record::write(&letter)));
         }
         let parked: u64 = parked.iter().map(Run::entries).sum();
-        let deletes = retried.iter().map(|seq| RowKey::Document(dead_key(name, *seq))).collect();
+        let deletes = retried
+            .iter()
+            .map(|seq| RowKey::Document(DocumentKey::new(record::DEAD, &record::dead_name(name, *seq))))
+            .collect();
         let fresh = active.lease.is_some_and(|(_, until)| until.since(now) > lease_ms / 3 * 2);
         let takes = if fresh { Vec::new() } else { vec![Take { name: lease_of(name), lease_ms }] };
         let appends = if heard { announcements(name, now, parked, said) } else { Vec::new() };
@@ -171,6 +158,24 @@ impl Courier {
             }
         };
         self.set_alarm(name, now + wait_ms);
+    }
+}
+
+/// The dead letters that a run makes.
+fn letters(active: &Active, run: &Run, now: Time) -> Vec<Dead> {
+    let letter = |seq: u64, gap_through: Option<u64>, entry: Option<&Entry>| Dead {
+        seq,
+        gap_through,
+        after: (run.after.seq, run.after.position),
+        id: entry.map_or("".into(), |entry| shown_id(entry.id.as_deref(), entry.position).into()),
+        topic: entry.map_or("".into(), |entry| entry.topic.clone()),
+        parked_at: now.ms(),
+        reason: "refused".into(),
+        event: entry.map_or("".into(), |entry| String::from_utf8_lossy(&entry.body).into()),
+    };
+    match run.gap {
+        true => vec![letter(run.first, Some(run.last), None)],
+        false => (run.first..=run.last).map(|seq| letter(seq, None, active.events.get(&seq))).collect(),
     }
 }
 

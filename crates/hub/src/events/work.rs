@@ -2,27 +2,15 @@
 
 use super::courier::{Asked, Courier};
 use super::line::{Active, Fetch, Line};
-use super::post::{Outcome, Post, event_id};
+use super::post::{Outcome, Post};
 use super::reading::Reading;
 use std::sync::Arc;
 use tavern_domain::Time;
 use tavern_domain::delivery::{Input, Item, Mark, Sending};
 use tavern_engine::limits::PAGE_ROWS;
 use tavern_engine::{Answer, DocumentKey, Entry, Found, Read, Stretch, Work};
-use tavern_wire::json::event::Format;
-use tavern_wire::record;
-
-/// An event of a batch that the log does not keep any more.
-#[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
-pub struct Copied {
-    pub seq: u64,
-    pub position: u64,
-    pub topic: Arc<str>,
-    pub count: u64,
-    pub at: u64,
-    pub id: Option<Arc<str>>,
-    pub event: Arc<str>,
-}
+use tavern_wire::json::event::{Format, shown_id};
+use tavern_wire::record::{self, Copied};
 
 impl Courier {
     /// Reads as much as the machine wants, if there may be anything.
@@ -107,7 +95,7 @@ impl Courier {
         };
         if stretch.log.first > reading.at().position + 1 && reading.at().seq < run.last {
             // The log has been cut here: the batch was copied before.
-            let key = DocumentKey::new(record::COPY, &format!("{name}/{batch:020}"));
+            let key = DocumentKey::new(record::COPY, &record::copy_name(name, batch));
             return self.ask(Asked::Fetch(name.clone(), batch), Work::Read(Read::Document(key)));
         }
         let took = reading.take(stretch);
@@ -128,11 +116,12 @@ impl Courier {
         let Some(active) = self.lines.get_mut(name).and_then(Line::active) else { return };
         for copy in copies {
             let entry = Entry {
-                position: copy.position,
+                // Where it stood is of no use any more.
+                position: 0,
                 topic: copy.topic,
-                count: copy.count,
-                at: Time(copy.at),
-                id: copy.id,
+                count: 0,
+                at: now,
+                id: Some(copy.id),
                 body: Arc::from(copy.event.as_bytes()),
             };
             active.events.insert(copy.seq, entry);
@@ -201,7 +190,7 @@ impl Courier {
 }
 
 fn item(format: Format, seq: u64, entry: &Entry) -> Item {
-    let bytes = format.bytes_of(&event_id(entry), &entry.topic, &entry.body);
+    let bytes = format.bytes_of(&shown_id(entry.id.as_deref(), entry.position), &entry.topic, &entry.body);
     let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
     Item { seq, position: entry.position, bytes, accepted: entry.at }
 }

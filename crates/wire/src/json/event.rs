@@ -154,36 +154,55 @@ impl Format {
         }
     }
 
-    pub fn batch<'a>(
-        self,
-        subscription: &str,
-        events: impl Iterator<Item = Numbered<'a>> + Clone,
-    ) -> Vec<u8> {
+    pub fn batch<'a>(self, subscription: &str, pieces: &[Piece<'a>]) -> Vec<u8> {
         match self {
-            Format::Standard => standard(subscription, events),
-            Format::Routemaster => routemaster(events),
+            Format::Standard => standard(subscription, pieces),
+            Format::Routemaster => routemaster(pieces),
         }
     }
 }
 
-fn standard<'a>(subscription: &str, events: impl Iterator<Item = Numbered<'a>> + Clone) -> Vec<u8> {
-    let bytes: usize =
-        events.clone().map(|event| event.body.len() + event.id.len() + event.topic.len() + 64).sum();
-    let mut out = Vec::with_capacity(bytes + subscription.len() + 128);
-    let (first, last) = (events.clone().next(), events.clone().last());
+/// One entry of a batch.
+#[derive(Clone, Copy, Debug)]
+pub enum Piece<'a> {
+    Event(Numbered<'a>),
+    /// These were dropped.
+    Gap {
+        first: u64,
+        last: u64,
+    },
+}
+
+fn standard(subscription: &str, pieces: &[Piece<'_>]) -> Vec<u8> {
+    let bytes = |piece: &Piece<'_>| match piece {
+        Piece::Event(event) => event.body.len() + event.id.len() + event.topic.len() + 64,
+        Piece::Gap { .. } => 128,
+    };
+    let mut out = Vec::with_capacity(pieces.iter().map(bytes).sum::<usize>() + subscription.len() + 128);
+    let first = pieces.first().map_or(0, |piece| match piece {
+        Piece::Event(event) => event.seq,
+        Piece::Gap { first, .. } => *first,
+    });
+    let last = pieces.last().map_or(0, |piece| match piece {
+        Piece::Event(event) => event.seq,
+        Piece::Gap { last, .. } => *last,
+    });
     out.extend_from_slice(b"{\"subscription\":");
     quote(&mut out, subscription);
     let mut digits = itoa::Buffer::new();
     out.extend_from_slice(b",\"first_seq\":");
-    out.extend_from_slice(digits.format(first.map_or(0, |event| event.seq)).as_bytes());
+    out.extend_from_slice(digits.format(first).as_bytes());
     out.extend_from_slice(b",\"last_seq\":");
-    out.extend_from_slice(digits.format(last.map_or(0, |event| event.seq)).as_bytes());
+    out.extend_from_slice(digits.format(last).as_bytes());
     out.extend_from_slice(b",\"events\":[");
-    for (at, event) in events.enumerate() {
+    for (at, piece) in pieces.iter().enumerate() {
         if at > 0 {
             out.push(b',');
         }
-        entry(&mut out, event);
+        match piece {
+            Piece::Event(event) => entry(&mut out, *event),
+            Piece::Gap { first, last } => gap_entry(&mut out, *first, *last),
+        }
     }
     out.extend_from_slice(b"]}");
     out
@@ -229,29 +248,43 @@ struct Kept<'a> {
     data: &'a RawValue,
 }
 
-fn routemaster<'a>(events: impl Iterator<Item = Numbered<'a>>) -> Vec<u8> {
+fn routemaster(pieces: &[Piece<'_>]) -> Vec<u8> {
     let mut out = vec![b'['];
-    for event in events {
-        // The server wrote it: what is not like that is left as it is.
-        let Ok(kept) = serde_json::from_slice::<Kept<'_>>(event.body) else { continue };
+    for piece in pieces {
         if out.len() > 1 {
             out.push(b',');
         }
-        out.extend_from_slice(b"{\"topic\":");
-        quote(&mut out, event.topic);
-        let members = [(",\"type\":", kept.kind), (",\"url\":", kept.url), (",\"t\":", kept.time)];
-        for (name, value) in members {
-            out.extend_from_slice(name.as_bytes());
-            out.extend_from_slice(value.get().as_bytes());
+        match piece {
+            Piece::Event(event) => classic_entry(&mut out, *event),
+            Piece::Gap { first, last } => {
+                let data = format!("{{\"first_seq\":{first},\"last_seq\":{last}}}");
+                out.extend_from_slice(
+                    format!("{{\"topic\":\"{GAP}\",\"type\":\"noop\",\"data\":{data}}}").as_bytes(),
+                );
+            }
         }
-        if kept.data.get() != "null" {
-            out.extend_from_slice(b",\"data\":");
-            out.extend_from_slice(kept.data.get().as_bytes());
-        }
-        out.push(b'}');
     }
     out.push(b']');
     out
+}
+
+fn classic_entry(out: &mut Vec<u8>, event: Numbered<'_>) {
+    // The server wrote it: what is not like that is shown as it is.
+    let Ok(kept) = serde_json::from_slice::<Kept<'_>>(event.body) else {
+        return out.extend_from_slice(event.body);
+    };
+    out.extend_from_slice(b"{\"topic\":");
+    quote(out, event.topic);
+    let members = [(",\"type\":", kept.kind), (",\"url\":", kept.url), (",\"t\":", kept.time)];
+    for (name, value) in members {
+        out.extend_from_slice(name.as_bytes());
+        out.extend_from_slice(value.get().as_bytes());
+    }
+    if kept.data.get() != "null" {
+        out.extend_from_slice(b",\"data\":");
+        out.extend_from_slice(kept.data.get().as_bytes());
+    }
+    out.push(b'}');
 }
 
 #[cfg(test)]
@@ -325,27 +358,30 @@ mod tests {
             Numbered { seq: 3, id: "a\"b", topic: "orders", body: &kept },
             Numbered { seq: 4, id: "evt-9", topic: "users", body: &bare },
         ];
-        let standard = String::from_utf8(Format::Standard.batch("mine", events.into_iter())).unwrap();
+        let pieces = [Piece::Event(events[0]), Piece::Event(events[1]), Piece::Gap { first: 5, last: 9 }];
+        let standard = String::from_utf8(Format::Standard.batch("mine", &pieces)).unwrap();
         assert_eq!(
             standard,
             concat!(
-                r#"{"subscription":"mine","first_seq":3,"last_seq":4,"events":["#,
+                r#"{"subscription":"mine","first_seq":3,"last_seq":9,"events":["#,
                 r#"{"seq":3,"id":"a\"b","topic":"orders","type":"update","url":"http://x/\"1\"","time":5,"data":{"a":[1]}},"#,
-                r#"{"seq":4,"id":"evt-9","topic":"users","type":"noop","url":null,"time":6,"data":null}]}"#
+                r#"{"seq":4,"id":"evt-9","topic":"users","type":"noop","url":null,"time":6,"data":null},"#,
+                r#"{"seq":5,"type":"tavern.gap","data":{"first_seq":5,"last_seq":9}}]}"#
             )
         );
-        let classic = String::from_utf8(Format::Routemaster.batch("mine", events.into_iter())).unwrap();
+        let classic = String::from_utf8(Format::Routemaster.batch("mine", &pieces)).unwrap();
         assert_eq!(
             classic,
             concat!(
                 r#"[{"topic":"orders","type":"update","url":"http://x/\"1\"","t":5,"data":{"a":[1]}},"#,
-                r#"{"topic":"users","type":"noop","url":null,"t":6}]"#
+                r#"{"topic":"users","type":"noop","url":null,"t":6},"#,
+                r#"{"topic":"tavern.gap","type":"noop","data":{"first_seq":5,"last_seq":9}}]"#
             )
         );
         for (format, text) in [(Format::Standard, standard), (Format::Routemaster, classic)] {
             let most: usize =
                 events.iter().map(|event| format.bytes_of(event.id, event.topic, event.body)).sum();
-            assert!(text.len() <= most + format.envelope_bytes("mine"), "{format:?}");
+            assert!(text.len() <= most + 192 + format.envelope_bytes("mine"), "{format:?}");
         }
     }
 }
