@@ -45,7 +45,6 @@ pub async fn before(services: &Services, marks: &Arc<Marks>, seq: u64) -> Result
         return Ok(None);
     }
     let near = marks.before(seq + 1);
-    let near = Mark { seq: near.seq, position: near.position };
     Ok(Some(if near.seq <= seq && near.position >= first.position { near } else { first }))
 }
 
@@ -61,7 +60,7 @@ pub async fn beginning(services: &Services, marks: &Arc<Marks>) -> Result<Mark, 
     }
 }
 
-/// A position as the subscription counts: the counts of its topics there, less those at its mark. None: the log does not
+/// A position as the subscription counts: the counts of its topics there, less those where they became its topics. None: the log does not
 /// begin at `first` any more.
 pub async fn at(
     services: &Services,
@@ -69,19 +68,20 @@ pub async fn at(
     position: u64,
     first: u64,
 ) -> Result<Option<Mark>, Refusal> {
-    let mark = marks.at(position);
-    if mark.position >= position {
-        return Ok(Some(Mark { seq: mark.seq, position: mark.position }));
+    let oldest = &marks.changes()[0];
+    let change = marks.changes().iter().rev().find(|change| change.position <= position).unwrap_or(oldest);
+    if change.position >= position {
+        return Ok(Some(Mark { seq: change.seq, position: change.position }));
     }
-    let names: Vec<Arc<str>> = mark.counts.keys().cloned().collect();
-    let mut seq = mark.seq;
+    let names: Vec<Arc<str>> = change.counts.keys().cloned().collect();
+    let mut seq = change.seq;
     if !names.is_empty() {
         let head = ledger::counts(services, names).await?;
         if head.log.first != first {
             return Ok(None);
         }
         let head = by_name(head);
-        for (topic, before) in &mark.counts {
+        for (topic, before) in &change.counts {
             let read = Read::Log { topics: vec![topic.clone()], after: position, limit: 1 };
             let next = stretch(services, read).await?;
             if next.log.first != first {

@@ -64,8 +64,11 @@ pub async fn publish(
                 if let Some(row) = claimed.or(topic.map(|topic| topic.row)) {
                     services.office.topics.keep(&name, Versioned { version, row });
                 }
+                let published = tally(&appends, &receipt.appended);
+                let added = receipt.appended.iter().filter(|appended| !appended.again).count();
+                services.tally.published(&name, added as u64, (appends.len() - added) as u64);
                 services.bell.published(name);
-                return Ok(tally(&appends, &receipt.appended));
+                return Ok(published);
             }
             None => services.office.topics.forget(&name),
         }

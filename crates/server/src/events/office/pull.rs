@@ -3,16 +3,15 @@
 //! nobody waits for the whole time when there is something.
 
 use super::caller::Caller;
-use super::ledger::{Edit, Tries, counts};
+use super::ledger::{Edit, Tries};
 use super::place;
 use super::queue::Queue;
-use super::subscription::by_name;
 use crate::services::Services;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tavern_domain::delivery::Mark;
-use tavern_domain::topic::{self, Marks};
+use tavern_domain::topic::Marks;
 use tavern_engine::limits::PAGE_ROWS;
 use tavern_hub::events::Reading;
 use tavern_wire::error::{Code, Refusal};
@@ -29,8 +28,6 @@ pub const WAIT_MAX: Duration = Duration::from_secs(30);
 const LOOK: Duration = Duration::from_millis(500);
 /// However much is published, one who waits looks no more often.
 const PAUSE: Duration = Duration::from_millis(5);
-/// So many events after the last mark there is another.
-const MARK_EVERY: u64 = 10_000;
 /// Places remembered of what was handed out.
 const HANDED: usize = 10_000;
 
@@ -81,7 +78,7 @@ pub async fn pull(
     loop {
         // Before looking: what is published while one looks must be heard.
         let queue = settle(services, caller, name, question.after).await?;
-        let topics = || queue.marks.row.last().counts.keys();
+        let topics = || queue.marks.row.topics();
         let heard = services.bell.heard(topics());
         let events = look(services, &queue, question).await?;
         if events.count > 0 {
@@ -137,28 +134,15 @@ async fn settle(
         let mut edit = Edit::new(services);
         edit.expect(DELIVERY, name, queue.delivery.version);
         edit.put(DELIVERY, name, record::write_progress(&queue.delivery.row));
-        if through.seq >= queue.marks.row.last().seq + MARK_EVERY {
-            note(services, &mut edit, &queue).await?;
+        let mut marks = Marks::clone(&queue.marks.row);
+        if marks.note(through) {
+            edit.expect(MARKS, name, queue.marks.version);
+            edit.put(MARKS, name, record::write_marks(&marks));
         }
         if edit.commit(services).await?.is_some() {
             return Ok(queue);
         }
     }
-}
-
-/// Later readings may begin at the head of the log.
-async fn note(services: &Services, edit: &mut Edit, queue: &Queue) -> Result<(), Refusal> {
-    let mut marks = Marks::clone(&queue.marks.row);
-    let known = counts(services, marks.last().counts.keys().cloned().collect()).await?;
-    let position = known.log.head;
-    let known = by_name(known);
-    let of = |topic: &Arc<str>| (topic.clone(), known.get(topic).copied().unwrap_or(0));
-    let counts = marks.last().counts.keys().map(of).collect();
-    let seq = marks.seq_at_head(&known);
-    marks.note(topic::Mark { position, seq, counts });
-    edit.expect(MARKS, queue.name(), queue.marks.version);
-    edit.put(MARKS, queue.name(), record::write_marks(&marks));
-    Ok(())
 }
 
 /// Where the event with this number lies, which is after what was acknowledged.
@@ -173,7 +157,6 @@ async fn locate(services: &Services, queue: &Queue, seq: u64) -> Result<Mark, Re
         return Ok(mark);
     }
     let (reached, near) = (progress.reached(), marks.before(seq + 1));
-    let near = Mark { seq: near.seq, position: near.position };
     let from = if near.seq <= seq && near.position > reached.position { near } else { reached };
     match place::forward(services, marks, from, seq).await? {
         Some(mark) => Ok(mark),

@@ -54,7 +54,7 @@ pub async fn report(services: &Services, caller: &Caller, name: &str) -> Result<
 
 /// What costs little to tell.
 async fn brief(services: &Services, caller: &Caller, queue: &Queue) -> Result<Value, Refusal> {
-    let topics = queue.marks.row.last().counts.keys().cloned().collect();
+    let topics = queue.marks.row.topics().cloned().collect();
     let counts = by_name(ledger::counts(services, topics).await?);
     let (progress, seq) = (&queue.delivery.row, queue.marks.row.seq_at_head(&counts));
     let mut report = settings(caller, &queue.subscription.row);

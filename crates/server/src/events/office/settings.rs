@@ -2,7 +2,8 @@
 //! a wish that is wrong in anything changes nothing; whatever is handed out can be delivered or pulled.
 
 use super::topic;
-use crate::config::Events;
+use crate::config::Config;
+use crate::events::policy;
 use crate::webhook::{Policy, SigningSecret, Target, may_send};
 use http::header::{HeaderName, HeaderValue};
 use serde::Deserialize;
@@ -39,6 +40,19 @@ pub struct Wish {
     pull: Option<bool>,
 }
 
+/// What the operator allows.
+pub struct Terms {
+    pub policy: Policy,
+    /// How long an old secret signs along.
+    pub rotation_ms: u64,
+}
+
+impl Terms {
+    pub fn of(config: &Config) -> Terms {
+        Terms { policy: policy(config), rotation_ms: config.events.rotation_ms }
+    }
+}
+
 /// A subscription as it is wanted, and the secret if one was made.
 pub struct Wanted {
     pub subscription: Subscription,
@@ -55,13 +69,7 @@ impl Wish {
     }
 
     /// The first one: whoever asks is its owner.
-    pub fn begin(
-        self,
-        name: &str,
-        owner: &Arc<str>,
-        now_ms: u64,
-        events: &Events,
-    ) -> Result<Wanted, Refusal> {
+    pub fn begin(self, name: &str, owner: &Arc<str>, now_ms: u64, terms: &Terms) -> Result<Wanted, Refusal> {
         if self.topics.is_none() {
             return Err(bad("`topics` is missing: a new subscription names the topics it receives"));
         }
@@ -81,7 +89,7 @@ impl Wish {
             secrets: Vec::new(),
             created_at: now_ms,
         };
-        let mut wanted = self.change(blank, now_ms, events)?;
+        let mut wanted = self.change(blank, now_ms, terms)?;
         if wanted.subscription.secrets.is_empty() {
             let text = SigningSecret::generate().expose();
             wanted.subscription.secrets.push(Secret { text: text.clone(), until: None });
@@ -91,14 +99,14 @@ impl Wish {
     }
 
     /// What is given takes the place of what was.
-    pub fn change(self, before: Subscription, now_ms: u64, events: &Events) -> Result<Wanted, Refusal> {
+    pub fn change(self, before: Subscription, now_ms: u64, terms: &Terms) -> Result<Wanted, Refusal> {
         let mut after = before;
         if let Some(topics) = &self.topics {
             after.topics = checked_topics(topics)?;
         }
         if let Some(callback) = &self.callback {
-            check_callback(callback, events.allow_http, events.allow_private)
-                .map_err(|why| bad(format!("`callback`: {why}")))?;
+            // A name is looked at again whenever it is dialled.
+            Target::parse(callback, &terms.policy).map_err(|error| bad(format!("`callback`: {error}")))?;
             after.callback = Some(callback.as_str().into());
         }
         if let Some(headers) = self.headers {
@@ -113,7 +121,7 @@ impl Wish {
             after.uuid = Some(uuid.into());
         }
         if let Some(secret) = self.secret {
-            rotate(&mut after.secrets, &secret, now_ms, events.rotation_ms)?;
+            rotate(&mut after.secrets, &secret, now_ms, terms.rotation_ms)?;
         }
         after.timeout_ms = within("timeout_ms", self.timeout_ms, after.timeout_ms, &TIMEOUT_MS)?;
         let max_events = within("max_events", self.max_events, after.max_events.into(), &MAX_EVENTS)?;
@@ -165,12 +173,6 @@ fn checked_topics(names: &[String]) -> Result<Vec<Arc<str>>, Refusal> {
         }
     }
     Ok(topics)
-}
-
-/// Whether this address may be called. Names are looked at again whenever they are dialled.
-pub fn check_callback(text: &str, allow_http: bool, allow_private: bool) -> Result<(), String> {
-    let policy = Policy { allow_http, allow_private, ..Policy::default() };
-    Target::parse(text, &policy).map(drop).map_err(|error| error.to_string())
 }
 
 fn check_headers(headers: &BTreeMap<String, String>) -> Result<(), Refusal> {

@@ -5,30 +5,16 @@ use super::*;
 const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 const OTHER: &str = "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
 
-fn rules() -> Events {
-    Events {
-        allow_http: false,
-        allow_private: false,
-        backoff_min_ms: 1,
-        backoff_max_ms: 1,
-        lease_ms: 1,
-        connect_timeout_ms: 1,
-        request_timeout_ms: 1,
-        max_bytes: 1,
-        low_bytes: 1,
-        retention_ms: 1,
-        dedupe_max: 1,
-        rotation_ms: 1_000,
-        disable_after_ms: 1,
-    }
+fn terms() -> Terms {
+    Terms { policy: Policy::default(), rotation_ms: 1_000 }
 }
 
 fn begin(json: &str) -> Result<Wanted, Refusal> {
-    Wish::parse(json.as_bytes())?.begin("s", &"k".into(), 5, &rules())
+    Wish::parse(json.as_bytes())?.begin("s", &"k".into(), 5, &terms())
 }
 
 fn change(before: &Subscription, json: &str) -> Result<Subscription, Refusal> {
-    Ok(Wish::parse(json.as_bytes())?.change(before.clone(), 7, &rules())?.subscription)
+    Ok(Wish::parse(json.as_bytes())?.change(before.clone(), 7, &terms())?.subscription)
 }
 
 #[test]

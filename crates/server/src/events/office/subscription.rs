@@ -5,7 +5,7 @@
 use super::caller::Caller;
 use super::ledger::{self, Edit, Kept, Tries, now_ms};
 use super::queue::{self, Queue, version};
-use super::settings::{Wanted, Wish};
+use super::settings::{Terms, Wanted, Wish};
 use crate::services::Services;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -37,10 +37,10 @@ pub async fn put(services: &Services, caller: &Caller, name: &str, wish: Wish) -
         if let Some(before) = &before {
             queue::allow(caller, &before.subscription.row)?;
         }
-        let (now, events) = (now_ms(services), &services.config.events);
+        let (now, terms) = (now_ms(services), Terms::of(&services.config));
         let Wanted { subscription, made_secret } = match &before {
-            None => wish.clone().begin(name, &caller.id, now, events)?,
-            Some(before) => wish.clone().change(before.subscription.row.clone(), now, events)?,
+            None => wish.clone().begin(name, &caller.id, now, &terms)?,
+            Some(before) => wish.clone().change(before.subscription.row.clone(), now, &terms)?,
         };
         let created = before.is_none();
         let mut edit = Edit::new(services);
@@ -108,7 +108,7 @@ async fn change_topics(
 ) -> Result<Topics, Refusal> {
     let name = before.name();
     let mut marks = Marks::clone(&before.marks.row);
-    let names: BTreeSet<Arc<str>> = marks.last().counts.keys().chain(topics).cloned().collect();
+    let names: BTreeSet<Arc<str>> = marks.topics().chain(topics).cloned().collect();
     let known = ledger::counts(services, names.into_iter().collect()).await?;
     marks.change(known.log.head, &by_name(known.clone()), topics);
     edit.expect(MARKS, name, before.marks.version);
