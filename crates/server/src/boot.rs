@@ -9,7 +9,7 @@ use crate::config::{Config, LogFormat, Mode};
 use crate::desk::Desk;
 use crate::door::{self, Counts, Seat};
 use crate::estate;
-use crate::events::{Postman, courier};
+use crate::events::{Postman, courier, keeper};
 use crate::hook::Hook;
 use crate::http::{self, Edge};
 use crate::resp::Peer;
@@ -78,6 +78,7 @@ async fn serve(mut config: Config) -> anyhow::Result<()> {
     let heir = tokio::spawn(estate::keep(services.clone()));
     let postman = Arc::new(Postman::new(&config).context("webhooks cannot be sent")?);
     let no_more_posts = Arc::new(tokio::sync::Notify::new());
+    let keeper = tokio::spawn(keeper::keep(services.clone()));
     let courier = tokio::spawn(courier::keep(services.clone(), postman, no_more_posts.clone()));
     let mut doors = vec![tokio::spawn(accept_web(services.clone(), tls.clone(), web))];
     if let Some(redis) = redis {
@@ -94,6 +95,7 @@ async fn serve(mut config: Config) -> anyhow::Result<()> {
     heir.await?;
     no_more_posts.notify_one();
     courier.await?;
+    keeper.abort();
     let stop = stop(&services, &desk, &writer, renewal.abort_handle());
     let stopped = tokio::time::timeout(patience, stop).await;
     doors.iter().for_each(|door| door.abort());

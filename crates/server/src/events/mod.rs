@@ -1,9 +1,10 @@
 //! Topics, their events and subscriptions on the running server: the office where they are published to and made (`office`),
-//! the bell that wakes whoever waits for events (`bell`), who drives the deliveries (`courier`), what goes out (`post`), what
-//! was counted (`tally`).
+//! the bell that wakes whoever waits for events (`bell`), who drives the deliveries (`courier`), who keeps the log
+//! within its budgets (`keeper`), what goes out (`post`), what was counted (`tally`).
 
 mod bell;
 pub mod courier;
+pub mod keeper;
 pub mod office;
 mod post;
 mod tally;

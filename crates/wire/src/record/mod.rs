@@ -25,6 +25,8 @@ pub const COPY: &str = "copy";
 /// One document whose version grows with every change of a subscription, under the name `subscriptions`.
 pub const EVENTS: &str = "events";
 pub const SUBSCRIPTIONS: &str = "subscriptions";
+/// Another one, whose version grows whenever the log is cut.
+pub const LOG: &str = "log";
 
 /// The name of the document of a dead letter. They sort by their numbers.
 pub fn dead_name(subscription: &str, seq: u64) -> String {

@@ -9,7 +9,7 @@ use tavern_domain::Time;
 use tavern_engine::limits::{PAGE_ROWS, RETRY_AFTER_MS};
 use tavern_engine::{
     Append, Commit, Document, DocumentKey, Expect, Found, Page, Read, Receipt, Row, RowKey, RowKind,
-    StoreError, Topics, Versioned, Writer,
+    StoreError, Topics, Trim, Versioned, Writer,
 };
 use tavern_wire::error::{Code, Refusal};
 use tavern_wire::record::{self, RecordError};
@@ -60,6 +60,11 @@ impl Edit {
 
     pub fn append(&mut self, appends: impl IntoIterator<Item = Append>) {
         self.commit.appends.extend(appends);
+    }
+
+    /// The log is cut.
+    pub fn trim(&mut self, trim: Trim) {
+        self.commit.trim = Some(trim);
     }
 
     /// The couriers of all nodes look at the subscriptions anew.

@@ -11,7 +11,7 @@ use crate::services::Services;
 use tavern_domain::delivery::{Delivery, Effect, Input, Mark, Patience, Progress, Rules, Why};
 use tavern_domain::topic::DELIVERIES;
 use tavern_wire::error::Refusal;
-use tavern_wire::record::{self, DELIVERY, Subscription};
+use tavern_wire::record::{self, DELIVERY, EVENTS, LOG, Subscription};
 
 /// What came of an order.
 pub struct Outcome {
@@ -107,20 +107,27 @@ pub async fn switch(services: &Services, caller: &Caller, name: &str, on: bool) 
         tries.another()?;
         let queue = Queue::open(services, caller, name).await?;
         let input = if on { Input::Enable } else { Input::Disable };
-        if carried_out(services, &queue, input).await?.is_some() {
+        if carried_out(services, &queue, input, Edit::new(services)).await?.is_some() {
             return Ok(());
         }
     }
 }
 
-/// Everything after this place comes again. None: somebody else was quicker; false: it has not come yet.
-pub async fn rewind(services: &Services, queue: &Queue, to: Mark) -> Result<Option<bool>, Refusal> {
-    carried_out(services, queue, Input::Rewind(to)).await
+/// Everything after this place comes again, if the log was not cut since this version of it. None: somebody else was
+/// quicker; false: it has not come yet.
+pub async fn rewind(services: &Services, queue: &Queue, to: Mark, log: u64) -> Result<Option<bool>, Refusal> {
+    let mut edit = Edit::new(services);
+    edit.expect(EVENTS, LOG, log);
+    carried_out(services, queue, Input::Rewind(to), edit).await
 }
 
-async fn carried_out(services: &Services, queue: &Queue, input: Input) -> Result<Option<bool>, Refusal> {
+async fn carried_out(
+    services: &Services,
+    queue: &Queue,
+    input: Input,
+    mut edit: Edit,
+) -> Result<Option<bool>, Refusal> {
     let Some(outcome) = order(services, queue, input) else { return Ok(Some(false)) };
-    let mut edit = Edit::new(services);
     write(services, &mut edit, queue, &outcome);
     if edit.commit(services).await?.is_none() {
         return Ok(None);

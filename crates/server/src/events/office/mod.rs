@@ -5,10 +5,10 @@
 mod caller;
 mod claim;
 mod dead;
-mod ledger;
+pub(super) mod ledger;
 pub mod machine;
 pub mod notice;
-mod place;
+pub(super) mod place;
 mod publish;
 mod pull;
 mod queue;

@@ -14,6 +14,7 @@ use tavern_domain::topic::Marks;
 use tavern_engine::Read;
 use tavern_wire::error::{Code, Refusal};
 use tavern_wire::json::parse_moment;
+use tavern_wire::record::{EVENTS, LOG};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -58,13 +59,15 @@ pub async fn replay(services: &Services, caller: &Caller, name: &str, from: From
     let mut tries = Tries::default();
     loop {
         tries.another()?;
+        // Before looking where it lies: whoever cuts the log meanwhile is noticed.
+        let log = ledger::document(services, EVENTS, LOG).await?.map_or(0, |found| found.version);
         let queue = Queue::open(services, caller, name).await?;
         let marks = &queue.marks.row;
         let to = match from {
             From::Seq(seq) => by_seq(services, marks, seq).await?,
             From::Time(ms) => by_time(services, marks, ms).await?,
         };
-        if let Some(rewound) = machine::rewind(services, &queue, to).await? {
+        if let Some(rewound) = machine::rewind(services, &queue, to, log).await? {
             return Ok(json!({"from_seq": to.seq + 1, "rewound": rewound}));
         }
     }
