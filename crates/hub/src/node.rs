@@ -4,7 +4,7 @@ use crate::carrier::Carrier;
 use crate::registry::Registry;
 use crate::settings::Settings;
 use crate::stats::Stats;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use tavern_domain::{Epoch, Identity, Time};
 use tavern_wire::error::Refusal;
@@ -28,6 +28,8 @@ pub struct Node {
     pub carrier: Carrier,
     pub(crate) name: Arc<str>,
     epoch: AtomicU64,
+    /// Somebody subscribes to the topic of presence.
+    tells_presence: AtomicBool,
     /// The other nodes that live, as far as is known.
     neighbours: Mutex<Arc<[Arc<str>]>>,
 }
@@ -39,7 +41,8 @@ impl Node {
         let name = settings.node.as_str().into();
         let epoch = AtomicU64::new(settings.epoch.0);
         let (registry, neighbours) = (Registry::new(), Mutex::new(Arc::from([])));
-        Arc::new(Node { settings, registry, stats, gate, carrier, name, epoch, neighbours })
+        let tells_presence = AtomicBool::new(false);
+        Arc::new(Node { settings, registry, stats, gate, carrier, name, epoch, tells_presence, neighbours })
     }
 
     /// The life of this node that vouches for its clients.
@@ -50,6 +53,15 @@ impl Node {
     /// Others took this node for dead: it lives on under a new epoch.
     pub fn begin_epoch(&self, epoch: Epoch) {
         self.epoch.store(epoch.0, Ordering::Release);
+    }
+
+    pub(crate) fn tells_presence(&self) -> bool {
+        self.tells_presence.load(Ordering::Relaxed)
+    }
+
+    /// Whether users who come and go are events of the topic `tavern.presence`.
+    pub fn tell_presence(&self, on: bool) {
+        self.tells_presence.store(on, Ordering::Relaxed);
     }
 
     pub fn neighbours(&self) -> Arc<[Arc<str>]> {

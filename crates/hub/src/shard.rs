@@ -45,6 +45,8 @@ pub struct Effects {
     pub rumours: Vec<(usize, PersonNews)>,
     /// What became of an app's orders, by their numbers.
     pub orders: Vec<(u64, Outcome)>,
+    /// Events were added to the topic of presence.
+    pub topics: bool,
     /// What the app must be asked.
     pub questions: Vec<Question>,
     /// Transports whose waiting command can run again: the app or the bus has answered.

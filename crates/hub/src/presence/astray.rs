@@ -87,6 +87,7 @@ impl Shard {
             whole.raises.extend(part.raises);
             whole.deadlines.extend(part.deadlines);
             whole.seen.extend(part.seen);
+            whole.appends.extend(part.appends);
             swept.push(Swept { step, changes, stay });
         }
         if !swept.is_empty() {
@@ -97,6 +98,7 @@ impl Shard {
 
     /// It is so: each channel hears its part of it.
     fn tell_swept(&mut self, now: Time, swept: Vec<Swept>, commit: &Commit, receipt: &Receipt) {
+        self.tell_topic(receipt);
         for (at, Swept { step, changes, stay }) in swept.into_iter().enumerate() {
             let key = RowKey::Presence(step.key.clone());
             let put = commit.puts.iter().position(|row| row.key() == key).map(|at| receipt.put[at]);

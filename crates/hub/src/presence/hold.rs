@@ -32,6 +32,13 @@ fn nowhere() -> Home {
 }
 
 impl Shard {
+    /// Nobody is there: what an app said about him goes all the same.
+    pub(super) fn forget_hold(&mut self, key: &PresenceKey) {
+        let mut commit = Commit { writer: Some(self.writer()), ..Commit::default() };
+        let_go(&mut commit, key);
+        self.submit(Task::Tidy, Work::Commit(commit));
+    }
+
     /// An app puts somebody into a channel.
     pub(crate) fn hold(&mut self, hold: Hold, claim: Claim) {
         self.read_hold(Holding { hold, claim, tries: 0 });

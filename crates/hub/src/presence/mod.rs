@@ -11,6 +11,7 @@ mod hold;
 mod life;
 mod line;
 mod step;
+mod transition;
 mod watch;
 
 use crate::listener::{LinkId, ListenerId};

@@ -322,13 +322,6 @@ impl Shard {
         self.submit(Task::Tidy, Work::Commit(commit));
     }
 
-    /// Nobody is there: what an app said about him goes all the same.
-    fn forget_hold(&mut self, key: &PresenceKey) {
-        let mut commit = Commit { writer: Some(self.writer()), ..Commit::default() };
-        hold::let_go(&mut commit, key);
-        self.submit(Task::Tidy, Work::Commit(commit));
-    }
-
     pub(super) fn commit_of(
         &self,
         step: &Step,
@@ -366,6 +359,7 @@ impl Shard {
         {
             commit.seen.push(Seen { user: step.key.user.clone(), at: *last_seen });
         }
+        commit.appends = self.transitions(step, changes);
         commit
     }
 
@@ -380,6 +374,7 @@ impl Shard {
         receipt: &Receipt,
     ) {
         self.end_step(&step, Ok(Vec::new()));
+        self.tell_topic(receipt);
         self.tell_commit(now, step, at, changes, stay, receipt);
     }
 
@@ -472,7 +467,7 @@ pub(crate) fn refusal(answer: &Answer) -> Refusal {
 }
 
 /// It is about somebody's own channel, which says whether he is there at all.
-fn is_own(step: &Step) -> bool {
+pub(super) fn is_own(step: &Step) -> bool {
     !step.anonymous && is_own_channel(&step.key.channel)
 }
 

@@ -8,6 +8,7 @@ use crate::services::Services;
 use std::sync::Arc;
 use std::time::Duration;
 use tavern_domain::delivery::Patience;
+use tavern_domain::topic::PRESENCE;
 use tavern_engine::{Answer, StoreError, Ticket};
 use tavern_hub::events::{Courier, CourierRules, Notice, Outcome};
 use tokio::sync::{Notify, mpsc};
@@ -55,6 +56,7 @@ pub async fn keep(services: Arc<Services>, postman: Arc<Postman>, stop: Arc<Noti
         }
         let now = services.now();
         courier.wake(now);
+        services.node.tell_presence(courier.is_heard(PRESENCE));
         let living = services.node.neighbours();
         if neighbours.iter().any(|known| !living.contains(known)) {
             // What it worked on is somebody's now.

@@ -91,6 +91,9 @@ impl Worker {
         for (shard, told) in self.hub.effects.rumours.drain(..) {
             self.services.inboxes[shard].force(Mail::Rumour(told));
         }
+        if std::mem::take(&mut self.hub.effects.topics) {
+            self.services.bell.published(tavern_domain::topic::PRESENCE.into());
+        }
         for (number, outcome) in std::mem::take(&mut self.hub.effects.orders) {
             if let Some(answer) = self.orders.remove(&number) {
                 // Whoever ordered may have gone away; it is done all the same.

@@ -1,0 +1,53 @@
+"""`tavern.presence`: who comes and goes is an event for services, once for each transition, whatever the number of nodes."""
+import contextlib
+
+from cluster.combination import Combination, Engines
+from events.conftest import client
+from events.office import pull, put
+from support.json_client import Socket, arrive
+from support.process import until
+
+CONFIG = """
+[sessions]
+resume_ms = 200
+[kinds.user]
+grace_ms = 300
+"""
+
+
+def transitions(api, name="people"):
+    events = pull(api, name, after=0)["events"]
+    return [(event["type"], event["data"]["user"], event["data"].get("reason")) for event in events]
+
+
+def windows(api, user):
+    there = api.get(f"/v1/channels/user%23{user}/presence").json()
+    return sum(len(one["clients"]) for one in there["users"])
+
+
+def test_transitions_are_told_once_on_three_nodes():
+    with Engines() as engines, Combination("sqlite+local", engines).cluster(3, CONFIG) as servers:
+        with contextlib.ExitStack() as stack:
+            apis = [stack.enter_context(client(server, server.key)) for server in servers]
+            put(apis[0], "people", topics=["tavern.presence"], pull=True)
+            # Every node knows of the subscription when its own users are told.
+            for n, server in enumerate(servers):
+                def told(n=n, server=server):
+                    arrive(server, f"probe{n}").close()
+                    return any(user == f"probe{n}" for _, user, _ in transitions(apis[0]))
+                until(told, f"node {n} to tell of its users", timeout=15)
+            # Two windows on two nodes are one user who comes once and goes once.
+            one, two = arrive(servers[0], "ann"), arrive(servers[1], "ann")
+            until(lambda: windows(apis[2], "ann") == 2, "both windows to be known")
+            one.ok("bye")
+            two.drop()
+
+            def of_ann():
+                return [(kind, reason) for kind, user, reason in transitions(apis[2]) if user == "ann"]
+
+            until(lambda: len(of_ann()) >= 2, "ann to be gone", timeout=15)
+            assert of_ann() == [("online", None), ("offline", "lost")]
+            with Socket(servers[2], user="bob") as bob:
+                until(lambda: ("online", "bob", None) in transitions(apis[1]), "bob to be told of")
+                bob.ok("bye")
+            until(lambda: ("offline", "bob", "bye") in transitions(apis[1]), "bob to be told of")
