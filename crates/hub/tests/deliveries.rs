@@ -76,6 +76,9 @@ enum Temper {
     Moody,
 }
 
+/// The number of a batch, the numbers of its events, its bytes.
+type Got = (u64, Vec<u64>, Vec<u8>);
+
 struct World {
     clock: Arc<ManualClock>,
     hall: Arc<Hall>,
@@ -88,9 +91,8 @@ struct World {
     temper: Temper,
     /// Posts under way: when they end, where, what the endpoint said.
     flights: Vec<(Time, usize, Arc<str>, u64, Outcome)>,
-    /// What each endpoint has got, in order: the number of the batch, its numbers, its bytes.
-    got: BTreeMap<Arc<str>, Vec<(u64, Vec<u64>, Vec<u8>)>>,
-    /// Acknowledged, as far as the endpoint knows.
+    /// What each endpoint has got, in order.
+    got: BTreeMap<Arc<str>, Vec<Got>>,
     tickets: u64,
     troubles: Vec<String>,
 }
@@ -318,7 +320,7 @@ impl World {
     /// Everything came, in order, and what came twice came as it was.
     fn check(&self, name: &str, events: u64, ordered: bool) {
         let got = self.got.get(name).map_or(&[][..], Vec::as_slice);
-        let mut bodies: BTreeMap<u64, &(u64, Vec<u64>, Vec<u8>)> = BTreeMap::new();
+        let mut bodies: BTreeMap<u64, &Got> = BTreeMap::new();
         let mut reached = 0;
         let mut all = std::collections::BTreeSet::new();
         for post in got {
@@ -388,16 +390,16 @@ fn whatever_fails_every_event_arrives_in_order() {
         let (mut a, mut b) = (0, 0);
         while let Some(n) = chaos.pop_front() {
             let at = (world.dice.roll() % 3) as usize;
-            let topic = if world.dice.roll() % 2 == 0 { "a" } else { "b" };
+            let topic = if world.dice.roll().is_multiple_of(2) { "a" } else { "b" };
             *(if topic == "a" { &mut a } else { &mut b }) += 1;
             world.publish(at, topic, n);
             let pause = (world.dice.roll() % 400) as u64;
             world.pass(pause);
-            if world.dice.roll() % 15 == 0 {
+            if world.dice.roll().is_multiple_of(15) {
                 let victim = (world.dice.roll() % 3) as usize;
                 world.crash(victim);
             }
-            if world.dice.roll() % 25 == 0 {
+            if world.dice.roll().is_multiple_of(25) {
                 let victim = (world.dice.roll() % 3) as usize;
                 world.asleep[victim] = world.now() + (world.dice.roll() % 60_000) as u64;
             }

@@ -127,6 +127,14 @@ impl Courier {
         self.lines.values().map(|line| &line.subscription)
     }
 
+    /// When the oldest event was accepted, of the subscriptions that this node works on.
+    pub fn oldest(&self) -> impl Iterator<Item = (&Arc<str>, Time)> {
+        self.lines.iter().filter_map(|(name, line)| match &line.state {
+            State::Active(active) => Some((name, active.machine.oldest()?)),
+            _ => None,
+        })
+    }
+
     /// Posts under way.
     pub fn in_flight(&self) -> usize {
         self.flights

@@ -20,6 +20,8 @@ pub(super) struct Line {
     pub hungry: bool,
     /// Posts under way, with their answers once they are there: they may outlive the machine that began them.
     pub flights: BTreeMap<u64, Option<Outcome>>,
+    /// Another node worked on it last.
+    pub follows: bool,
     /// When it is looked at next.
     pub alarm: Option<Time>,
 }
@@ -83,6 +85,7 @@ impl Line {
             state: State::Idle,
             hungry: true,
             flights: BTreeMap::new(),
+            follows: false,
             alarm: None,
         }
     }
@@ -117,7 +120,7 @@ impl Active {
         let nothing =
             progress.batches.is_empty() && progress.shed.is_none() && self.machine.oldest().is_none();
         let stuck = progress.disabled.is_some();
-        (nothing || stuck) && (!hungry || stuck) && self.machine.is_at_rest() && !self.reads && !self.takes
+        (stuck || nothing && !hungry) && self.machine.is_at_rest() && !self.reads && !self.takes
     }
 
     /// The entries of a batch. None: not all of its events are here.

@@ -53,8 +53,16 @@ impl Courier {
         active.takes = false;
         if let Some(number) = receipt.taken.first() {
             active.lease = Some((*number, receipt.time + lease_ms));
+            self.has_taken(name);
         }
         self.give(now, name, None);
+    }
+
+    /// The lease is this node's now.
+    fn has_taken(&mut self, name: &Arc<str>) {
+        if self.lines.get_mut(name).is_some_and(|line| std::mem::take(&mut line.follows)) {
+            self.errands.notices.push(Notice::TookOver { subscription: name.clone() });
+        }
     }
 
     pub(super) fn save(
@@ -115,6 +123,7 @@ impl Courier {
         active.notes = false;
         if let Some(number) = receipt.taken.first() {
             active.lease = Some((*number, receipt.time + lease_ms));
+            self.has_taken(name);
         }
         let spoke = !receipt.appended.is_empty();
         self.give(now, name, Some(Input::Saved));
@@ -131,7 +140,7 @@ impl Courier {
         }
         match error {
             StoreError::Taken { until, .. } => {
-                line.state = State::Elsewhere;
+                (line.state, line.follows) = (State::Elsewhere, true);
                 self.set_alarm(name, until + AFTERWARDS_MS);
                 self.errands.nudges.push(name.clone());
             }

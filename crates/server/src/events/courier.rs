@@ -19,6 +19,9 @@ const SLEEP: Duration = Duration::from_secs(60);
 /// How long posts that are under way may take when the server stops.
 const LAST_POSTS: Duration = Duration::from_secs(2);
 
+/// How often the metrics are told how the work stands.
+const TOLD_MS: u64 = 1_000;
+
 type Posted = (Arc<str>, u64, Outcome);
 
 pub async fn keep(services: Arc<Services>, postman: Arc<Postman>, stop: Arc<Notify>) {
@@ -28,6 +31,7 @@ pub async fn keep(services: Arc<Services>, postman: Arc<Postman>, stop: Arc<Noti
     let mut asked: JoinSet<(Ticket, Answer)> = JoinSet::new();
     // Bounded by the courier's own bound of posts.
     let (done, mut posts) = mpsc::unbounded_channel::<Posted>();
+    let mut told = services.now();
     let mut neighbours = services.node.neighbours();
     let mut ending: Option<tokio::time::Instant> = None;
     loop {
@@ -56,6 +60,11 @@ pub async fn keep(services: Arc<Services>, postman: Arc<Postman>, stop: Arc<Noti
         }
         let now = services.now();
         courier.wake(now);
+        if now >= told {
+            told = now + TOLD_MS;
+            let oldest = courier.oldest().map(|(name, at)| (name.clone(), now.since(at))).collect();
+            services.tally.stands(courier.in_flight(), oldest);
+        }
         services.node.tell_presence(courier.is_heard(PRESENCE));
         let living = services.node.neighbours();
         if neighbours.iter().any(|known| !living.contains(known)) {

@@ -15,33 +15,37 @@ pub struct Tally {
 }
 
 #[derive(Default)]
-pub struct Counts {
-    pub topics: BTreeMap<Arc<str>, Published>,
-    pub subscriptions: BTreeMap<Arc<str>, Delivered>,
+struct Counts {
+    topics: BTreeMap<Arc<str>, Published>,
+    subscriptions: BTreeMap<Arc<str>, Delivered>,
+    /// Of the subscriptions that this node works on: how old the oldest event is.
+    oldest_ms: BTreeMap<Arc<str>, u64>,
+    in_flight: u64,
+    taken_over: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Published {
-    pub events: u64,
-    pub duplicates: u64,
+struct Published {
+    events: u64,
+    duplicates: u64,
 }
 
 #[derive(Clone, Debug, Default)]
-pub struct Delivered {
+struct Delivered {
     /// Batches that left, by why.
-    pub reasons: BTreeMap<&'static str, u64>,
+    reasons: BTreeMap<&'static str, u64>,
     /// Attempts, by what became of them.
-    pub verdicts: BTreeMap<&'static str, u64>,
-    pub events: u64,
-    pub dropped: u64,
-    pub parked: u64,
+    verdicts: BTreeMap<&'static str, u64>,
+    events: u64,
+    dropped: u64,
+    parked: u64,
     /// From the first event's acceptance to the batch's delivery.
-    pub waited_ms: u64,
-    pub delivered: u64,
+    waited_ms: u64,
+    delivered: u64,
 }
 
 impl Tally {
-    pub fn counts(&self) -> MutexGuard<'_, Counts> {
+    fn counts(&self) -> MutexGuard<'_, Counts> {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -71,7 +75,97 @@ impl Tally {
             Notice::Parked { subscription, events } => {
                 row(&mut counts.subscriptions, subscription).parked += events;
             }
-            _ => {}
+            Notice::TookOver { .. } => counts.taken_over += 1,
+            Notice::Disabled { .. } | Notice::Recovered { .. } | Notice::Trouble { .. } => {}
+        }
+    }
+
+    /// How the work stands at this moment.
+    pub fn stands(&self, in_flight: usize, oldest_ms: BTreeMap<Arc<str>, u64>) {
+        let mut counts = self.counts();
+        (counts.in_flight, counts.oldest_ms) = (in_flight as u64, oldest_ms);
+    }
+
+    /// In the text format of Prometheus. The names are of letters that need no escape.
+    pub fn write(&self, out: &mut String) {
+        let counts = self.counts();
+        let topic = |name: &str| format!("topic=\"{name}\"");
+        let of = |name: &str| format!("subscription=\"{name}\"");
+        let topics = || counts.topics.iter();
+        let subscriptions = || counts.subscriptions.iter();
+        series(
+            out,
+            "tavern_topic_events_total",
+            "counter",
+            "Events accepted here",
+            topics().map(|(name, row)| (topic(name), row.events)),
+        );
+        series(
+            out,
+            "tavern_topic_duplicates_total",
+            "counter",
+            "Events whose id was known",
+            topics().map(|(name, row)| (topic(name), row.duplicates)),
+        );
+        let verdicts = subscriptions().flat_map(|(name, row)| {
+            row.verdicts
+                .iter()
+                .map(move |(verdict, count)| (format!("{},outcome=\"{verdict}\"", of(name)), *count))
+        });
+        series(
+            out,
+            "tavern_deliveries_total",
+            "counter",
+            "Attempts to deliver, by what became of them",
+            verdicts,
+        );
+        let reasons = subscriptions().flat_map(|(name, row)| {
+            row.reasons
+                .iter()
+                .map(move |(reason, count)| (format!("{},reason=\"{reason}\"", of(name)), *count))
+        });
+        series(out, "tavern_batches_total", "counter", "Batches delivered, by why they left", reasons);
+        for (name, help, pick) in SUMS {
+            series(out, name, "counter", help, subscriptions().map(|(name, row)| (of(name), pick(row))));
+        }
+        let oldest = counts.oldest_ms.iter().map(|(name, age)| (of(name), *age));
+        series(
+            out,
+            "tavern_subscription_oldest_ms",
+            "gauge",
+            "Age of the oldest event that this node is to deliver",
+            oldest,
+        );
+        let one = |value| std::iter::once((String::new(), value));
+        series(out, "tavern_webhooks_in_flight", "gauge", "Posts under way", one(counts.in_flight));
+        series(
+            out,
+            "tavern_delivery_leases_taken_over_total",
+            "counter",
+            "Subscriptions taken over from another worker",
+            one(counts.taken_over),
+        );
+    }
+}
+
+type Sum = (&'static str, &'static str, fn(&Delivered) -> u64);
+
+const SUMS: [Sum; 5] = [
+    ("tavern_subscription_events_total", "Events delivered", |row| row.events),
+    ("tavern_subscription_dropped_total", "Events dropped before they were delivered", |row| row.dropped),
+    ("tavern_subscription_dead_letters_total", "Events refused and parked", |row| row.parked),
+    ("tavern_subscription_wait_ms_sum", "From acceptance of the first event to delivery", |row| {
+        row.waited_ms
+    }),
+    ("tavern_subscription_wait_ms_count", "Batches in tavern_subscription_wait_ms_sum", |row| row.delivered),
+];
+
+fn series(out: &mut String, name: &str, kind: &str, help: &str, rows: impl Iterator<Item = (String, u64)>) {
+    out.push_str(&format!("# HELP {name} {help}\n# TYPE {name} {kind}\n"));
+    for (labels, value) in rows {
+        match labels.is_empty() {
+            true => out.push_str(&format!("{name} {value}\n")),
+            false => out.push_str(&format!("{name}{{{labels}}} {value}\n")),
         }
     }
 }

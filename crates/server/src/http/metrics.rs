@@ -113,6 +113,7 @@ pub fn page(services: &Services) -> Answer {
     describe(&mut out, "tavern_info", "gauge", "Version and node");
     let (version, node) = (env!("CARGO_PKG_VERSION"), &services.node.settings.node);
     let _ = writeln!(out, "tavern_info{{version=\"{version}\",node=\"{node}\"}} 1");
+    services.tally.write(&mut out);
     whole(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", out)
 }
 
