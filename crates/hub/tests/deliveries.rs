@@ -183,6 +183,10 @@ impl World {
     }
 
     fn subscribe(&mut self, name: &str, topics: &[&str], concurrency: u32) {
+        self.subscribe_for(name, topics, concurrency, 1 << 20);
+    }
+
+    fn subscribe_for(&mut self, name: &str, topics: &[&str], concurrency: u32, max_bytes: u64) {
         let topics: Vec<Arc<str>> = topics.iter().map(|topic| Arc::from(*topic)).collect();
         let subscription = Subscription {
             name: name.into(),
@@ -191,7 +195,7 @@ impl World {
             callback: Some("http://endpoint/".into()),
             timeout_ms: 200,
             max_events: 5,
-            max_bytes: 1 << 20,
+            max_bytes,
             format: Format::Standard,
             concurrency,
             pull: false,
@@ -360,6 +364,21 @@ fn events_are_batched_by_number_and_by_age() {
     world.pass(100);
     assert_eq!(sizes(&world), [5, 2], "until it is 200 ms old");
     world.check("s", 7, true);
+}
+
+#[test]
+fn what_a_full_body_had_no_room_for_follows() {
+    let mut world = World::new(4, 1, false, Temper::Good);
+    // Room for two of the five that are read at once.
+    world.subscribe_for("s", &["a"], 1, 300);
+    world.pass(2_500);
+    for n in 0..23 {
+        world.publish(0, "a", n);
+    }
+    world.pass(5_000);
+    world.check("s", 23, true);
+    let bodies = world.got["s"].iter().map(|(_, seqs, body)| (seqs.len(), body.len()));
+    assert!(bodies.into_iter().all(|(events, bytes)| events > 1 && bytes <= 300 || events == 1));
 }
 
 #[test]

@@ -41,12 +41,18 @@ impl Courier {
         let Some(reading) = active.reading.as_mut() else { return };
         let took = reading.take(stretch);
         let items: Vec<Item> = took.events.iter().map(|(seq, entry)| item(format, *seq, entry)).collect();
+        let last = items.last().map(|item| item.seq);
         active.events.extend(took.events);
         // Disabled meanwhile: it is read again when it is enabled.
         line.hungry |= took.more;
         self.give(now, name, Some(Input::Items(items)));
-        if let Some(active) = self.lines.get_mut(name).and_then(Line::active) {
-            forget_ahead(active);
+        let Some(active) = self.lines.get_mut(name).and_then(Line::active) else { return };
+        forget_ahead(active);
+        // A batch that is full of bytes had no room for all of them: nobody else will say that there are more.
+        let left = last.is_some_and(|last| active.machine.want().is_none_or(|want| want.after.seq < last));
+        if left && let Some(line) = self.lines.get_mut(name) {
+            line.hungry = true;
+            self.step(now, name);
         }
     }
 
