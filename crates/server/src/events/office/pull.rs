@@ -3,9 +3,10 @@
 //! nobody waits for the whole time when there is something.
 
 use super::caller::Caller;
-use super::ledger::{Edit, Tries};
+use super::ledger::{Edit, Tries, counts};
 use super::place;
 use super::queue::Queue;
+use super::subscription::loosen;
 use crate::services::Services;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -123,6 +124,16 @@ async fn settle(
             );
             return Err(Refusal::new(Code::Conflict, message));
         }
+        if queue.subscription.row.pull && !queue.delivery.row.batches.is_empty() {
+            // A worker sealed them before it knew that nobody is to be called any more.
+            let log = counts(services, Vec::new()).await?.log;
+            loosen(&mut queue.delivery.row, log.first)?;
+            let mut edit = Edit::new(services);
+            edit.expect(DELIVERY, name, queue.delivery.version);
+            edit.put(DELIVERY, name, record::write_progress(&queue.delivery.row));
+            edit.commit(services).await?;
+            continue;
+        }
         let Some(after) = after.filter(|&after| after > queue.delivery.row.sealed.seq) else {
             return Ok(queue);
         };
@@ -206,17 +217,16 @@ async fn gather(
     limit: u32,
 ) -> Result<Events, Refusal> {
     let room = usize::try_from(queue.subscription.row.max_bytes).unwrap_or(usize::MAX);
-    let mut reading = Reading::new(queue.marks.row.clone(), events.last);
-    while events.count < limit
-        && let Some(read) = reading.read(limit - events.count)
-    {
+    let marks = &queue.marks.row;
+    let mut reading = Reading::new(marks.clone(), events.last);
+    while events.count < limit {
         let begun = reading.at();
-        let stretch = place::stretch(services, read).await?;
-        if stretch.log.first > begun.position + 1 && !is_current(services, queue).await? {
+        let step = place::step(services, marks, &mut reading, limit - events.count).await?;
+        let Some((log, took)) = step else { break };
+        if log.first > begun.position + 1 && !is_current(services, queue).await? {
             // The log was cut meanwhile, and the progress tells where.
             break;
         }
-        let took = reading.take(stretch);
         for (seq, event) in &took.events {
             let id = shown_id(event.id.as_deref(), event.position);
             let bytes = Format::Standard.bytes_of(&id, &event.topic, &event.body);

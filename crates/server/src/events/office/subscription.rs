@@ -117,7 +117,7 @@ async fn change_topics(
 }
 
 /// Who pulls has no batches: what was sealed and is not settled comes again.
-fn loosen(progress: &mut Progress, log_first: u64) -> Result<(), Refusal> {
+pub fn loosen(progress: &mut Progress, log_first: u64) -> Result<(), Refusal> {
     let runs = progress.batches.iter().flat_map(|batch| &batch.runs);
     let Some(oldest) = runs.map(|run| run.after).min_by_key(|mark| mark.seq) else { return Ok(()) };
     if oldest.position + 1 < log_first {
