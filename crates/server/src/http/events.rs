@@ -15,10 +15,8 @@ use std::time::{Duration, Instant};
 use tavern_domain::Scope;
 use tavern_wire::error::{Code, Refusal};
 
-/// Settings with all their headers.
+/// Settings with all their headers, or a list of all dead letters that are tried at once.
 const SETTINGS_BYTES: usize = 256 * 1024;
-/// An order with a list of all dead letters that are tried at once.
-const ORDER_BYTES: usize = 256 * 1024;
 
 pub async fn answer(
     services: &Services,
@@ -34,6 +32,9 @@ pub async fn answer(
         _ => &[Scope::Subscriptions],
     };
     let caller = &caller(services, parts, scopes).await?;
+    let most = if segments.first() == Some(&"topics") { office::BODY_BYTES } else { SETTINGS_BYTES };
+    // Before anything is refused: a connection whose body was not read cannot be used again.
+    let body = &*request::body(body, most).await?;
     match (parts.method.as_str(), segments) {
         ("POST", ["topics", topic, "events"]) => publish(services, parts, caller, topic, body).await,
         ("GET", ["topics"]) => {
@@ -60,7 +61,7 @@ pub async fn answer(
             Ok(json(office::pull(services, caller, name, question(parts)?).await?))
         }
         ("POST", ["subscriptions", name, "replay"]) => {
-            let from = From::parse(&request::body(body, ORDER_BYTES).await?)?;
+            let from = From::parse(body)?;
             told(office::replay(services, caller, name, from).await?)
         }
         ("POST", ["subscriptions", name, order @ ("enable" | "disable")]) => {
@@ -72,7 +73,7 @@ pub async fn answer(
             told(office::dead_letters(services, caller, name, &after, limit).await?)
         }
         ("POST", ["subscriptions", name, "dead-letters", "retry"]) => {
-            let wish = Retry::parse(&request::body(body, ORDER_BYTES).await?)?;
+            let wish = Retry::parse(body)?;
             told(office::retry(services, caller, name, &wish).await?)
         }
         (method, _) => {
@@ -90,9 +91,8 @@ struct Assignment {
 }
 
 /// Moves the claim on a topic, or clears it.
-async fn assign(services: &Services, topic: &str, body: Incoming) -> Result<Answer, Refusal> {
-    let body = request::body(body, ORDER_BYTES).await?;
-    let assignment: Assignment = serde_json::from_slice(&body).map_err(|error| {
+async fn assign(services: &Services, topic: &str, body: &[u8]) -> Result<Answer, Refusal> {
+    let assignment: Assignment = serde_json::from_slice(body).map_err(|error| {
         let message = format!("give {{\"publisher\": KEY}} with the id of a key, or null: {error}");
         Refusal::new(Code::BadRequest, message)
     })?;
@@ -112,12 +112,11 @@ async fn publish(
     parts: &Parts,
     caller: &Caller,
     topic: &str,
-    body: Incoming,
+    body: &[u8],
 ) -> Result<Answer, Refusal> {
-    let body = request::body(body, office::BODY_BYTES).await?;
     let accepted = |body| Ok(whole(StatusCode::ACCEPTED, "application/json", body));
     let Some(once) = idempotency_key(parts, &format!("events\n{topic}"))? else {
-        let published = office::publish(services, caller, topic, None, &body).await?;
+        let published = office::publish(services, caller, topic, None, body).await?;
         return accepted(tally(topic, &published));
     };
     // The log knows the key too; this node also knows what it answered, whatever comes with the key this time.
@@ -130,7 +129,7 @@ async fn publish(
         }
     }
     let given = parts.headers.get("idempotency-key").and_then(|given| given.to_str().ok());
-    match office::publish(services, caller, topic, given, &body).await {
+    match office::publish(services, caller, topic, given, body).await {
         Ok(published) => {
             let body = tally(topic, &published);
             services.remembered.finish(&once, &body);
@@ -153,8 +152,8 @@ fn tally(topic: &str, published: &office::Published) -> Vec<u8> {
     .into_bytes()
 }
 
-async fn put(services: &Services, caller: &Caller, name: &str, body: Incoming) -> Result<Answer, Refusal> {
-    let wish = Wish::parse(&request::body(body, SETTINGS_BYTES).await?)?;
+async fn put(services: &Services, caller: &Caller, name: &str, body: &[u8]) -> Result<Answer, Refusal> {
+    let wish = Wish::parse(body)?;
     let put = office::put(services, caller, name, wish).await?;
     let mut answer = office::settings(caller, &put.subscription);
     answer["created"] = put.created.into();
