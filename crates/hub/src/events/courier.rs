@@ -47,6 +47,7 @@ pub struct Courier {
     /// Who listens to a topic.
     pub(super) topics: BTreeMap<Arc<str>, BTreeSet<Arc<str>>>,
     tickets: u64,
+    lives: u64,
     pub(super) asked: HashMap<Ticket, Asked>,
     due: BTreeSet<(Time, Arc<str>)>,
     waiting: VecDeque<Arc<str>>,
@@ -77,10 +78,11 @@ pub(super) enum Asked {
     Marks(Arc<str>),
     /// Whether somebody else has changed the progress.
     Check(Arc<str>),
-    Events(Arc<str>),
-    Fetch(Arc<str>, u64),
-    Take(Arc<str>),
-    Save(Arc<str>),
+    /// These are for one life of a line.
+    Events(Arc<str>, u64),
+    Fetch(Arc<str>, u64, u64),
+    Take(Arc<str>, u64),
+    Save(Arc<str>, u64),
 }
 
 impl Courier {
@@ -92,6 +94,7 @@ impl Courier {
             lines: BTreeMap::new(),
             topics: BTreeMap::new(),
             tickets: 0,
+            lives: 0,
             asked: HashMap::new(),
             due: BTreeSet::new(),
             waiting: VecDeque::new(),
@@ -115,6 +118,14 @@ impl Courier {
         let ticket = Ticket(self.tickets);
         self.asked.insert(ticket, asked);
         self.errands.work.push((ticket, work));
+    }
+
+    /// The life of a line, while it has one.
+    pub(super) fn life(&self, name: &Arc<str>) -> u64 {
+        match self.lines.get(name).map(|line| &line.state) {
+            Some(State::Active(active)) => active.life,
+            _ => 0,
+        }
     }
 
     /// Whether somebody subscribes to this topic.
@@ -217,16 +228,21 @@ impl Courier {
         let Some(line) = self.lines.get_mut(name) else { return };
         let State::Loads(load) = &mut line.state else { return };
         note(load);
-        let Load { progress: Some(progress), marks: Some(marks) } = load else { return };
-        let (progress, marks) = (progress.take(), marks.take());
+        let Load { progress: Some(progress), marks: Some(marks), stale } = load else { return };
+        let (progress, marks, stale) = (progress.take(), marks.take(), *stale);
         self.loading -= 1;
         line.state = State::Idle;
+        if stale {
+            return self.queue(name);
+        }
         if let (Some(progress), Some(marks)) = (progress, marks) {
             let kept = record::read_progress(&progress.row.body);
             match (kept, record::read_marks(&marks.row.body)) {
                 (Ok(kept), Ok(read)) => {
+                    self.lives += 1;
                     let machine = Delivery::new(now, kept, line.rules(), self.rules.patience);
                     line.state = State::Active(Box::new(Active {
+                        life: self.lives,
                         machine,
                         marks: Arc::new(read),
                         marks_version: marks.version,
@@ -239,6 +255,7 @@ impl Courier {
                         fetches: BTreeMap::new(),
                         started: BTreeSet::new(),
                         notes: false,
+                        saved: None,
                         queued: false,
                         rests: None,
                     }));
@@ -380,8 +397,7 @@ impl Courier {
             match line.flights.get_mut(&sending.batch) {
                 // It was sent before this machine was made.
                 Some(answer) => {
-                    if let Some(outcome) = answer.take() {
-                        line.flights.remove(&sending.batch);
+                    if let Some(outcome) = answer.clone() {
                         self.settle(now, &name, sending.batch, outcome);
                     }
                 }
@@ -403,19 +419,21 @@ impl Courier {
         self.flights -= 1;
         let Some(line) = self.lines.get_mut(name) else { return self.serve(now) };
         let known = matches!(&line.state, State::Active(active) if active.started.contains(&batch));
-        match line.flights.get_mut(&batch) {
-            Some(answer) if !known => *answer = Some(outcome),
-            _ => {
-                line.flights.remove(&batch);
-                self.settle(now, name, batch, outcome);
-            }
+        line.flights.insert(batch, Some(outcome.clone()));
+        if known {
+            self.settle(now, name, batch, outcome);
         }
         self.serve(now);
     }
 
     fn settle(&mut self, now: Time, name: &Arc<str>, batch: u64, outcome: Outcome) {
         let roll = self.dice.roll() as u64;
-        let Some(active) = self.lines.get_mut(name).and_then(Line::active) else { return };
+        let Some(line) = self.lines.get_mut(name) else { return };
+        if !matches!(outcome, Outcome::Delivered | Outcome::Partly { .. }) {
+            // It will be tried again.
+            line.flights.remove(&batch);
+        }
+        let Some(active) = line.active() else { return };
         active.started.remove(&batch);
         let outcome = active.outcome(batch, outcome);
         let told = active.machine.batch(batch).map(|batch| (batch.reason, batch.entries(), batch.accepted));
@@ -425,9 +443,6 @@ impl Courier {
             self.errands.notices.push(Notice::Attempted { subscription, reason, verdict, events, waited_ms });
         }
         self.give(now, name, Some(Input::Answered { batch, outcome, roll }));
-        if let Some(active) = self.lines.get_mut(name).and_then(Line::active) {
-            active.prune();
-        }
     }
 
     pub fn next_wake(&self) -> Time {

@@ -18,7 +18,8 @@ pub(super) struct Line {
     pub state: State,
     /// There may be events that nobody has read here.
     pub hungry: bool,
-    /// Posts under way, with their answers once they are there: they may outlive the machine that began them.
+    /// Posts under way, with their answers once they are there: they may outlive the machine that began them. What was
+    /// delivered stays until that is saved, so that it is not posted again.
     pub flights: BTreeMap<u64, Option<Outcome>>,
     /// Another node worked on it last.
     pub follows: bool,
@@ -40,11 +41,15 @@ pub(super) enum State {
 /// What was read of it so far.
 #[derive(Default)]
 pub(super) struct Load {
+    /// Something has changed since it began.
+    pub stale: bool,
     pub progress: Option<Option<Versioned<Document>>>,
     pub marks: Option<Option<Versioned<Document>>>,
 }
 
 pub(super) struct Active {
+    /// What was asked for an earlier life of this line is not for this one.
+    pub life: u64,
     pub machine: Delivery,
     pub marks: Arc<Marks>,
     pub marks_version: u64,
@@ -64,6 +69,8 @@ pub(super) struct Active {
     pub started: BTreeSet<u64>,
     /// The save under way holds a note in the marks.
     pub notes: bool,
+    /// The batches in the save under way.
+    pub saved: Option<BTreeSet<u64>>,
     /// It stands in the queue of those who may send.
     pub queued: bool,
     /// Since when there is nothing to do.

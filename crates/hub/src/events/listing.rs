@@ -74,7 +74,9 @@ impl Courier {
         match answer {
             Answer::Read(Found::Document(Some(found))) => {
                 self.learn(now, &found);
-                match self.lines.get_mut(name).map(|line| &line.state) {
+                match self.lines.get_mut(name).map(|line| &mut line.state) {
+                    // What it reads may be older than the change.
+                    Some(State::Loads(load)) => load.stale = true,
                     Some(State::Active(_)) => {
                         let key = DocumentKey::new(record::DELIVERY, name);
                         self.ask(Asked::Check(name.clone()), Work::Read(Read::Document(key)));

@@ -44,7 +44,7 @@ impl Courier {
         let Some(expects) = self.expected(name) else { return };
         let takes = vec![Take { name: lease_of(name), lease_ms: self.rules.lease_ms }];
         let commit = Commit { writer: Some(self.writer()), expects, takes, ..Commit::default() };
-        self.ask(Asked::Take(name.clone()), Work::Commit(commit));
+        self.ask(Asked::Take(name.clone(), self.life(name)), Work::Commit(commit));
     }
 
     pub(super) fn taken(&mut self, now: Time, name: &Arc<str>, receipt: &Receipt) {
@@ -89,6 +89,9 @@ impl Courier {
             let key = DocumentKey::new(record::DEAD, &record::dead_name(name, letter.seq));
             puts.push(document(key, record::write(&letter)));
         }
+        active.saved = Some(active.machine.progress().batches.iter().map(|batch| batch.number).collect());
+        // Not before: what is parked waits for its save.
+        active.prune();
         let parked: u64 = parked.iter().map(Run::entries).sum();
         let deletes = retried
             .iter()
@@ -109,13 +112,14 @@ impl Courier {
             appends,
             ..Commit::default()
         };
-        self.ask(Asked::Save(name.clone()), Work::Commit(commit));
+        self.ask(Asked::Save(name.clone(), self.life(name)), Work::Commit(commit));
     }
 
     pub(super) fn saved(&mut self, now: Time, name: &Arc<str>, receipt: &Receipt) {
         let lease_ms = self.rules.lease_ms;
         let Some(active) = self.lines.get_mut(name).and_then(Line::active) else { return };
         active.version = receipt.put.first().copied().unwrap_or(active.version);
+        let durable = active.saved.take().unwrap_or_default();
         // The second row is the marks, when a place was noted.
         if let (Some(version), true) = (receipt.put.get(1), active.notes) {
             active.marks_version = *version;
@@ -124,6 +128,9 @@ impl Courier {
         if let Some(number) = receipt.taken.first() {
             active.lease = Some((*number, receipt.time + lease_ms));
             self.has_taken(name);
+        }
+        if let Some(line) = self.lines.get_mut(name) {
+            line.flights.retain(|batch, answer| answer.is_none() || durable.contains(batch));
         }
         let spoke = !receipt.appended.is_empty();
         self.give(now, name, Some(Input::Saved));

@@ -25,9 +25,10 @@ impl Courier {
         match active.reading.as_mut().and_then(|reading| reading.read(limit)) {
             Some(read) => {
                 active.reads = true;
+                let life = active.life;
                 // Whatever is published from now on is news again.
                 line.hungry = false;
-                self.ask(Asked::Events(name.clone()), Work::Read(read));
+                self.ask(Asked::Events(name.clone(), life), Work::Read(read));
             }
             None => line.hungry = false,
         }
@@ -88,7 +89,7 @@ impl Courier {
         let left = run.last.saturating_sub(fetch.reading.as_ref().map_or(run.after.seq, |r| r.at().seq));
         let reading = fetch.reading.get_or_insert_with(|| Reading::new(marks, run.after));
         match reading.read(u32::try_from(left).unwrap_or(PAGE_ROWS).clamp(1, PAGE_ROWS)) {
-            Some(read) => self.ask(Asked::Fetch(name.clone(), batch), Work::Read(read)),
+            Some(read) => self.ask(Asked::Fetch(name.clone(), self.life(name), batch), Work::Read(read)),
             None => self.lost(now, name, batch),
         }
     }
@@ -102,7 +103,8 @@ impl Courier {
         if stretch.log.first > reading.at().position + 1 && reading.at().seq < run.last {
             // The log has been cut here: the batch was copied before.
             let key = DocumentKey::new(record::COPY, &record::copy_name(name, batch));
-            return self.ask(Asked::Fetch(name.clone(), batch), Work::Read(Read::Document(key)));
+            return self
+                .ask(Asked::Fetch(name.clone(), self.life(name), batch), Work::Read(Read::Document(key)));
         }
         let took = reading.take(stretch);
         let (seq, more) = (reading.at().seq, took.more);
@@ -175,18 +177,27 @@ impl Courier {
             (Asked::Check(name), Answer::Read(Found::Document(found))) => {
                 self.checked(&name, found.map_or(0, |found| found.version));
             }
-            (Asked::Events(name), Answer::Read(Found::Log(stretch))) => self.read_events(now, &name, stretch),
-            (Asked::Fetch(name, batch), Answer::Read(Found::Log(stretch))) => {
+            (
+                Asked::Events(name, life)
+                | Asked::Fetch(name, life, _)
+                | Asked::Take(name, life)
+                | Asked::Save(name, life),
+                _,
+            ) if life != self.life(&name) => {}
+            (Asked::Events(name, _), Answer::Read(Found::Log(stretch))) => {
+                self.read_events(now, &name, stretch);
+            }
+            (Asked::Fetch(name, _, batch), Answer::Read(Found::Log(stretch))) => {
                 self.fetched(now, &name, batch, stretch);
             }
-            (Asked::Fetch(name, batch), Answer::Read(Found::Document(Some(copy)))) => {
+            (Asked::Fetch(name, _, batch), Answer::Read(Found::Document(Some(copy)))) => {
                 self.copied(now, &name, batch, &copy.row.body);
             }
-            (Asked::Fetch(name, batch), Answer::Read(_)) => self.lost(now, &name, batch),
-            (Asked::Take(name), Answer::Committed(receipt)) => self.taken(now, &name, &receipt),
-            (Asked::Save(name), Answer::Committed(receipt)) => self.saved(now, &name, &receipt),
+            (Asked::Fetch(name, _, batch), Answer::Read(_)) => self.lost(now, &name, batch),
+            (Asked::Take(name, _), Answer::Committed(receipt)) => self.taken(now, &name, &receipt),
+            (Asked::Save(name, _), Answer::Committed(receipt)) => self.saved(now, &name, &receipt),
             (
-                Asked::Take(name) | Asked::Save(name) | Asked::Events(name) | Asked::Fetch(name, _),
+                Asked::Take(name, _) | Asked::Save(name, _) | Asked::Events(name, _) | Asked::Fetch(name, ..),
                 Answer::Failed(error),
             ) => self.refused(now, &name, error),
             (Asked::Check(_), _) => {}
