@@ -61,7 +61,7 @@ enum Command {
     User(user::Args),
     /// Follow a user, or show what those you follow do
     Follow(follow::Args),
-    /// Try durable events: receive webhooks
+    /// Publish, subscribe to, tail and replay durable events; receive webhooks
     Events(events::Args),
     /// Check the configuration and show where each value came from
     Check(check::Args),

@@ -16,7 +16,8 @@ use std::time::Duration;
 const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
 /// A head larger than this is not one of ours.
 const HEAD_BYTES: usize = 16 * 1024;
-const BODY_BYTES: u64 = 1 << 20;
+/// The largest batch that can be pulled, with room.
+const BODY_BYTES: u64 = 20 << 20;
 
 /// A server's address, from `http://`, `https://`, `ws://` or `wss://`.
 #[derive(Clone, Debug, PartialEq, Eq)]
