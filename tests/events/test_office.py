@@ -170,7 +170,7 @@ def test_a_refused_one_changes_nothing(ann, topic, name):
     put(ann, name, topics=[topic], callback="http://127.0.0.1:9/hook")
     before = ann.get(f"/v1/subscriptions/{name}").json()
     for wish in [
-        {"topics": ["Bad"], "max_events": 5}, {"callback": "ftp://x/"}, {"timeout_ms": 3_600_001}, {"max_events": 0}, {"max_bytes": 1},
+        [], {"topics": ["Bad"], "max_events": 5}, {"callback": "ftp://x/"}, {"timeout_ms": 3_600_001}, {"max_events": 0}, {"max_bytes": 1},
         {"concurrency": 0}, {"format": "xml"}, {"secret": "short"}, {"headers": {"host": "x"}}, {"headers": {"a\n": "x"}}, {"what": 1},
         {"topics": [f"{topic}.new"], "callback": "http://user:pw@127.0.0.1/"},
     ]:

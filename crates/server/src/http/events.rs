@@ -4,6 +4,7 @@ use super::body::{Answer, json, whole};
 use super::idempotency::Known;
 use super::request::{self, Query};
 use super::rest::{holder_of, idempotency_key, page_of};
+use crate::events::office::body::object;
 use crate::events::office::{self, Caller, From, Question, Retry, Wish};
 use crate::services::Services;
 use http::StatusCode;
@@ -92,10 +93,7 @@ struct Assignment {
 
 /// Moves the claim on a topic, or clears it.
 async fn assign(services: &Services, topic: &str, body: &[u8]) -> Result<Answer, Refusal> {
-    let assignment: Assignment = serde_json::from_slice(body).map_err(|error| {
-        let message = format!("give {{\"publisher\": KEY}} with the id of a key, or null: {error}");
-        Refusal::new(Code::BadRequest, message)
-    })?;
+    let assignment: Assignment = object(body, "give {\"publisher\": KEY} with the id of a key, or null")?;
     told(office::assign(services, topic, assignment.publisher.map(Into::into)).await?)
 }
 

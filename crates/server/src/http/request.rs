@@ -20,6 +20,10 @@ use tavern_wire::error::{Code, Refusal};
 /// How long a client may take to send a body.
 const BODY_PATIENCE: Duration = Duration::from_secs(15);
 
+/// What is read of a body that is too large, and for how long.
+const DRAIN_BYTES: usize = 4 << 20;
+const DRAIN_PATIENCE: Duration = Duration::from_secs(1);
+
 /// The members of a query string, decoded.
 pub struct Query(Vec<(String, String)>);
 
@@ -111,22 +115,38 @@ pub async fn admit(services: &Services, credential: &Credential) -> Result<Ident
 }
 
 /// The whole body, bounded in bytes and time.
-pub async fn body(incoming: Incoming, most: usize) -> Result<Bytes, Refusal> {
-    let mut collecting = pin!(Limited::new(incoming, most).collect());
-    // A small body has mostly come with its head: then no timer is needed.
-    let at_once = poll_fn(|context| Poll::Ready(collecting.as_mut().poll(context))).await;
-    let collected = match at_once {
-        Poll::Ready(collected) => Ok(collected),
-        Poll::Pending => tokio::time::timeout(BODY_PATIENCE, collecting).await,
+pub async fn body(mut incoming: Incoming, most: usize) -> Result<Bytes, Refusal> {
+    let collected = {
+        let mut collecting = pin!(Limited::new(&mut incoming, most).collect());
+        // A small body has mostly come with its head: then no timer is needed.
+        let at_once = poll_fn(|context| Poll::Ready(collecting.as_mut().poll(context))).await;
+        match at_once {
+            Poll::Ready(collected) => Ok(collected),
+            Poll::Pending => tokio::time::timeout(BODY_PATIENCE, collecting).await,
+        }
     };
     match collected {
         Ok(Ok(body)) => Ok(body.to_bytes()),
         Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => {
+            drain(incoming).await;
             Err(Refusal::new(Code::TooLarge, format!("the body is larger than {most} bytes")))
         }
         Ok(Err(_)) => Err(Refusal::new(Code::BadRequest, "the body could not be read")),
         Err(_) => Err(Refusal::new(Code::BadRequest, "the body did not come within 15 s")),
     }
+}
+
+/// Reads on for a while: whoever is still writing would not hear the answer.
+async fn drain(mut incoming: Incoming) {
+    let reading = async {
+        let mut left = DRAIN_BYTES;
+        while left > 0
+            && let Some(Ok(frame)) = incoming.frame().await
+        {
+            left = left.saturating_sub(frame.data_ref().map_or(0, Bytes::len));
+        }
+    };
+    let _ = tokio::time::timeout(DRAIN_PATIENCE, reading).await;
 }
 
 /// The address a request came from: the peer's, or what a trusted proxy says of it. The last untrusted hop counts.

@@ -1,6 +1,7 @@
 //! Dead letters: events that their subscriber refused, kept until somebody tries them again or removes the subscription.
 //! Must hold: a letter is either dead or under way again, never both and never neither.
 
+use super::body::object;
 use super::caller::Caller;
 use super::ledger::{self, Edit, Tries};
 use super::machine;
@@ -34,11 +35,7 @@ impl Wish {
         if body.iter().all(u8::is_ascii_whitespace) {
             return Ok(Wish::default());
         }
-        serde_json::from_slice(body).map_err(|error| {
-            let message =
-                format!("give {{}} for all, or {{\"ids\": […]}} with ids or seqs of dead letters: {error}");
-            Refusal::new(Code::BadRequest, message)
-        })
+        object(body, "give {} for all, or {\"ids\": […]} with ids or seqs of dead letters")
     }
 
     fn names(&self, letter: &Dead) -> bool {

@@ -2,6 +2,7 @@
 //! the courier carries out and delivers nothing itself.
 //! Must hold: every edit is one commit that expects what it was decided from; whoever waits is rung for after the commit.
 
+pub mod body;
 mod caller;
 mod claim;
 mod dead;

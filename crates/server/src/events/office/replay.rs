@@ -1,6 +1,7 @@
 //! Replay: a subscription goes back to an event that it has had, by its number or its time. Must hold: what comes again has
 //! the numbers it had; nobody is sent back to where the log has forgotten something.
 
+use super::body::object;
 use super::caller::Caller;
 use super::ledger::{self, Tries};
 use super::queue::Queue;
@@ -44,7 +45,7 @@ impl From {
     pub fn parse(body: &[u8]) -> Result<From, Refusal> {
         let wanted = "give {\"from_seq\": N} from 1 on, or {\"from_time\": T} in milliseconds since 1970 or as \
                       2026-11-15T10:00:00Z";
-        let wish: Wish = serde_json::from_slice(body).map_err(|error| bad(format!("{wanted}: {error}")))?;
+        let wish: Wish = object(body, wanted)?;
         let from = match (wish.from_seq, wish.from_time) {
             (Some(seq), None) if seq > 0 => Some(From::Seq(seq)),
             (None, Some(Moment::Ms(ms))) => Some(From::Time(ms)),
@@ -140,6 +141,7 @@ mod tests {
             r#"{"from_seq":1,"from_time":1}"#,
             r#"{"from_time":"now"}"#,
             r#"{"seq":1}"#,
+            "[1]",
         ] {
             assert_eq!(read(bad), None, "{bad}");
         }

@@ -1,6 +1,7 @@
 //! What somebody wants of a subscription, and the subscription that comes of it. Must hold: what is omitted stays as it was;
 //! a wish that is wrong in anything changes nothing; whatever is handed out can be delivered or pulled.
 
+use super::body::object;
 use super::topic;
 use crate::config::Config;
 use crate::events::policy;
@@ -65,7 +66,7 @@ fn bad(message: impl Into<std::borrow::Cow<'static, str>>) -> Refusal {
 
 impl Wish {
     pub fn parse(body: &[u8]) -> Result<Wish, Refusal> {
-        serde_json::from_slice(body).map_err(|error| bad(format!("this is no subscription: {error}")))
+        object(body, "give the settings of a subscription")
     }
 
     /// The first one: whoever asks is its owner.

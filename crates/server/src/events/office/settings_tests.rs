@@ -48,8 +48,8 @@ fn what_is_omitted_or_null_stays() {
 fn what_is_wrong_is_told() {
     let before = begin(r#"{"topics":["a"],"callback":"https://example.com/x"}"#).unwrap().subscription;
     for (json, words) in [
-        ("", "no subscription"),
-        ("[]", "no subscription"),
+        ("", "no JSON object"),
+        ("[]", "no JSON object"),
         (r#"{"topic":["a"]}"#, "unknown field `topic`"),
         (r#"{"topics":["A"]}"#, "no topic"),
         (r#"{"topics":["tavern.secrets"]}"#, "the server has no topic"),

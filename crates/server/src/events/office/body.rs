@@ -1,0 +1,35 @@
+//! The body of a request as one JSON object. Must hold: a list is no object, although serde would take one; what nests too
+//! deeply is not parsed.
+
+use serde::Deserialize;
+use tavern_wire::error::{Code, Refusal};
+use tavern_wire::json::depth_ok;
+
+/// Reads an object; `wanted` says what was expected.
+pub fn object<'a, T: Deserialize<'a>>(body: &'a [u8], wanted: &str) -> Result<T, Refusal> {
+    let first = body.iter().find(|byte| !byte.is_ascii_whitespace());
+    if first != Some(&b'{') || !depth_ok(body) {
+        return Err(Refusal::new(Code::BadRequest, format!("{wanted}; this is no JSON object")));
+    }
+    serde_json::from_slice(body).map_err(|error| Refusal::new(Code::BadRequest, format!("{wanted}: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, Default, Deserialize)]
+    #[serde(default)]
+    struct Wish {
+        one: u64,
+    }
+
+    #[test]
+    fn only_objects_are_read() {
+        assert_eq!(object::<Wish>(b" {\"one\":1} ", "give one").unwrap().one, 1);
+        for bad in ["", "[]", "[1]", "1", "{\"one\":\"x\"}", "{"] {
+            let refused = object::<Wish>(bad.as_bytes(), "give one").unwrap_err();
+            assert!(refused.message.starts_with("give one"), "{bad}");
+        }
+    }
+}
