@@ -1,12 +1,35 @@
-"""Topics and subscriptions of its own for each test, so that tests can share a server; keys that several of them use."""
+"""Topics and subscriptions of its own for each test, so that tests can share a server; keys that several of them use.
+
+What takes a `combination` runs on each of these engines, or on those that `only` names, with the reason why.
+"""
 import itertools
 
 import httpx
 import pytest
 
+from cluster.combination import Combination, Engines
 from support.tavern import Tavern
 
+# Postgres with Redis is left out: the bus carries nothing of the events but nudges, and both are here with another partner.
+COMBINATIONS = ("sqlite+local", "redis+redis", "postgres+nats")
 COUNT = itertools.count(1)
+
+
+def pytest_generate_tests(metafunc):
+    if "combination" in metafunc.fixturenames:
+        only = metafunc.definition.get_closest_marker("only")
+        metafunc.parametrize("combination", COMBINATIONS if only is None else only.args, indirect=True, scope="session")
+
+
+@pytest.fixture(scope="session")
+def engines():
+    with Engines() as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def combination(request, engines):
+    return Combination(request.param, engines)
 
 
 @pytest.fixture(scope="session")

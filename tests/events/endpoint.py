@@ -34,7 +34,8 @@ def script(*answers, then=200):
 
 
 class Post(collections.namedtuple("Post", "status headers body")):
-    """One that came: how it was answered, its headers, its body as JSON; `raw` as bytes, its `path`, and when it came (`at`)."""
+    """One that came: how it was answered, its headers, its body as JSON; `raw` as bytes, its `path`, when it came
+    (`at`), and the port that it was sent from (`peer`)."""
 
     @property
     def id(self):
@@ -53,7 +54,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def do_POST(self):
         raw = self.rfile.read(int(self.headers["content-length"]))
-        answer = self.server.endpoint.take(raw, {name.lower(): value for name, value in self.headers.items()}, self.path)
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        answer = self.server.endpoint.take(raw, headers, self.path, self.client_address[1])
         while answer.gate is not None and not answer.gate.wait(0.1):
             if self.server.endpoint.closed:
                 self.close_connection = True
@@ -105,14 +107,14 @@ class Endpoint:
     def url(self):
         return f"http://127.0.0.1:{self.port}/hook"
 
-    def take(self, raw, headers, path):
+    def take(self, raw, headers, path, peer):
         with self.more:
             body = json.loads(raw)
             answer = self.status(body) if callable(self.status) else self.status
             answer = answer if isinstance(answer, Answer) else Answer(answer)
             # Who is never answered has not been told that it was taken.
             post = Post(0 if answer is HANG else answer.status, headers, body)
-            post.raw, post.path, post.at = raw, path, time.monotonic()
+            post.raw, post.path, post.peer, post.at = raw, path, peer, time.monotonic()
             self.posts.append(post)
             self.more.notify_all()
         return answer

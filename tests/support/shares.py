@@ -1,7 +1,7 @@
 """How the tests are shared out among processes that run beside each other (`pytest -n 4`), and that each was run exactly once.
 
-A share is a module, or what a module of the clusters has about one engine or combination: what its tests start together stays
-together.
+A share is a module, or what a module of the clusters or the events has about one engine or combination: what its tests start
+together stays together.
 """
 import collections
 import re
@@ -16,7 +16,7 @@ ENGINE = re.compile(r"[\[-]((?:sqlite|postgres|redis|nats)(?:\+\w+)?)[\]-]")
 def share(test):
     """The share that a test belongs to."""
     module = test.split("::")[0]
-    engine = ENGINE.search(test) if "cluster/" in module else None
+    engine = ENGINE.search(test) if "cluster/" in module or "events/" in module else None
     return f"{module} {engine[1]}" if engine else module
 
 

@@ -12,6 +12,7 @@ from support.shares import LONG, Shares, place, share
     ("cluster/test_moves.py::test_b[name-redis+redis]", "cluster/test_moves.py redis+redis"),
     ("cluster/test_export.py::test_a[redis]", "cluster/test_export.py redis"),
     ("cluster/test_export.py::test_b", "cluster/test_export.py"),
+    ("events/test_takeover.py::test_a[redis+redis-3]", "events/test_takeover.py redis+redis"),
     ("clients/test_all.py::test_a[one server-redis-cli]", "clients/test_all.py"),
 ])
 def test_a_share_is_a_module_or_its_part_about_one_engine(test, expected):

@@ -1,0 +1,185 @@
+"""One and three servers on every combination of engines: events are published anywhere and come in order; whoever works on a
+subscription can be killed, stopped or asleep, and another one goes on where it was; a restart keeps what was queued."""
+import collections
+import contextlib
+import os
+import signal
+import threading
+import time
+
+import pytest
+
+from events.conftest import client
+from events.endpoint import HANG, Answer, Endpoint, script
+from events.office import publish, put, report
+from events.workers import worker
+from support.process import until
+
+QUICK = """
+[nodes]
+heartbeat_ms = 200
+lease_ms = 1500
+[events]
+lease_ms = 1500
+backoff_min_ms = 50
+backoff_max_ms = 300
+"""
+# Those who sleep are not taken for dead: only the lease of the subscription ends.
+PATIENT = QUICK.replace("lease_ms = 1500\n[events]\nlease_ms = 1500", "lease_ms = 60000\n[events]\nlease_ms = 1000")
+
+
+@contextlib.contextmanager
+def apis(servers):
+    with contextlib.ExitStack() as stack:
+        yield [stack.enter_context(client(server, server.key)) for server in servers]
+
+
+@contextlib.contextmanager
+def asleep(server):
+    os.kill(server.process.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(server.process.pid, signal.SIGCONT)
+
+
+def others(servers, one):
+    return [server for server in servers if server is not one]
+
+
+def numbered(first, last):
+    return [{"type": str(n)} for n in range(first, last + 1)]
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_what_is_published_anywhere_comes_once_and_in_order(combination, count):
+    with combination.cluster(count, QUICK) as servers, apis(servers) as known, Endpoint() as endpoint:
+        topics = [f"t{n}" for n in range(count)]
+        put(known[0], "all", topics=topics, callback=endpoint.url, timeout_ms=20, max_events=10)
+
+        def speak(api, topic):
+            for n in range(0, 60, 3):
+                publish(api, topic, [{"type": str(n + at)} for at in range(3)])
+
+        speakers = [threading.Thread(target=speak, args=pair) for pair in zip(known, topics)]
+        [speaker.start() for speaker in speakers]
+        [speaker.join() for speaker in speakers]
+        endpoint.got(range(1, 60 * count + 1))
+        heard = collections.defaultdict(list)
+        for event in endpoint.taken():
+            heard[event["topic"]].append(int(event["type"]))
+        assert heard == {topic: list(range(60)) for topic in topics}
+        for api in known:
+            until(lambda: report(api, "all")["queued"] == 0, "every server to know that nothing waits")
+
+
+def test_a_topic_that_is_added_anywhere_is_heard_everywhere(combination):
+    with combination.cluster(3, QUICK) as servers, apis(servers) as known, Endpoint() as endpoint:
+        put(known[0], "all", topics=["a"], callback=endpoint.url, timeout_ms=0)
+        publish(known[1], "a", {"type": "1"})
+        endpoint.got([1])
+        put(known[1], "all", topics=["a", "b"])
+        publish(known[2], "b", {"type": "2"})
+        publish(known[0], "b", {"type": "3"})
+        endpoint.got([1, 2, 3], timeout=5)
+        assert known[2].delete("/v1/subscriptions/all").status_code == 200
+        publish(known[0], "a", {"type": "4"})
+        assert put(known[1], "all", topics=["a"], callback=endpoint.url, timeout_ms=0)["created"]
+        publish(known[0], "a", {"type": "new"})
+        endpoint.until(lambda it: len(it.taken()) >= 4)
+        assert [(event["seq"], event["type"]) for event in endpoint.taken()] == [(1, "1"), (2, "2"), (3, "3"), (1, "new")]
+
+
+def test_another_server_takes_over_from_a_killed_one(combination):
+    with combination.cluster(3, QUICK) as servers, apis(servers) as known, Endpoint(HANG) as endpoint:
+        put(known[0], "s", topics=["t"], callback=endpoint.url, timeout_ms=0, max_events=2)
+        publish(known[1], "t", numbered(1, 5))
+        first = endpoint.posted(1)[0]
+        dead = worker(servers, first)
+        dead.kill()
+        endpoint.status = 200
+        began = time.monotonic()
+        endpoint.got(range(1, 6))
+        assert time.monotonic() - began < 8
+        assert endpoint.posts[1].id == first.id and endpoint.posts[1].raw == first.raw, "its batch as it was"
+        with client(others(servers, dead)[0], dead.key) as api:
+            publish(api, "t", {"type": "6"})
+            endpoint.got(range(1, 7))
+
+
+def test_another_server_takes_over_from_a_stopped_one_at_once(combination):
+    with combination.cluster(3, QUICK) as servers, apis(servers) as known, Endpoint(script(500)) as endpoint:
+        put(known[0], "s", topics=["t"], callback=endpoint.url, timeout_ms=0)
+        publish(known[0], "t", numbered(1, 2))
+        endpoint.got([1, 2])
+        stopped = worker(servers, endpoint.posts[-1])
+        assert stopped.terminate() == 0
+        with client(others(servers, stopped)[0], stopped.key) as api:
+            publish(api, "t", {"type": "3"})
+            endpoint.got([1, 2, 3], timeout=8)
+
+
+def test_the_late_result_of_a_worker_that_slept_is_ignored(combination):
+    gate = threading.Event()
+    with combination.cluster(3, PATIENT) as servers, apis(servers) as known, Endpoint(script(Answer(410, gate=gate))) as endpoint:
+        put(known[0], "s", topics=["t"], callback=endpoint.url, timeout_ms=0, max_events=2)
+        publish(known[0], "t", numbered(1, 4))
+        first = endpoint.posted(1)[0]
+        late = worker(servers, first)
+        awake = others(servers, late)
+        with asleep(late):
+            endpoint.got(range(1, 5))
+            assert endpoint.posts[1].id == first.id and endpoint.posts[1].raw == first.raw
+            assert worker(awake, endpoint.posts[1]) in awake
+            with client(awake[0], late.key) as api:
+                publish(api, "t", numbered(5, 6))
+                endpoint.got(range(1, 7))
+            # The answer is there when it wakes: it says that nobody wants these any more.
+            gate.set()
+        with apis(servers) as again:
+            for n, api in enumerate(again, 7):
+                publish(api, "t", {"type": str(n)})
+            endpoint.got(range(1, 10))
+            for api in again:
+                until(lambda: report(api, "s")["queued"] == 0, "nothing to be queued")
+                assert report(api, "s")["health"] == "healthy"
+
+
+def test_a_slow_answer_is_waited_for_by_the_same_worker(combination):
+    gate = threading.Event()
+    with combination.cluster(3, PATIENT) as servers, apis(servers) as known, Endpoint(script(Answer(gate=gate))) as endpoint:
+        put(known[0], "s", topics=["t"], callback=endpoint.url, timeout_ms=0)
+        publish(known[0], "t", {"type": "1"})
+        began = endpoint.posted(1)[0].at
+        # Three leases long, while everybody says that there is more.
+        n = 1
+        while time.monotonic() - began < 3:
+            n += 1
+            publish(known[n % 3], "t", {"type": str(n)})
+            threading.Event().wait(0.1)
+        assert len(endpoint.posts) == 1
+        gate.set()
+        endpoint.got(range(1, n + 1))
+
+
+@pytest.mark.parametrize("how", ["stopped", "killed"])
+def test_a_restart_keeps_everything_that_was_queued(combination, how):
+    with combination.cluster(1, QUICK) as servers, Endpoint(503) as endpoint:
+        server = servers[0]
+        with client(server, server.key) as api:
+            put(api, "s", topics=["t"], callback=endpoint.url, timeout_ms=0, max_events=4)
+            put(api, "slow", topics=["t"], callback=endpoint.url.replace("/hook", "/slow"), timeout_ms=3_600_000)
+            publish(api, "t", numbered(1, 10))
+            endpoint.posted(2)
+        server.terminate() if how == "stopped" else server.kill()
+        first = endpoint.posts[0]
+        endpoint.status = 200
+        server.start()
+        with client(server, server.key) as api:
+            publish(api, "t", numbered(11, 12))
+            endpoint.got(range(1, 13))
+            assert [post.seqs for post in endpoint.posts if post.status == 200][0] == first.seqs
+            assert {(post.id, post.raw) for post in endpoint.posts if post.seqs == first.seqs} == {(first.id, first.raw)}
+            assert report(api, "slow")["queued"] == 12
+            put(api, "slow", timeout_ms=0)
+            endpoint.until(lambda it: [event for post in it.posts if post.path == "/slow" for event in post.seqs] == list(range(1, 13)))
