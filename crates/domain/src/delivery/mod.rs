@@ -120,9 +120,10 @@ impl Delivery {
         [age, settled, retry.filter(|&at| at > self.seen)].into_iter().flatten().min()
     }
 
-    /// What to read from the log, if anything can be made of it.
+    /// What to read from the log, if anything can be made of it. Nothing is read ahead for an endpoint in trouble: every event
+    /// of its topics would cost a read, and none of them could be sent.
     pub fn want(&self) -> Option<Want> {
-        if self.is_idle() {
+        if self.is_idle() || (self.progress.trouble.is_some() && !self.may_seal()) {
             return None;
         }
         let (events, bytes) = self.early.room(&self.rules, self.progress.shed.is_some())?;

@@ -106,6 +106,16 @@ fn a_disabled_one_waits_for_nothing_and_reads_nothing() {
 }
 
 #[test]
+fn one_in_trouble_seals_one_batch_ahead_and_reads_nothing_more() {
+    let (told, world) =
+        tell(World::new(RULES, PATIENCE), "0: publish 3; 1: 1 failed; 2: publish 2; 3: publish 5; 600");
+    assert_eq!(told, "0: 1: 1-3 full; 600: 1 again: 1-3 probe");
+    assert_eq!((world.delivery.progress.batches.len(), world.delivery.want()), (2, None));
+    let (told, _) = tell(world, "601: 1 delivered; 602: 2 delivered");
+    assert_eq!(told, "601: recovered, 2: 4-6 full; 602: 3: 7-9 full", "it goes on as if nothing had been");
+}
+
+#[test]
 fn to_enable_is_to_try_at_once() {
     check(
         "0: publish 3; 1: 1 throttled 50000; 2: enable; 3: 1 failed; 102; 103",
