@@ -152,6 +152,18 @@ impl ServerOptions {
         self.url.clone().or_else(|| variable("TAVERN_URL")).unwrap_or_else(default)
     }
 
+    /// The API key, for what needs one: a flag, the variable, or what `tavern dev` in this folder has made for itself.
+    pub fn api_key(&self) -> Option<String> {
+        let given = self.key.clone().or_else(|| variable("TAVERN_KEY"));
+        // To nobody but a server on this machine.
+        let own = || {
+            let here =
+                ["http://127.0.0.1:", "http://localhost:"].iter().any(|url| self.url().starts_with(url));
+            here.then(|| std::fs::read_to_string("tavern-data/dev-key").ok())?
+        };
+        given.or_else(|| own().map(|key| key.trim().to_owned()))
+    }
+
     /// Who to be. A flag beats a variable; with neither, a name that dev mode lets in.
     pub fn credential(&self) -> Credential {
         if let Some(user) = &self.user {

@@ -10,7 +10,6 @@ mod subscribe;
 mod tail;
 
 use super::options::ServerOptions;
-use crate::auth::Credential;
 use anyhow::bail;
 use std::process::ExitCode;
 
@@ -52,9 +51,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 
 /// The key that all of these need.
 fn key(server: &ServerOptions, scope: &str) -> anyhow::Result<String> {
-    match server.credential() {
-        Credential::Key(key) => Ok(key),
-        Credential::Token(_) | Credential::User(_) => bail!(
+    match server.api_key() {
+        Some(key) => Ok(key),
+        None => bail!(
             "this needs an API key with the scope {scope}: give --key or TAVERN_KEY (dev mode prints one at its start)"
         ),
     }
