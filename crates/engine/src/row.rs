@@ -283,7 +283,6 @@ impl DocumentKey {
     }
 
     /// As it was kept: what is no kind was not written by us.
-    #[cfg(feature = "redis")]
     pub(crate) fn parse(kind: &str, name: &str) -> Option<DocumentKey> {
         is_word(kind).then(|| DocumentKey { kind: kind.into(), name: name.into() })
     }

@@ -50,7 +50,8 @@ pub(super) async fn rows(
     let step = Step::new(sql).with(kind).with(name).with(i64::from(limit) + 1);
     let rows = link.one(step.with(limits::PAGE_BYTES as i64)).await?;
     let read = |row| {
-        let key = DocumentKey::new(column(row, 0)?, column(row, 1)?);
+        let key = DocumentKey::parse(column(row, 0)?, column(row, 1)?);
+        let key = key.ok_or(Trouble::Strange("no kind of document"))?;
         let document = Document { key, body: column::<&[u8]>(row, 3)?.into() };
         Ok::<_, Trouble>(Versioned { version: read_number(row, 2)?, row: Row::Document(document) })
     };

@@ -123,13 +123,13 @@ pub(super) async fn following_all(
     link: &Link,
     users: impl Iterator<Item = &Arc<str>>,
 ) -> Result<HashMap<Arc<str>, Page<Edge>>, Trouble> {
-    // Counted afterwards: with a limit inside, the index in the other direction looks as good when the table was empty at
-    // the time of planning, and is walked from end to end.
-    let sql = "SELECT follower, followee, since, version,
-        EXISTS (SELECT FROM follows b WHERE b.follower = f.followee AND b.followee = f.follower)
+    // A join, not an EXISTS: of many rows the server would rather read the whole table once. Counted afterwards: with a limit
+    // inside, the index in the other direction looks as good when the table was empty at the time of planning.
+    let sql = "SELECT f.follower, f.followee, f.since, f.version, b.version IS NOT NULL
         FROM (SELECT *, row_number() OVER (PARTITION BY follower ORDER BY followee) AS n
             FROM follows WHERE follower = ANY ($1)) AS f
-        WHERE n <= $2 ORDER BY follower, followee";
+        LEFT JOIN follows b ON b.follower = f.followee AND b.followee = f.follower
+        WHERE f.n <= $2 ORDER BY f.follower, f.followee";
     let names: Vec<&str> = users.map(|user| &**user).collect();
     let rows = link.one(Step::new(sql).with(names).with(i64::from(limits::PAGE_ROWS) + 1)).await?;
     let mut edges: HashMap<Arc<str>, Vec<Edge>> = HashMap::new();
