@@ -159,8 +159,12 @@ class Silence:
         self.listener = socket.create_server(("127.0.0.1", 0), backlog=4_096)
 
     @property
+    def port(self):
+        return self.listener.getsockname()[1]
+
+    @property
     def url(self):
-        return f"http://127.0.0.1:{self.listener.getsockname()[1]}/hook"
+        return f"http://127.0.0.1:{self.port}/hook"
 
     def __enter__(self):
         return self

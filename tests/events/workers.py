@@ -1,4 +1,4 @@
-"""Which server posts: found by the socket that a post came from, while its connection is open."""
+"""Which server posts, found by the socket that a post came from while its connection is open; and how many connections there are."""
 import os
 
 
@@ -24,3 +24,10 @@ def worker(servers, post):
             except FileNotFoundError:
                 pass
     raise LookupError(f"none of the servers is connected from port {post.peer}")
+
+
+def connections(port):
+    """How many are open to this port on this machine."""
+    with open("/proc/net/tcp") as table:
+        fields = [line.split() for line in table.readlines()[1:]]
+    return sum(int(field[2].split(":")[1], 16) == port and field[3] == "01" for field in fields)
