@@ -1,6 +1,6 @@
 """Topics and subscriptions of its own for each test, so that tests can share a server; keys that several of them use.
 
-What takes a `combination` runs on each of these engines, or on those that `only` names, with the reason why.
+Every test that takes the shared server or a `combination` runs on each of these engines, or on those that `only` names, with the reason why.
 """
 import itertools
 
@@ -8,7 +8,6 @@ import httpx
 import pytest
 
 from cluster.combination import Combination, Engines
-from support.tavern import Tavern
 
 # Postgres with Redis is left out: the bus carries nothing of the events but nudges, and both are here with another partner.
 COMBINATIONS = ("sqlite+local", "redis+redis", "postgres+nats")
@@ -33,9 +32,15 @@ def combination(request, engines):
 
 
 @pytest.fixture(scope="session")
-def server():
-    with Tavern.dev() as started:
-        yield started
+def nodes(combination):
+    """Two servers of one cluster."""
+    with combination.cluster(2) as servers:
+        yield servers
+
+
+@pytest.fixture(scope="session")
+def server(nodes):
+    return nodes[0]
 
 
 @pytest.fixture(scope="session")

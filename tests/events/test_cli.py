@@ -4,10 +4,13 @@ import subprocess
 
 import pytest
 
+from cluster.combination import FOLDER
 from events.endpoint import Endpoint
 from events.office import publish
 from support.process import until
 from support.tavern import program
+
+pytestmark = pytest.mark.only(FOLDER, reason="the command line speaks HTTP and knows no engine")
 
 
 @pytest.fixture

@@ -108,10 +108,15 @@ class Tavern(Server):
             timeout=20, **options,
         )
 
+    def store(self):
+        """The option that names its store, if it is not the folder."""
+        at = self.options.index("--store") if "--store" in self.options else len(self.options)
+        return self.options[at:at + 2]
+
     def api_key(self, *scopes):
         """A new API key with these scopes, made beside the running server."""
         made = self.run(
-            "key", "create", "--config", self.config, "--data", self.data,
+            "key", "create", "--config", self.config, "--data", self.data, *self.store(),
             "--name", "-".join(scopes) or "none", "--scopes", ",".join(scopes),
         )
         assert made.returncode == 0, f"tavern key create failed: {made.stderr}"

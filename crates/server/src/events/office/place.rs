@@ -22,22 +22,13 @@ pub async fn stretch(services: &Services, read: Read) -> Result<Stretch, Refusal
 /// Reads on, and tells how the log was then. None: nothing will come, however much is published.
 pub async fn step(
     services: &Services,
-    marks: &Arc<Marks>,
     reading: &mut Reading,
     limit: u32,
 ) -> Result<Option<(Log, Took)>, Refusal> {
     let Some(read) = reading.read(limit) else { return Ok(None) };
-    let (begun, stretch) = (reading.at(), stretch(services, read).await?);
+    let stretch = stretch(services, read).await?;
     let log = stretch.log.clone();
-    let took = reading.take(stretch);
-    // A page on which everything lies behind a change of topics takes nothing: one goes on at the change.
-    if let Some(position) = marks.segment(begun.position).until
-        && took.events.is_empty()
-        && reading.at() == begun
-    {
-        *reading = Reading::new(marks.clone(), Mark { position, ..begun });
-    }
-    Ok(Some((log, took)))
+    Ok(Some((log, reading.take(stretch))))
 }
 
 /// Reads on from a place until the event with this number lies behind. None: there are not so many.
@@ -50,7 +41,7 @@ pub async fn forward(
     let mut reading = Reading::new(marks.clone(), from);
     while reading.at().seq < seq {
         let limit = u32::try_from(seq - reading.at().seq).unwrap_or(PAGE_ROWS).min(PAGE_ROWS);
-        let Some((_, took)) = step(services, marks, &mut reading, limit).await? else { return Ok(None) };
+        let Some((_, took)) = step(services, &mut reading, limit).await? else { return Ok(None) };
         if !took.more && reading.at().seq < seq {
             return Ok(None);
         }

@@ -217,11 +217,10 @@ async fn gather(
     limit: u32,
 ) -> Result<Events, Refusal> {
     let room = usize::try_from(queue.subscription.row.max_bytes).unwrap_or(usize::MAX);
-    let marks = &queue.marks.row;
-    let mut reading = Reading::new(marks.clone(), events.last);
+    let mut reading = Reading::new(queue.marks.row.clone(), events.last);
     while events.count < limit {
         let begun = reading.at();
-        let step = place::step(services, marks, &mut reading, limit - events.count).await?;
+        let step = place::step(services, &mut reading, limit - events.count).await?;
         let Some((log, took)) = step else { break };
         if log.first > begun.position + 1 && !is_current(services, queue).await? {
             // The log was cut meanwhile, and the progress tells where.

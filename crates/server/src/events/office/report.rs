@@ -116,9 +116,8 @@ async fn oldest(services: &Services, queue: &Queue) -> Result<Option<Time>, Refu
     if let Some(at) = sealed.or(progress.shed.map(|shed| shed.at)) {
         return Ok(Some(at));
     }
-    let marks = &queue.marks.row;
-    let mut reading = Reading::new(marks.clone(), progress.sealed);
-    while let Some((_, took)) = place::step(services, marks, &mut reading, 1).await? {
+    let mut reading = Reading::new(queue.marks.row.clone(), progress.sealed);
+    while let Some((_, took)) = place::step(services, &mut reading, 1).await? {
         if let Some((_, first)) = took.events.first() {
             return Ok(Some(first.at));
         }
