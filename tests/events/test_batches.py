@@ -115,7 +115,8 @@ def test_a_body_is_never_larger_than_max_bytes_unless_one_event_alone_is(ann, to
                 assert len(held) == 1, f"{len(post.raw)} bytes with {len(held)} events"
                 alone += [event["type"] for event in held]
         assert "3" in alone and set(alone) <= {"3", "10"}
-        assert len(endpoint.posts) < 14, "batches are filled"
+        # Some leave for their age on a slow machine.
+        assert len(endpoint.posts) < 25, "batches are filled"
 
 
 def test_the_next_batch_is_not_sent_before_the_last_is_settled(ann, topic, name):
