@@ -94,7 +94,7 @@ pub async fn assign(services: &Services, name: &str, publisher: Option<Arc<str>>
     }
     let mut tries = Tries::default();
     loop {
-        tries.another()?;
+        tries.another().await?;
         let known: Option<Kept<Topic>> = ledger::record(services, TOPIC, name).await?;
         let created_at = known.as_ref().map_or_else(|| now_ms(services), |known| known.row.created_at);
         let topic = Topic { publisher: publisher.clone(), created_at };
@@ -112,7 +112,7 @@ pub async fn assign(services: &Services, name: &str, publisher: Option<Arc<str>>
 pub async fn end(services: &Services, caller: &Caller, name: &str) -> Result<(), Refusal> {
     let mut tries = Tries::default();
     loop {
-        tries.another()?;
+        tries.another().await?;
         let topic = existing(services, name).await?;
         if is_reserved(name) {
             return Err(servers());

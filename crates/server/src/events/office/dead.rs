@@ -106,7 +106,7 @@ async fn page(
 pub async fn retry(services: &Services, caller: &Caller, name: &str, wish: &Wish) -> Result<Value, Refusal> {
     let mut tries = Tries::default();
     loop {
-        tries.another()?;
+        tries.another().await?;
         // Before its letters: whoever parks or retries one writes the progress too.
         let queue = Queue::open(services, caller, name).await?;
         let (letters, more) = wanted(services, name, wish).await?;

@@ -1,10 +1,12 @@
 //! The office's way to the store: documents as records, edits that are decided anew when somebody else was quicker.
 //! Must hold: a commit names every version from which it was decided; what the store does not answer is not taken for done.
 
+use crate::auth::random_bits;
 use crate::desk::DeskError;
 use crate::services::Services;
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
+use std::time::Duration;
 use tavern_domain::Time;
 use tavern_engine::limits::{PAGE_ROWS, RETRY_AFTER_MS};
 use tavern_engine::{
@@ -22,14 +24,18 @@ const TRIES: u32 = 8;
 pub struct Tries(u32);
 
 impl Tries {
-    /// Another one, if there are not too many.
-    pub fn another(&mut self) -> Result<(), Refusal> {
+    /// Another one, if there are not too many. Whoever lost waits a little, so that two do not meet each time.
+    pub async fn another(&mut self) -> Result<(), Refusal> {
         self.0 += 1;
-        if self.0 <= TRIES {
-            return Ok(());
+        if self.0 > TRIES {
+            let message = "others change the same thing all the time; try again";
+            return Err(Refusal::new(Code::Unavailable, message).retry_after(RETRY_AFTER_MS));
         }
-        let message = "others change the same thing all the time; try again";
-        Err(Refusal::new(Code::Unavailable, message).retry_after(RETRY_AFTER_MS))
+        if self.0 > 1 {
+            let most_us = 1_000 << self.0;
+            tokio::time::sleep(Duration::from_micros(random_bits() as u64 % most_us)).await;
+        }
+        Ok(())
     }
 }
 

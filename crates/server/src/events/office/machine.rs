@@ -104,7 +104,7 @@ pub fn ring(services: &Services, queue: &Queue, outcome: &Outcome) {
 pub async fn switch(services: &Services, caller: &Caller, name: &str, on: bool) -> Result<(), Refusal> {
     let mut tries = Tries::default();
     loop {
-        tries.another()?;
+        tries.another().await?;
         let queue = Queue::open(services, caller, name).await?;
         let input = if on { Input::Enable } else { Input::Disable };
         if carried_out(services, &queue, input, Edit::new(services)).await?.is_some() {

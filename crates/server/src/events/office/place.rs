@@ -63,7 +63,7 @@ pub async fn before(services: &Services, marks: &Arc<Marks>, seq: u64) -> Result
 pub async fn beginning(services: &Services, marks: &Arc<Marks>) -> Result<Mark, Refusal> {
     let mut tries = Tries::default();
     loop {
-        tries.another()?;
+        tries.another().await?;
         let first = ledger::counts(services, Vec::new()).await?.log.first;
         if let Some(mark) = at(services, marks, first - 1, first).await? {
             return Ok(mark);

@@ -44,7 +44,7 @@ pub async fn publish(
     let mut tries = Tries::default();
     let mut known = services.office.topics.get(&name);
     loop {
-        tries.another()?;
+        tries.another().await?;
         let topic = match known.take() {
             Some(topic) if topic.row.publisher.as_deref() == Some(&*caller.id) => Some(topic),
             // What would refuse it, or has to be changed, is looked at as it is now.

@@ -115,7 +115,7 @@ async fn settle(
 ) -> Result<Queue, Refusal> {
     let mut tries = Tries::default();
     loop {
-        tries.another()?;
+        tries.another().await?;
         let mut queue = Queue::open(services, caller, name).await?;
         if let Some(why) = queue.delivery.row.disabled.filter(|_| queue.subscription.row.pull) {
             let message = format!(

@@ -59,7 +59,7 @@ impl From {
 pub async fn replay(services: &Services, caller: &Caller, name: &str, from: From) -> Result<Value, Refusal> {
     let mut tries = Tries::default();
     loop {
-        tries.another()?;
+        tries.another().await?;
         // Before looking where it lies: whoever cuts the log meanwhile is noticed.
         let log = ledger::document(services, EVENTS, LOG).await?.map_or(0, |found| found.version);
         let queue = Queue::open(services, caller, name).await?;
@@ -89,7 +89,7 @@ async fn by_seq(services: &Services, marks: &Arc<Marks>, seq: u64) -> Result<Mar
 async fn by_time(services: &Services, marks: &Arc<Marks>, ms: u64) -> Result<Mark, Refusal> {
     let mut tries = Tries::default();
     loop {
-        tries.another()?;
+        tries.another().await?;
         let log = ledger::counts(services, Vec::new()).await?.log;
         let begun = place::at(services, marks, log.first - 1, log.first).await?;
         let found = before(services, ms, log.first, log.head).await?;

@@ -32,7 +32,7 @@ pub async fn put(services: &Services, caller: &Caller, name: &str, wish: Wish) -
     queue::check_name(name)?;
     let mut tries = Tries::default();
     loop {
-        tries.another()?;
+        tries.another().await?;
         let before = Queue::find(services, name).await?;
         if let Some(before) = &before {
             queue::allow(caller, &before.subscription.row)?;
@@ -157,7 +157,7 @@ pub fn by_name(topics: Topics) -> BTreeMap<Arc<str>, u64> {
 pub async fn without(services: &Services, name: &str, topic: &str) -> Result<bool, Refusal> {
     let mut tries = Tries::default();
     loop {
-        tries.another()?;
+        tries.another().await?;
         let Some(before) = Queue::find(services, name).await? else { return Ok(false) };
         let mut after = before.subscription.row.clone();
         after.topics.retain(|known| **known != *topic);
@@ -180,7 +180,7 @@ pub async fn without(services: &Services, name: &str, topic: &str) -> Result<boo
 pub async fn remove(services: &Services, caller: &Caller, name: &str) -> Result<(), Refusal> {
     let mut tries = Tries::default();
     loop {
-        tries.another()?;
+        tries.another().await?;
         let queue = Queue::open(services, caller, name).await?;
         let mut edit = Edit::new(services);
         edit.expect(SUBSCRIPTION, name, queue.subscription.version);
