@@ -4,7 +4,7 @@
 //! hangs holds up nobody; posts, loads and events in memory are bounded.
 
 use super::line::{Active, Line, Load, State};
-use super::post::{Notice, Outcome, Post};
+use super::post::{Notice, Post};
 use crate::node::{Dice, Node};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use tavern_wire::record::{self, Subscription};
 /// Subscriptions that are loaded at once: a node that starts looks at all of them.
 const LOADS: usize = 64;
 /// Posts under way at once. Each is a socket; one subscription has at most its `concurrency` of them.
-const FLIGHTS: usize = 4_096;
+pub(super) const FLIGHTS: usize = 4_096;
 /// How long what is known of a subscription is kept after its last work: the next event mostly comes soon.
 const LINGER_MS: u64 = 10_000;
 
@@ -52,8 +52,8 @@ pub struct Courier {
     due: BTreeSet<(Time, Arc<str>)>,
     waiting: VecDeque<Arc<str>>,
     loading: usize,
-    ready: VecDeque<Arc<str>>,
-    flights: usize,
+    pub(super) ready: VecDeque<Arc<str>>,
+    pub(super) flights: usize,
     pub(super) look_due: Time,
     /// The version of what the subscriptions were read at.
     pub(super) listed: Option<u64>,
@@ -252,6 +252,8 @@ impl Courier {
                         reading: None,
                         reads: false,
                         events: BTreeMap::new(),
+                        copied: BTreeSet::new(),
+                        copies: BTreeSet::new(),
                         fetches: BTreeMap::new(),
                         started: BTreeSet::new(),
                         notes: false,
@@ -374,75 +376,6 @@ impl Courier {
             }
             self.due.insert((at, name.clone()));
         }
-    }
-
-    /// Those who may send do, in turn.
-    fn serve(&mut self, now: Time) {
-        while self.flights < FLIGHTS
-            && let Some(name) = self.ready.pop_front()
-        {
-            let Some(line) = self.lines.get_mut(&name) else { continue };
-            let State::Active(active) = &mut line.state else { continue };
-            active.queued = false;
-            if !active.holds_lease(now) {
-                continue;
-            }
-            let Some(sending) = active.machine.start(now) else { continue };
-            active.started.insert(sending.batch);
-            let again = active.machine.is_ready(now);
-            if again {
-                active.queued = true;
-                self.ready.push_back(name.clone());
-            }
-            match line.flights.get_mut(&sending.batch) {
-                // It was sent before this machine was made.
-                Some(answer) => {
-                    if let Some(outcome) = answer.clone() {
-                        self.settle(now, &name, sending.batch, outcome);
-                    }
-                }
-                None => self.send(now, &name, sending),
-            }
-        }
-    }
-
-    pub(super) fn fly(&mut self, name: &Arc<str>, post: Post) {
-        if let Some(line) = self.lines.get_mut(name) {
-            line.flights.insert(post.batch, None);
-        }
-        self.flights += 1;
-        self.errands.posts.push(post);
-    }
-
-    /// An attempt has ended. Each is answered once.
-    pub fn posted(&mut self, now: Time, name: &Arc<str>, batch: u64, outcome: Outcome) {
-        self.flights -= 1;
-        let Some(line) = self.lines.get_mut(name) else { return self.serve(now) };
-        let known = matches!(&line.state, State::Active(active) if active.started.contains(&batch));
-        line.flights.insert(batch, Some(outcome.clone()));
-        if known {
-            self.settle(now, name, batch, outcome);
-        }
-        self.serve(now);
-    }
-
-    fn settle(&mut self, now: Time, name: &Arc<str>, batch: u64, outcome: Outcome) {
-        let roll = self.dice.roll() as u64;
-        let Some(line) = self.lines.get_mut(name) else { return };
-        if !matches!(outcome, Outcome::Delivered | Outcome::Partly { .. }) {
-            // It will be tried again.
-            line.flights.remove(&batch);
-        }
-        let Some(active) = line.active() else { return };
-        active.started.remove(&batch);
-        let outcome = active.outcome(batch, outcome);
-        let told = active.machine.batch(batch).map(|batch| (batch.reason, batch.entries(), batch.accepted));
-        if let Some((reason, events, accepted)) = told {
-            let (subscription, waited_ms) = (name.clone(), now.since(accepted));
-            let verdict = outcome.verdict();
-            self.errands.notices.push(Notice::Attempted { subscription, reason, verdict, events, waited_ms });
-        }
-        self.give(now, name, Some(Input::Answered { batch, outcome, roll }));
     }
 
     pub fn next_wake(&self) -> Time {

@@ -9,7 +9,8 @@ use tavern_domain::delivery::{Batch, Delivery, Rules, Run, Sending};
 use tavern_domain::topic::Marks;
 use tavern_domain::{Time, delivery};
 use tavern_engine::{Document, Entry, Versioned};
-use tavern_wire::record::Subscription;
+use tavern_wire::json::event::shown_id;
+use tavern_wire::record::{Copied, Subscription};
 
 pub(super) struct Line {
     pub subscription: Arc<Subscription>,
@@ -63,6 +64,10 @@ pub(super) struct Active {
     pub reads: bool,
     /// By number: of what is not sealed and of unsettled batches.
     pub events: BTreeMap<u64, Entry>,
+    /// Numbers of events that the log does not keep any more: a batch that is cut from them takes its copy along.
+    pub copied: BTreeSet<u64>,
+    /// The batches that have a copy.
+    pub copies: BTreeSet<u64>,
     /// Batches whose events are read before they are posted.
     pub fetches: BTreeMap<u64, Fetch>,
     /// Batches that this machine has begun to send.
@@ -143,6 +148,28 @@ impl Active {
             }
         }
         Some(entries)
+    }
+
+    /// Copies for batches that were cut from one that has a copy.
+    pub fn new_copies(&mut self) -> Vec<(u64, Vec<Copied>)> {
+        let mut made = Vec::new();
+        for batch in &self.machine.progress().batches {
+            let runs = || batch.runs.iter().filter(|run| !run.gap);
+            let gone = |run: &Run| self.copied.range(run.first..=run.last).next().is_some();
+            if self.copies.contains(&batch.number) || !runs().any(gone) {
+                continue;
+            }
+            let events = runs().flat_map(|run| self.events.range(run.first..=run.last));
+            let copied = |(seq, entry): (&u64, &Entry)| Copied {
+                seq: *seq,
+                id: shown_id(entry.id.as_deref(), entry.position).into(),
+                topic: entry.topic.clone(),
+                event: String::from_utf8_lossy(&entry.body).into(),
+            };
+            made.push((batch.number, events.map(copied).collect()));
+        }
+        self.copies.extend(made.iter().map(|(number, _)| *number));
+        made
     }
 
     /// Forgets the events that no batch holds any more.

@@ -120,6 +120,9 @@ impl Courier {
         match self.lines.get_mut(&name) {
             Some(line) => {
                 (line.subscription, line.version) = (subscription, found.version);
+                if line.subscription.pull && matches!(line.state, State::Active(_)) {
+                    line.state = State::Idle;
+                }
                 let rules = line.rules();
                 self.give(now, &name, Some(Input::Rules(rules)));
             }

@@ -1,9 +1,10 @@
 //! Topics and their subscriptions on one node: how a queue is read from the log (`reading`), who works on what (`courier`,
-//! `line`, `work`, `save`), what goes out to endpoints (`post`). Knows no sockets: posts are effects.
+//! `line`, `listing`, `work`, `save`), what is under way (`flight`), what goes out to endpoints (`post`). Knows no sockets: posts are effects.
 //! Must hold: the rules of deliveries are the machine's (`tavern_domain::delivery`); what was answered to an endpoint's
 //! answer is durable before anything that follows from it is sent.
 
 mod courier;
+mod flight;
 mod line;
 mod listing;
 mod post;

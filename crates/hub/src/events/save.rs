@@ -89,6 +89,10 @@ impl Courier {
             let key = DocumentKey::new(record::DEAD, &record::dead_name(name, letter.seq));
             puts.push(document(key, record::write(&letter)));
         }
+        for (number, copies) in active.new_copies() {
+            let key = DocumentKey::new(record::COPY, &record::copy_name(name, number));
+            puts.push(document(key, record::write(&copies)));
+        }
         active.saved = Some(active.machine.progress().batches.iter().map(|batch| batch.number).collect());
         // Not before: what is parked waits for its save.
         active.prune();
