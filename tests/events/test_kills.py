@@ -3,6 +3,7 @@
 the same to the byte and under the same id."""
 import collections
 import contextlib
+import json
 import random
 import threading
 import time
@@ -11,7 +12,7 @@ import httpx
 import pytest
 
 from events.conftest import client
-from events.endpoint import Endpoint
+from events.endpoint import Endpoint, Post
 from events.office import put, report
 from support.process import until
 
@@ -90,7 +91,35 @@ def check(name, posts, accepted):
     for seq in sorted(numbers):
         heard[numbers[seq][0]].append(numbers[seq])
     assert heard == {topic: accepted[topic] for topic in SUBSCRIPTIONS[name]}
-    return len(posts) - len(batches)
+
+
+def posted(batch, seqs, status=200, name="one", mark=""):
+    """A post as the endpoint keeps it, of events of topic a whose ids follow their numbers."""
+    events = [{"seq": seq, "id": f"a{seq - 1}{mark}"} for seq in seqs]
+    post = Post(status, {"webhook-id": batch}, {"subscription": name, "first_seq": seqs[0], "last_seq": seqs[-1], "events": events})
+    post.raw = json.dumps(post.body)
+    return post
+
+
+GOOD = [posted("1", [1, 2], 500), posted("1", [1, 2]), posted("2", [3]), posted("1", [1, 2]), posted("2", [3])]
+
+
+def test_the_check_finds_what_is_planted():
+    accepted = {"a": ["a0", "a1", "a2"]}
+    check("one", GOOD, accepted)
+    for planted in [
+        GOOD[:2],
+        GOOD[2:] + GOOD[:2],
+        [posted("1", [1, 2], 500), posted("2", [3]), posted("1", [1, 2])],
+        [*GOOD, posted("1", [1, 2], mark="x")],
+        [*GOOD, posted("1", [1])],
+        [*GOOD, posted("3", [3])],
+        [*GOOD, posted("3", [4])],
+        [posted("1", [1, 2]), posted("2", [4])],
+        [posted("1", [1, 2]), posted("2", [3], 500)],
+    ]:
+        with pytest.raises(AssertionError):
+            check("one", planted, accepted)
 
 
 @pytest.mark.parametrize("count, kills, seed", [(1, 10, 1), (3, 10, 2)], ids=["one server", "three servers"])
