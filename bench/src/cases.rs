@@ -10,7 +10,7 @@ use crate::report::Report;
 
 #[derive(Debug, clap::Args)]
 pub struct Options {
-    /// The program under test; without it the `tavern` that was built beside this program
+    /// The program under test; without it what TAVERN_BIN names, or the `tavern` that was built beside this program
     #[arg(long)]
     tavern: Option<PathBuf>,
     /// Shorter, one round of each; writes no page unless asked
@@ -66,7 +66,8 @@ impl Options {
             return Ok(());
         }
         let beside = || anyhow::Ok(std::env::current_exe()?.with_file_name("tavern"));
-        let tavern = self.tavern.clone().map_or_else(beside, Ok)?;
+        let named = self.tavern.clone().or_else(|| std::env::var_os("TAVERN_BIN").map(PathBuf::from));
+        let tavern = named.map_or_else(beside, Ok)?;
         let tavern = tavern.canonicalize().with_context(|| format!("no program at {}", tavern.display()))?;
         let rounds = if self.quick { 1 } else { self.rounds.clamp(1, 100) };
         let extent = on(Extent { tavern, quick: self.quick, rounds });

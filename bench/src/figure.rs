@@ -60,7 +60,7 @@ impl Figure {
 }
 
 /// Three digits that count, thousands apart.
-fn number(value: f64) -> String {
+pub(crate) fn number(value: f64) -> String {
     if value >= 1000.0 {
         let whole = (value.round() as u64).to_string();
         let groups: Vec<&str> = whole

@@ -3,13 +3,14 @@
 //! publishing and listening need. Knows no rule of Tavern and links none of its crates, so that a figure
 //! measured here is a figure any client would see.
 //! Must hold: the same workload is the same bytes in the same batches for every server; one thread makes the
-//! whole load, because it shares the cores with the server it measures.
+//! whole load of messages, because it shares the cores with the server it measures.
 
 mod cases;
 pub mod cli;
 pub mod cluster;
 mod crowd;
 mod dial;
+pub mod events;
 pub(crate) mod figure;
 mod frame;
 pub mod harness;

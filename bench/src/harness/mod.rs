@@ -5,7 +5,7 @@
 mod grid;
 pub(crate) mod machine;
 pub(crate) mod peer;
-mod plan;
+pub(crate) mod plan;
 mod plot;
 mod results;
 mod verdict;

@@ -131,6 +131,13 @@ impl Running {
         self.http
     }
 
+    /// The key with every right that a Tavern in dev mode makes for itself.
+    pub fn dev_key(&self) -> anyhow::Result<String> {
+        let path = self.folder.path().join("facts").join("dev-key");
+        let key = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        Ok(key.trim().to_owned())
+    }
+
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -182,6 +189,8 @@ fn tavern(
 ) -> anyhow::Result<()> {
     let config = folder.join("tavern.toml");
     fs::write(&config, settings)?;
+    // It names the program, and the program takes it for a setting.
+    command.env_remove("TAVERN_BIN");
     command.arg("dev");
     command.args(["--listen", &http.to_string(), "--resp", &resp.to_string()]);
     command.arg("--config").arg(config);

@@ -13,7 +13,7 @@ use super::plan::{Case, Extent, Kind, Peer, TOPOLOGIES};
 use super::plot::{Chart, Group};
 use super::verdict::{Check, Sample, Samples, cpu, faults, kib, rate};
 use crate::load::Outcome;
-use crate::{cluster, figure, presence};
+use crate::{cluster, events, figure, presence};
 
 /// A finished run.
 #[derive(Serialize)]
@@ -51,7 +51,7 @@ impl Run {
         let mut text = self.page(&charts);
         // What other programs measure stays.
         let earlier = fs::read_to_string(&page).unwrap_or_default();
-        for heading in [presence::HEADING, cluster::HEADING] {
+        for heading in [presence::HEADING, cluster::HEADING, events::HEADING] {
             let section = figure::section_of(&earlier, heading);
             if !section.is_empty() {
                 text = figure::with_section(&text, section);
