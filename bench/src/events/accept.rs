@@ -32,6 +32,11 @@ pub struct Outcome {
     pub stored_bytes: f64,
 }
 
+/// Microseconds, up to a minute.
+pub fn times() -> anyhow::Result<Histogram<u64>> {
+    Ok(Histogram::new_with_max(60_000_000, 3)?)
+}
+
 const WARMUP: Duration = Duration::from_secs(1);
 
 pub fn run(program: &Path, accept: &Accept) -> anyhow::Result<Outcome> {
@@ -41,17 +46,17 @@ pub fn run(program: &Path, accept: &Accept) -> anyhow::Result<Outcome> {
 
 fn measure(site: &Site, accept: &Accept) -> anyhow::Result<Outcome> {
     let (accepted, ends) = (AtomicU64::new(0), AtomicBool::new(false));
-    let latency = Mutex::new(Histogram::<u64>::new(3)?);
+    let latency = Mutex::new(times()?);
     let publish = |index: usize| {
         let mut publisher = Publisher::open(site, &format!("topic-{index}"), accept.events)?;
-        let mut times = Histogram::<u64>::new(3)?;
+        let mut took = times()?;
         while !ends.load(Ordering::Relaxed) {
             let begun = Instant::now();
             accepted.fetch_add(publisher.publish()?, Ordering::Relaxed);
-            times.saturating_record(begun.elapsed().as_micros() as u64);
+            took.saturating_record(begun.elapsed().as_micros() as u64);
         }
         if let Ok(mut latency) = latency.lock() {
-            latency.add(times)?;
+            latency.add(took)?;
         }
         anyhow::Ok(())
     };

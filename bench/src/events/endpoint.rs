@@ -12,6 +12,7 @@ use anyhow::{Context, bail, ensure};
 use hdrhistogram::Histogram;
 use memchr::memmem;
 
+use super::accept::times;
 use super::line::{content_length, leading_number, number_after};
 
 pub struct Endpoints {
@@ -52,7 +53,7 @@ impl Endpoints {
             batches: AtomicU64::new(0),
             again: AtomicU64::new(0),
             faults: Mutex::default(),
-            latency: Mutex::new(Histogram::new(3)?),
+            latency: Mutex::new(times()?),
             begun: Instant::now(),
             ends: AtomicBool::new(false),
         });

@@ -26,10 +26,12 @@ pub struct Outcome {
 }
 
 /// Those that bring the server's buffers to their size. They stay.
-const FIRST: usize = 500;
+const FIRST: usize = 2000;
 const LINES: usize = 8;
-/// Memory that the server will give back is given back by then, and what a subscription begins with is done.
-const SETTLE: Duration = Duration::from_secs(3);
+/// What the server does when it begins is done by then.
+const BEGUN: Duration = Duration::from_secs(3);
+/// The server keeps what it knows of a subscription for 10 s after its last work; being made is work.
+const SETTLE: Duration = Duration::from_secs(13);
 
 pub fn run(program: &Path, idle: &Idle) -> anyhow::Result<Outcome> {
     let site = Site::start(program)?;
@@ -37,7 +39,7 @@ pub fn run(program: &Path, idle: &Idle) -> anyhow::Result<Outcome> {
 }
 
 fn measure(site: &Site, idle: &Idle) -> anyhow::Result<Outcome> {
-    thread::sleep(SETTLE);
+    thread::sleep(BEGUN);
     let empty_cpu_ms_per_s = rest(site, idle.time / 2)?;
     put(site, idle, 0, FIRST)?;
     thread::sleep(SETTLE);

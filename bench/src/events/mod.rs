@@ -124,7 +124,7 @@ fn accept_figures(extent: &Extent, events: usize, aim: f64) -> anyhow::Result<Ve
 
 fn deliver_figures(extent: &Extent) -> anyhow::Result<Vec<Figure>> {
     let seconds = if extent.quick { 2.0 } else { 6.0 };
-    let deliver = Deliver { endpoints: 10, batch: 100, backlog: 100_000, pace: 4_000, seconds };
+    let deliver = Deliver { endpoints: 10, batch: 100, backlog: 250_000, pace: 4_000, seconds };
     let mut outcomes = Vec::new();
     for _ in 0..extent.rounds {
         let outcome = deliver::run(&extent.tavern, &deliver)?;
@@ -190,7 +190,7 @@ const FEW: u64 = 100_000;
 
 fn backlog_figures(extent: &Extent) -> anyhow::Result<Vec<Figure>> {
     let stored = if extent.quick { 2 * FEW } else { extent.stored };
-    let backlog = Backlog { sizes: vec![FEW, stored], times: 50 };
+    let backlog = Backlog { sizes: vec![FEW, stored], times: 51 };
     let outcomes = backlog::run(&extent.tavern, &backlog)?;
     let mut figures = Vec::new();
     for outcome in &outcomes {
@@ -200,6 +200,11 @@ fn backlog_figures(extent: &Extent) -> anyhow::Result<Vec<Figure>> {
             Figure::new(&case, "pulled, server cpu, s per million events", vec![outcome.pull_cpu_ms]),
             Figure::new(&case, "delivered, ms", vec![outcome.deliver_ms]),
             Figure::new(&case, "gone back to, ms", vec![outcome.replay_ms]),
+            Figure::new(
+                &case,
+                "all before them pulled and acknowledged in turn, events/s",
+                vec![outcome.through_per_s],
+            ),
         ]);
     }
     if let [few, many] = &outcomes[..] {
