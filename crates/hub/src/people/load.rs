@@ -66,7 +66,7 @@ pub(crate) enum Task {
 
 /// People in one reading.
 const BATCH: usize = 200;
-/// People that are compared with the store at each heartbeat.
+/// People that a node compares with the store at each heartbeat; each shard its part.
 const LOOK: usize = 500;
 /// Users with a session here that are compared with the store at each heartbeat.
 const LOOK_OWN: usize = 50;
@@ -376,7 +376,7 @@ impl Shard {
             let followees = self.people.followees.keys().cloned().collect();
             self.carry_people(followees, false);
         }
-        let most = if everybody { usize::MAX } else { LOOK };
+        let most = if everybody { usize::MAX } else { LOOK.div_ceil(self.node.settings.shards) };
         let from = self.people.looked_at.take().filter(|_| !everybody);
         let users = after(self.people.followees.keys(), from.as_ref(), most);
         self.people.looked_at = users.last().filter(|_| users.len() == most).cloned();
@@ -389,7 +389,7 @@ impl Shard {
 
     /// The same for users with a session here: whom they follow, and to whom they show themselves.
     fn look_at_own(&mut self, everybody: bool) {
-        let most = if everybody { usize::MAX } else { LOOK_OWN };
+        let most = if everybody { usize::MAX } else { LOOK_OWN.div_ceil(self.node.settings.shards) };
         let from = self.people.own_looked_at.take().filter(|_| !everybody);
         let users = after(self.people.here.keys(), from.as_ref(), most);
         self.people.own_looked_at = users.last().filter(|_| users.len() == most).cloned();
