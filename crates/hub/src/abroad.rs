@@ -126,7 +126,8 @@ impl Node {
         }
     }
 
-    /// Tells the worker of a subscription that there are events for it.
+    /// Tells the worker of a subscription that there are events for it; without a name, every node that subscriptions were
+    /// changed.
     pub fn nudge(&self, subscription: &str) {
         let Ok(subject) = Subject::new(&self.settings.prefix, NUDGE, b"") else { return };
         let from = Writer { node: self.name.clone(), epoch: self.epoch() };

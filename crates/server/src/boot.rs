@@ -68,6 +68,8 @@ async fn serve(mut config: Config) -> anyhow::Result<()> {
     let desk = open_store(&config, &clock)?;
     let writer = open_epoch(&config, &desk, &clock).await?;
     let (services, workers) = assemble(config.clone(), desk.clone(), clock, writer.epoch)?;
+    // Until the courier knows whether somebody listens, everything is told.
+    services.node.tell_presence(true);
     open_bus(&services)?;
     let threads = start_shards(workers)?;
     estate::look(&services, true).await?;

@@ -128,6 +128,11 @@ impl Courier {
         }
     }
 
+    /// Whether the subscriptions are known by now.
+    pub fn is_ready(&self) -> bool {
+        self.listed.is_some()
+    }
+
     /// Whether somebody subscribes to this topic.
     pub fn is_heard(&self, topic: &str) -> bool {
         self.topics.contains_key(topic)
@@ -158,8 +163,11 @@ impl Courier {
         }
     }
 
-    /// Another node's news: whoever works on it here looks at the log.
+    /// Another node's news: whoever works on it here looks at the log. Without a name: subscriptions were changed.
     pub fn nudged(&mut self, now: Time, name: &Arc<str>) {
+        if name.is_empty() {
+            return self.look();
+        }
         match self.lines.get_mut(name) {
             // Nobody passes a nudge on: two who take each other for the worker would never end.
             Some(line) if matches!(line.state, State::Elsewhere) => line.hungry = true,

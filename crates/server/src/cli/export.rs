@@ -115,7 +115,9 @@ impl<W: Write> Export<'_, W> {
         }
         match self.client.read(Read::Topics { names: Vec::new(), after: None, limit: 1 })? {
             Found::Topics(topics) if topics.log.head == 0 => Ok(()),
-            _ => bail!("there are or were events in the log of topics: a store that has had any cannot be moved yet"),
+            _ => bail!(
+                "there are or were events in the log of topics: a store that has had any cannot be moved yet"
+            ),
         }
     }
 

@@ -49,6 +49,10 @@ pub async fn keep(services: Arc<Services>, postman: Arc<Postman>, stop: Arc<Noti
             rung = services.bell.next() => {
                 let now = services.now();
                 rung.subscriptions.iter().for_each(|name| courier.changed(name));
+                if !rung.subscriptions.is_empty() {
+                    // The others look at what has changed, and not only at their next heartbeat.
+                    services.node.nudge("");
+                }
                 rung.nudged.iter().for_each(|name| courier.nudged(now, name));
                 rung.topics.iter().for_each(|topic| courier.published(now, topic));
             }
@@ -65,7 +69,7 @@ pub async fn keep(services: Arc<Services>, postman: Arc<Postman>, stop: Arc<Noti
             let oldest = courier.oldest().map(|(name, at)| (name.clone(), now.since(at))).collect();
             services.tally.stands(courier.in_flight(), oldest);
         }
-        services.node.tell_presence(courier.is_heard(PRESENCE));
+        services.node.tell_presence(!courier.is_ready() || courier.is_heard(PRESENCE));
         let living = services.node.neighbours();
         if neighbours.iter().any(|known| !living.contains(known)) {
             // What it worked on is somebody's now.
