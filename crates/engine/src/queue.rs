@@ -17,6 +17,8 @@ struct State<T> {
     items: VecDeque<(usize, T)>,
     bytes: usize,
     closed: bool,
+    /// Threads that wait: only they cost a call of the kernel to be woken.
+    waiting: usize,
 }
 
 /// Why an item was not taken.
@@ -29,7 +31,7 @@ pub(crate) enum Refused {
 impl<T> Queue<T> {
     pub fn new() -> Queue<T> {
         Queue {
-            state: Mutex::new(State { items: VecDeque::new(), bytes: 0, closed: false }),
+            state: Mutex::new(State { items: VecDeque::new(), bytes: 0, closed: false, waiting: 0 }),
             ready: Condvar::new(),
             #[cfg(any(feature = "postgres", feature = "redis"))]
             awaited: tokio::sync::Notify::new(),
@@ -39,6 +41,10 @@ impl<T> Queue<T> {
     /// Takes what fits; gives the rest back.
     pub fn push(&self, items: Vec<(usize, T)>) -> Vec<(Refused, T)> {
         let mut refused = Vec::new();
+        if items.is_empty() {
+            // Nobody is woken for nothing.
+            return refused;
+        }
         let mut state = self.lock();
         for (bytes, item) in items {
             let full =
@@ -50,8 +56,11 @@ impl<T> Queue<T> {
                 state.items.push_back((bytes, item));
             }
         }
+        let waited_for = state.waiting > 0;
         drop(state);
-        self.ready.notify_one();
+        if waited_for {
+            self.ready.notify_one();
+        }
         #[cfg(any(feature = "postgres", feature = "redis"))]
         self.awaited.notify_one();
         refused
@@ -59,9 +68,11 @@ impl<T> Queue<T> {
 
     /// Waits for items; None once it is closed and empty.
     pub fn take(&self, most: usize) -> Option<Vec<T>> {
-        let state = self.lock();
+        let mut state = self.lock();
+        state.waiting += 1;
         let idle = |state: &mut State<T>| state.items.is_empty() && !state.closed;
         let mut state = self.ready.wait_while(state, idle).unwrap_or_else(PoisonError::into_inner);
+        state.waiting -= 1;
         let taken = state.take(most, usize::MAX);
         (!taken.is_empty()).then_some(taken)
     }
@@ -130,6 +141,24 @@ mod tests {
         assert_eq!(queue.take(2), Some(vec!['a', 'b']));
         assert_eq!(queue.take(2), Some(vec!['c']));
         assert_eq!(queue.take(2), None);
+    }
+
+    #[test]
+    fn a_thread_that_waits_is_woken_by_what_comes_and_by_the_end() {
+        let queue = Queue::new();
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| (queue.take(9), queue.take(9)));
+            while queue.lock().waiting == 0 {
+                std::thread::yield_now();
+            }
+            assert!(queue.push(Vec::new()).is_empty());
+            assert!(queue.push(vec![(1, 'a')]).is_empty());
+            while !queue.lock().items.is_empty() || queue.lock().waiting == 0 {
+                std::thread::yield_now();
+            }
+            queue.close();
+            assert_eq!(waiting.join().unwrap(), (Some(vec!['a']), None));
+        });
     }
 
     #[test]
