@@ -52,14 +52,18 @@ impl Courier {
         let Some(active) = self.lines.get_mut(name).and_then(Line::active) else { return };
         active.takes = false;
         if let Some(number) = receipt.taken.first() {
-            active.lease = Some((*number, receipt.time + lease_ms));
-            self.has_taken(name);
+            let begun = active.lease.replace((*number, receipt.time + lease_ms)).is_none();
+            self.has_taken(name, begun);
         }
         self.give(now, name, None);
     }
 
-    /// The lease is this node's now.
-    fn has_taken(&mut self, name: &Arc<str>) {
+    /// The lease is this node's now. When it begins to work the others are told: they see the lease, and look again when it
+    /// has ended, so that somebody follows a worker that sleeps.
+    fn has_taken(&mut self, name: &Arc<str>, begun: bool) {
+        if begun {
+            self.errands.nudges.push(name.clone());
+        }
         if self.lines.get_mut(name).is_some_and(|line| std::mem::take(&mut line.follows)) {
             self.errands.notices.push(Notice::TookOver { subscription: name.clone() });
         }
@@ -130,8 +134,8 @@ impl Courier {
         }
         active.notes = false;
         if let Some(number) = receipt.taken.first() {
-            active.lease = Some((*number, receipt.time + lease_ms));
-            self.has_taken(name);
+            let begun = active.lease.replace((*number, receipt.time + lease_ms)).is_none();
+            self.has_taken(name, begun);
         }
         if let Some(line) = self.lines.get_mut(name) {
             line.flights.retain(|batch, answer| answer.is_none() || durable.contains(batch));
