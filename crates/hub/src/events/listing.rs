@@ -77,16 +77,21 @@ impl Courier {
                 match self.lines.get_mut(name).map(|line| &mut line.state) {
                     // What it reads may be older than the change.
                     Some(State::Loads(load)) => load.stale = true,
-                    Some(State::Active(_)) => {
-                        let key = DocumentKey::new(record::DELIVERY, name);
-                        self.ask(Asked::Check(name.clone()), Work::Read(Read::Document(key)));
-                    }
+                    Some(State::Active(_)) => self.check(name),
                     _ => self.feed(now, name),
                 }
             }
             Answer::Read(_) => self.forget(name),
             // The next look tells.
             _ => self.listed = None,
+        }
+    }
+
+    /// Asks whether somebody else has changed the progress; a change of topics does.
+    fn check(&mut self, name: &Arc<str>) {
+        if matches!(self.lines.get(name).map(|line| &line.state), Some(State::Active(_))) {
+            let key = DocumentKey::new(record::DELIVERY, name);
+            self.ask(Asked::Check(name.clone()), Work::Read(Read::Document(key)));
         }
     }
 
@@ -125,6 +130,8 @@ impl Courier {
                 }
                 let rules = line.rules();
                 self.give(now, &name, Some(Input::Rules(rules)));
+                // Its topics may be others, and with them its marks.
+                self.check(&name);
             }
             None => drop(self.lines.insert(name.clone(), Line::new(subscription, found.version))),
         }
