@@ -58,6 +58,8 @@ fn measure(site: &Site, endpoints: &Endpoints, backlog: &Backlog) -> anyhow::Res
     for (at, &size) in backlog.sizes.iter().enumerate() {
         let begun = Instant::now();
         site.fill(&topics, size - TAIL - stored)?;
+        // Filling may take longer than the server keeps a line on which nobody asks.
+        line = site.line()?;
         eprintln!("backlog: {size} events, filled in {:.1} s", begun.elapsed().as_secs_f64());
         let tail = format!("/v1/subscriptions/tail-{at}");
         line.must("PUT", &tail, &pulling)?;
