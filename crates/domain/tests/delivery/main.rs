@@ -53,6 +53,8 @@ fn recovers(world: &mut World) {
     if world.delivery.progress().disabled.is_some() {
         world.step(Step::Enable);
     }
+    // A queue whose last event became a dead letter knows no better until the next event.
+    world.step(Step::Publish { count: 1, bytes: 1 });
     let from = world.now;
     let took = world.recover().since(from);
     let longest = PATIENCE.backoff_max_ms.max(THROTTLE_MS) + world.rules.timeout_ms + SETTLE_MS;
