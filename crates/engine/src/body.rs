@@ -6,7 +6,7 @@
 //!
 //! | field | form |
 //! |---|---|
-//! | format | `u8` = 3; 2 ends after presences, 1 before them |
+//! | format | `u8` = 4; 3 ends after statuses, 2 after presences, 1 before them |
 //! | token_expires | `u64` milliseconds |
 //! | flags | `u8`: 1 unlimited, 2 polling, 4 lost |
 //! | scopes | `text`, names joined by commas |
@@ -19,12 +19,15 @@
 //! | told | `list` of (channel `text`, version `u64`): how far it was told about what it watches |
 //! | heard | `list` of (node `text`, epoch `u64`, shard `u8`, n `u64`): the last word it could hear of each stream |
 //! | statuses | `list` of (user `text`, digest `u64`): what it was told last about those whom its user follows |
+//! | letters | `u64`: the highest number of a letter of its user that was put into its mailbox |
+//! | post | `list` of (seq `u64`, letter `u64`): letters in the mailbox that were not acknowledged |
 
 use std::sync::Arc;
 use tavern_domain::rights::Grant;
 use tavern_domain::{Epoch, Rights, Scope, Scopes, Time, Verb};
 
-const FORMAT: u8 = 3;
+const FORMAT: u8 = 4;
+const WITHOUT_LETTERS: u8 = 3;
 const WITHOUT_MARKS: u8 = 2;
 const WITHOUT_PRESENCES: u8 = 1;
 const UNLIMITED: u8 = 1;
@@ -54,6 +57,10 @@ pub struct SessionBody {
     pub heard: Vec<Stream>,
     /// A digest of what it was told last about each of those whom its user follows.
     pub statuses: Vec<(Arc<str>, u64)>,
+    /// The highest letter that was put into its mailbox.
+    pub letters: u64,
+    /// Which number of the mailbox is which letter, as far as they are not acknowledged.
+    pub post: Vec<(u64, u64)>,
 }
 
 /// The words of one shard of one life of a node, up to the last one that could be heard.
@@ -143,6 +150,12 @@ impl SessionBody {
             text(out, user.as_bytes());
             out.extend(digest.to_le_bytes());
         }
+        out.extend(self.letters.to_le_bytes());
+        count(out, self.post.len());
+        for (seq, letter) in &self.post {
+            out.extend(seq.to_le_bytes());
+            out.extend(letter.to_le_bytes());
+        }
     }
 
     pub fn decode(bytes: &[u8]) -> Result<SessionBody, BodyError> {
@@ -190,6 +203,10 @@ impl SessionBody {
                 Ok(Stream { node, epoch, shard: from.byte()?, n: from.number()? })
             })?;
             body.statuses = from.list(|from| Ok((from.string()?, from.number()?)))?;
+        }
+        if format > WITHOUT_LETTERS {
+            body.letters = from.number()?;
+            body.post = from.list(|from| Ok((from.number()?, from.number()?)))?;
         }
         if from.0.is_empty() { Ok(body) } else { Err(BodyError::Unknown) }
     }
@@ -279,6 +296,8 @@ mod tests {
             told: vec![("game#A".into(), 5)],
             heard: vec![Stream { node: "n1".into(), epoch: Epoch(3), shard: 2, n: 9 }],
             statuses: vec![("bob".into(), u64::MAX)],
+            letters: 4,
+            post: vec![(9, 4)],
         }
     }
 
@@ -291,16 +310,21 @@ mod tests {
 
     #[test]
     fn bodies_of_earlier_formats_are_read_without_what_they_had_not() {
+        let third = SessionBody { letters: 0, post: Vec::new(), ..full() };
+        let mut bytes = third.encode();
+        bytes[0] = WITHOUT_LETTERS;
+        bytes.truncate(bytes.len() - 12);
+        assert_eq!(SessionBody::decode(&bytes), Ok(third.clone()));
         let second =
-            SessionBody { window_ms: 0, told: Vec::new(), heard: Vec::new(), statuses: Vec::new(), ..full() };
+            SessionBody { window_ms: 0, told: Vec::new(), heard: Vec::new(), statuses: Vec::new(), ..third };
         let mut bytes = second.encode();
         bytes[0] = WITHOUT_MARKS;
-        bytes.truncate(bytes.len() - 20);
+        bytes.truncate(bytes.len() - 32);
         assert_eq!(SessionBody::decode(&bytes), Ok(second.clone()));
         let first = SessionBody { presences: Vec::new(), ..second };
         let mut bytes = first.encode();
         bytes[0] = WITHOUT_PRESENCES;
-        bytes.truncate(bytes.len() - 24);
+        bytes.truncate(bytes.len() - 36);
         assert_eq!(SessionBody::decode(&bytes), Ok(first));
     }
 

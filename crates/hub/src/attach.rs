@@ -93,6 +93,9 @@ impl Shard {
         if identity.expires >= session.identity.expires {
             session.identity = identity.clone();
         }
+        if known {
+            self.acknowledge_letters(id, seq);
+        }
         self.stats.sessions_resumed.add(1);
         self.mark_dirty(id);
         self.come_back(now, id);

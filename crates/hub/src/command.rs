@@ -442,6 +442,7 @@ impl Shard {
             return refuse(Code::BadRequest, format!("ack of {seq}, but only {sent} events were sent"));
         }
         listener.mailbox.acknowledge(seq);
+        self.acknowledge_letters(id, seq);
         Ok(())
     }
 

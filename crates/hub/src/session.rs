@@ -2,6 +2,7 @@
 //! Knows no sockets; the mailbox and the places it listens to are with its `Listener`.
 
 use crate::people::is_own_channel;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use tavern_domain::presence::State;
 use tavern_domain::rate::{Allowance, Bucket};
@@ -30,6 +31,10 @@ pub struct Session {
     pub lost: bool,
     /// It is on its way to or from another node: nothing is done for it and nothing is decided about it.
     pub frozen: bool,
+    /// The highest letter of its user that was put into its mailbox.
+    pub letters: u64,
+    /// Which number of its mailbox is which letter, as far as they are not acknowledged.
+    pub post: VecDeque<(u64, u64)>,
     bucket: Bucket,
     /// Refused commands in a row.
     strikes: u16,
@@ -109,6 +114,8 @@ impl Session {
             window_ms: None,
             lost: false,
             frozen: false,
+            letters: 0,
+            post: VecDeque::new(),
             bucket: Bucket::default(),
             strikes: 0,
         }

@@ -66,6 +66,15 @@ pub struct Settings {
     pub other_kinds: KindRules,
     /// Ask the app for what neither token nor configuration decides; an answer is kept this long.
     pub authorize: Option<AuthorizeRules>,
+    pub inbox: InboxRules,
+}
+
+/// How much is kept for somebody to read, and how long after he was last here.
+#[derive(Clone, Copy, Debug)]
+pub struct InboxRules {
+    pub letters: usize,
+    pub bytes: usize,
+    pub keep_ms: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -107,6 +116,7 @@ impl Default for Settings {
             kinds: BTreeMap::new(),
             other_kinds: KindRules::default(),
             authorize: None,
+            inbox: InboxRules { letters: 256, bytes: 65_536, keep_ms: 600_000 },
         }
     }
 }

@@ -76,6 +76,7 @@ pub struct Shard {
     pub(crate) stats: Arc<Stats>,
     pub(crate) presences: Presences,
     pub(crate) people: People,
+    pub(crate) inboxes: crate::inbox::Inboxes,
     /// Sessions on their way to or from other nodes.
     pub(crate) moves: Moves,
     /// The node stops: it takes no sessions of others any more.
@@ -114,6 +115,7 @@ impl Shard {
             dice,
             presences: Presences::default(),
             people: People::new(now),
+            inboxes: crate::inbox::Inboxes::default(),
             moves: Moves::default(),
             leaves: false,
             drain_ms: 0,

@@ -40,7 +40,12 @@ impl Shard {
     pub fn next_wake(&self) -> Option<Time> {
         let sweep = (!self.listeners.is_empty()).then_some(self.sweeper.due);
         let lingering = self.lingering.front().map(|(due, ..)| *due);
-        let own = [self.presences.next_wake(), self.people.next_wake(), self.moves.next_wake()];
+        let own = [
+            self.presences.next_wake(),
+            self.people.next_wake(),
+            self.inboxes.next_wake(),
+            self.moves.next_wake(),
+        ];
         [sweep, self.wheel.next_wake(), lingering].into_iter().chain(own).flatten().min()
     }
 
@@ -50,6 +55,7 @@ impl Shard {
         self.let_go(now);
         self.settle_presences(now);
         self.settle_people(now);
+        self.settle_inboxes(now);
         self.settle_moves(now);
         let mut due = Vec::new();
         self.wheel.expire(now, &mut due);

@@ -3,7 +3,7 @@
 use crate::config::{self, Config};
 use tavern_domain::Epoch;
 use tavern_domain::presence::{Activities, Mode, Thresholds};
-use tavern_hub::{AuthorizeRules, KindRules, Settings, SlowReader};
+use tavern_hub::{AuthorizeRules, InboxRules, KindRules, Settings, SlowReader};
 
 pub fn of(config: &Config, epoch: Epoch) -> Settings {
     let rules = |kind: &config::Kind| KindRules {
@@ -51,6 +51,11 @@ pub fn of(config: &Config, epoch: Epoch) -> Settings {
         kinds: config.kinds.iter().map(|(name, kind)| (name.clone(), rules(kind))).collect(),
         other_kinds: rules(config.kind("default")),
         authorize: asks.then_some(AuthorizeRules { cache_ms: config.authorize.cache_ms }),
+        inbox: InboxRules {
+            letters: config.inbox.letters,
+            bytes: config.inbox.bytes,
+            keep_ms: config.inbox.keep_ms,
+        },
     }
 }
 

@@ -57,6 +57,8 @@ pub enum Rumour {
     Removed {
         channel: Arc<str>,
     },
+    /// Something in his inbox or his party has changed: who has a session of his reads it.
+    Mail,
 }
 
 /// How he is in a channel.

@@ -176,6 +176,8 @@ impl Shard {
             told: told.collect(),
             heard: self.moves.streams(listener.marks.as_deref()),
             statuses: self.told_statuses(id),
+            letters: session.letters,
+            post: session.post.iter().copied().collect(),
         };
         Some(Packed {
             key: session.key,
@@ -254,6 +256,7 @@ impl Shard {
         let mut session = Session::new(packed.key, packed.client, identity_of(packed), packed.detached_at);
         session.window_ms = (body.window_ms > 0).then_some(body.window_ms);
         (session.polling, session.lost) = (body.polling, body.lost);
+        (session.letters, session.post) = (body.letters, body.post.iter().copied().collect());
         listener.who = Who::Session(Box::new(session));
         listener.marks = Some(Box::new(marks));
         self.sessions.insert(packed.key.half(), id);

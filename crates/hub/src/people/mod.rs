@@ -193,6 +193,11 @@ impl People {
         edge.is_some_and(|edge| edge.mutual)
     }
 
+    /// The sessions that a user has here.
+    pub(crate) fn sessions(&self, user: &str) -> &[ListenerId] {
+        self.here.get(user).map_or(&[][..], |here| &here.sessions)
+    }
+
     pub(crate) fn follows(&self, follower: &str, followee: &str) -> bool {
         self.here.get(follower).is_some_and(|here| here.following.contains_key(followee))
     }
@@ -218,7 +223,7 @@ impl Shard {
         let Some(user) = self.user_of(id) else { return };
         if let Some(here) = self.people.here.get_mut(&user) {
             here.sessions.push(id);
-            return;
+            return self.mail_came(&user);
         }
         let here = Here {
             sessions: vec![id],

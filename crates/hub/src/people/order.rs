@@ -27,6 +27,13 @@ pub enum Order {
         with: Option<Arc<str>>,
         ttl_ms: Option<u64>,
     },
+    /// A letter for him, as JSON.
+    Letter {
+        user: Arc<str>,
+        data: Arc<str>,
+        /// Names the request, so that it is carried out once.
+        once: Option<Arc<str>>,
+    },
     /// He is not in a channel any more, whoever put him there.
     Release {
         channel: Arc<str>,
@@ -49,6 +56,7 @@ impl Shard {
             Order::Hold { channel, user, with, ttl_ms } => {
                 self.hold(hold_of(now, &channel, &user, with, ttl_ms), claim);
             }
+            Order::Letter { user, data, once } => self.post(now, user, &data, once.as_deref(), claim),
             Order::Release { channel, user } => self.release(now, PresenceKey { channel, user }, claim),
         }
     }
@@ -57,7 +65,10 @@ impl Shard {
 fn check(order: &Order) -> Result<(), Refusal> {
     let users: &[&Arc<str>] = match order {
         Order::Follow { follower, followee, .. } => &[follower, followee],
-        Order::Show { user, .. } | Order::Hold { user, .. } | Order::Release { user, .. } => &[user],
+        Order::Show { user, .. }
+        | Order::Hold { user, .. }
+        | Order::Letter { user, .. }
+        | Order::Release { user, .. } => &[user],
     };
     if !users.iter().all(|user| is_user(user)) {
         let message = "a user id has 1 to 128 bytes and no control characters";

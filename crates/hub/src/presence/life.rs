@@ -4,6 +4,7 @@
 use super::Claim;
 use super::hold::is_hold;
 use super::step::{Act, Step, key_of};
+use crate::inbox::{INBOX, ONCE};
 use crate::listener::ListenerId;
 use crate::people::is_own_channel;
 use crate::session::Session;
@@ -321,6 +322,11 @@ impl Shard {
 
     /// A deadline that somebody wrote down and nobody settled.
     pub fn overdue(&mut self, now: Time, deadline: &Deadline) {
+        match &*deadline.kind {
+            INBOX => return self.inbox_is_due(deadline),
+            ONCE => return self.forget_once(deadline),
+            _ => {}
+        }
         let Some(key) = key_of(deadline) else { return };
         match is_hold(deadline) {
             true => self.begin_step(now, Step::of(key, Act::Ride { gone: Vec::new() })),

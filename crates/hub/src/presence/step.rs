@@ -3,6 +3,7 @@
 use super::astray::{Astray, Swept};
 use super::hold::{self, Holding};
 use super::{ChannelNews, Claim, Outcome};
+use crate::inbox;
 use crate::listener::ListenerId;
 use crate::people::{self, is_own_channel};
 use crate::registry::shards_of;
@@ -71,6 +72,7 @@ pub(crate) enum Task {
         alone: Option<Time>,
     },
     People(people::Task),
+    Inbox(inbox::Task),
     Holding(Holding),
     /// What a ride depends on is being read: the hold first.
     Ride(Step, Option<Versioned<Hold>>),
@@ -192,6 +194,7 @@ impl Shard {
                 self.committed(now, step, at, changes, stay, &receipt);
             }
             (Task::People(task), answer) => self.people_answered(now, task, answer),
+            (Task::Inbox(task), answer) => self.inbox_answered(now, task, answer),
             (Task::Holding(holding), answer) => self.hold_answered(now, holding, answer),
             (Task::Ride(step, hold), answer) => {
                 if let Some((step, answer)) = self.ride_read(now, step, hold, answer) {

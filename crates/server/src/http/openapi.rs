@@ -31,6 +31,7 @@ mod tests {
             ("put", "/v1/users/{user}/following/{whom}"),
             ("delete", "/v1/users/{user}/following/{whom}"),
             ("put", "/v1/users/{user}/visibility"),
+            ("post", "/v1/users/{user}/messages"),
             ("get", "/v1/sessions/{client}"),
             ("get", "/v1/nodes"),
             ("get", "/v1/topics"),

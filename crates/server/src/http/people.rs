@@ -3,9 +3,11 @@
 
 use super::body::{Answer, json};
 use super::request;
+use super::rest::{idempotency_key, remembered};
 use super::session::{put, stopping};
 use crate::services::Services;
 use crate::shard::mail::{HttpOrder, Mail};
+use http::request::Parts;
 use hyper::body::Incoming;
 use serde::Deserialize;
 use std::sync::Arc;
@@ -15,7 +17,7 @@ use tavern_engine::{Edge, Found, Read};
 use tavern_hub::Order;
 use tavern_wire::error::{Code, Refusal};
 use tavern_wire::json::person;
-use tavern_wire::json::read_visibility;
+use tavern_wire::json::{parse_message_body, read_visibility};
 use tokio::sync::oneshot;
 
 #[derive(Deserialize)]
@@ -69,13 +71,35 @@ pub async fn release(services: &Services, channel: &str, user: &str) -> Result<A
     order(services, Order::Release { channel: channel.into(), user: user.into() }).await
 }
 
+/// A durable letter to a user. A request with a key is carried out once, also when it is repeated on another node.
+pub async fn write(
+    services: &Services,
+    parts: &Parts,
+    user: &str,
+    body: Incoming,
+) -> Result<Answer, Refusal> {
+    let body = request::body(body, services.config.limits.json_frame_bytes).await?;
+    let data: Arc<str> = parse_message_body(&body)?.into();
+    let once = idempotency_key(parts, &format!("user#{user}"))?;
+    let named = once.as_deref().map(|once| {
+        let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, once.as_bytes());
+        digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect::<String>().into()
+    });
+    let letter = Order::Letter { user: user.into(), data, once: named };
+    remembered(services, once.as_deref(), carry_out(services, letter)).await
+}
+
 /// Gives an order to a shard and waits for what becomes of it.
 pub async fn order(services: &Services, order: Order) -> Result<Answer, Refusal> {
+    carry_out(services, order).await.map(json)
+}
+
+async fn carry_out(services: &Services, order: Order) -> Result<Vec<u8>, Refusal> {
     let (answer, waiting) = oneshot::channel();
     let mail = Mail::Order(Box::new(HttpOrder { order, answer }));
     put(services, services.next_shard(), mail)?;
     let body = waiting.await.map_err(|_| stopping())??;
-    Ok(json(if body.is_empty() { b"{}".to_vec() } else { body }))
+    Ok(if body.is_empty() { b"{}".to_vec() } else { body })
 }
 
 /// Whom a user follows, or who follows him.

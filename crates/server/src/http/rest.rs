@@ -73,6 +73,10 @@ async fn answer(guest: &Guest, parts: &Parts, body: Incoming) -> Result<Answer, 
             holder(services, parts, Scope::Presence).await?;
             people::show(services, name, body).await
         }
+        ("POST", ["users", name, "messages"]) => {
+            holder(services, parts, Scope::Publish).await?;
+            people::write(services, parts, name, body).await
+        }
         ("GET", ["sessions", client]) => {
             holder(services, parts, Scope::Presence).await?;
             session(services, client).await
@@ -120,7 +124,16 @@ async fn publish(services: &Services, parts: &Parts, name: &str, body: Incoming)
         return Err(Refusal::new(Code::TooLarge, message));
     }
     let once = idempotency_key(parts, name)?;
-    if let Some(once) = &once {
+    remembered(services, once.as_deref(), send(services, name, data)).await
+}
+
+/// Carries a request out, or answers as the first time if it came before with the same key.
+pub async fn remembered(
+    services: &Services,
+    once: Option<&str>,
+    work: impl Future<Output = Result<Vec<u8>, Refusal>>,
+) -> Result<Answer, Refusal> {
+    if let Some(once) = once {
         match services.remembered.begin(once, Instant::now()) {
             Known::New => {}
             Known::Answered(answer) => return Ok(json(answer)),
@@ -130,8 +143,8 @@ async fn publish(services: &Services, parts: &Parts, name: &str, body: Incoming)
             }
         }
     }
-    let outcome = send(services, name, data).await;
-    match (&outcome, &once) {
+    let outcome = work.await;
+    match (&outcome, once) {
         (Ok(body), Some(once)) => services.remembered.finish(once, body),
         (Err(_), Some(once)) => services.remembered.forget(once),
         _ => {}

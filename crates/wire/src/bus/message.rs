@@ -89,7 +89,7 @@ pub struct Face {
 
 #[derive(Clone, PartialEq, Message)]
 pub struct Rumour {
-    #[prost(oneof = "About", tags = "1, 2, 3, 4")]
+    #[prost(oneof = "About", tags = "1, 2, 3, 4, 5")]
     pub rumour: Option<About>,
 }
 
@@ -103,6 +103,8 @@ pub enum About {
     Follows(Follows),
     #[prost(message, tag = "4")]
     Removed(Removed),
+    #[prost(message, tag = "5")]
+    Mail(Empty),
 }
 
 #[derive(Clone, PartialEq, Message)]

@@ -1,6 +1,6 @@
 //! Rumours about people as nodes send them to each other.
 
-use super::message::{About, Follows, Place, Removed, Rumour as Message, Shown, Stay as Staying};
+use super::message::{About, Empty, Follows, Place, Removed, Rumour as Message, Shown, Stay as Staying};
 use super::{visibility, visibility_number};
 use prost::Message as _;
 use tavern_domain::Time;
@@ -22,6 +22,7 @@ pub fn encode(rumour: &Rumour) -> Vec<u8> {
             About::Follows(Follows { followee: followee.to_string(), version: *version, on: *on })
         }
         Rumour::Removed { channel } => About::Removed(Removed { channel: channel.to_string() }),
+        Rumour::Mail => About::Mail(Empty {}),
     };
     Message { rumour: Some(about) }.encode_to_vec()
 }
@@ -43,6 +44,7 @@ pub fn decode(bytes: &[u8]) -> Option<Rumour> {
             Rumour::Follows { followee: follows.followee.into(), version: follows.version, on: follows.on }
         }
         About::Removed(removed) => Rumour::Removed { channel: removed.channel.into() },
+        About::Mail(_) => Rumour::Mail,
     })
 }
 
@@ -71,6 +73,7 @@ mod tests {
             shown(Visibility::Nobody),
             Rumour::Follows { followee: "bob".into(), version: 9, on: true },
             Rumour::Removed { channel: "game#A".into() },
+            Rumour::Mail,
         ] {
             assert_eq!(decode(&encode(&rumour)), Some(rumour));
         }

@@ -7,6 +7,7 @@ mod encode;
 pub mod event;
 mod field;
 mod frame;
+pub mod letter;
 mod moment;
 pub mod person;
 pub mod presence;
