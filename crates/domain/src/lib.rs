@@ -11,6 +11,7 @@ pub mod id;
 pub mod identity;
 pub mod lease;
 pub mod limits;
+pub mod party;
 pub mod pattern;
 pub mod presence;
 pub mod rate;

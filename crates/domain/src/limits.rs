@@ -23,3 +23,20 @@ pub const POLL_PARK_MS: u64 = 15_000;
 pub const POLL_PARK_MAX_MS: u64 = 25_000;
 /// A session outlives the longest grace of its channels by this much.
 pub const EXPIRY_MARGIN_MS: u64 = 60_000;
+/// What a user says when he declines, kicks, leaves or disbands. It is shown in one line.
+pub const PARTY_MESSAGE_BYTES: usize = 256;
+/// The object of a party, the parameters of a go and what a matchmaker answers: each stands in a letter to every member.
+pub const PARTY_DATA_BYTES: usize = 4096;
+/// A request id of a party command. A UUID fits twice.
+pub const PARTY_RID_BYTES: usize = 64;
+/// Answers that are remembered for one user, and for how long: a retry comes soon or not at all.
+pub const PARTY_DONE: usize = 16;
+pub const PARTY_DONE_MS: u64 = 120_000;
+/// Users whom one user blocks. The list is read with every invite to him.
+pub const PARTY_BLOCKS: usize = 256;
+/// Invites that one user sees at a time. Each is looked at when he accepts one of them.
+pub const PARTY_INCOMING: usize = 32;
+/// Refusals of one user's invites that are remembered; the one that ends first is forgotten first.
+pub const PARTY_DECLINED: usize = 64;
+/// The span of `invites_per_minute`.
+pub const PARTY_MINUTE_MS: u64 = 60_000;

@@ -1,0 +1,74 @@
+//! What is kept of one user for the sake of parties. Most users have nothing here, and nothing is kept of them.
+//! Must hold: every list is bounded; what is over is forgotten with the next change.
+
+use super::{Reply, User};
+use crate::limits;
+use crate::time::Time;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Guest {
+    pub party: Option<u64>,
+    /// Parties whose invites he sees, oldest first.
+    pub invites: Vec<u64>,
+    /// Whose invites he does not want to see.
+    pub blocks: Vec<User>,
+    /// Who declined an invite of this user, and until when he does not invite them again.
+    pub declined: Vec<(User, Time)>,
+    /// When he invited somebody, within the last minute.
+    pub sent: Vec<Time>,
+    /// What his last requests with an id were answered.
+    pub done: Vec<Done>,
+    /// He said goodbye with his last session, and his party does not know yet.
+    pub bye: Option<Time>,
+}
+
+/// A request that was answered.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Done {
+    pub rid: Arc<str>,
+    pub at: Time,
+    /// Without any party in it: who asks again wants to see the present one.
+    pub reply: Reply,
+}
+
+impl Guest {
+    /// Nothing has to be kept of him.
+    pub fn is_empty(&self) -> bool {
+        *self == Guest::default()
+    }
+
+    /// Forgets what is over.
+    pub fn prune(&mut self, now: Time) {
+        self.sent.retain(|at| now.since(*at) < limits::PARTY_MINUTE_MS);
+        self.declined.retain(|(_, until)| now < *until);
+        self.done.retain(|done| now.since(done.at) < limits::PARTY_DONE_MS);
+    }
+
+    pub(super) fn answered(&self, now: Time, rid: &str) -> Option<&Reply> {
+        let fresh = |done: &&Done| *done.rid == *rid && now.since(done.at) < limits::PARTY_DONE_MS;
+        self.done.iter().find(fresh).map(|done| &done.reply)
+    }
+
+    pub(super) fn remember(&mut self, now: Time, rid: Arc<str>, reply: Reply) {
+        self.prune(now);
+        // The same id again, after the time was over.
+        self.done.retain(|done| done.rid != rid);
+        while self.done.len() >= limits::PARTY_DONE {
+            self.done.remove(0);
+        }
+        self.done.push(Done { rid, at: now, reply });
+    }
+
+    pub(super) fn was_declined(&mut self, now: Time, by: User, until: Time) {
+        self.prune(now);
+        self.declined.retain(|(user, _)| *user != by);
+        while self.declined.len() >= limits::PARTY_DECLINED {
+            let soonest = self.declined.iter().enumerate().min_by_key(|(_, (_, until))| *until);
+            let at = soonest.map(|(at, _)| at).expect("the list is not empty");
+            self.declined.remove(at);
+        }
+        self.declined.push((by, until));
+    }
+}
