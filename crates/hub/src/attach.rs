@@ -140,6 +140,7 @@ impl Shard {
     /// The number of a transport is used for another one, or anew: what the old one waited for is nobody's.
     pub fn release_link(&mut self, link: LinkId) {
         self.presences.release_link(link);
+        self.parties.forget_link(link);
         self.moves.forget_link(link);
     }
 

@@ -169,6 +169,7 @@ impl Shard {
                     Op::Followers(part) => self.op_list(caller, id, &part, true, body),
                     Op::Status { users } => self.op_status(caller, id, &users, body),
                     Op::Visibility { value } => self.op_visibility(caller, id, value, body),
+                    Op::Party(wish) => self.op_party(now, caller, id, wish, body),
                     Op::Ack { seq } => self.op_ack(id, seq),
                     Op::Bye => {
                         self.leave_all(now, id, Departure::Bye);
@@ -204,6 +205,14 @@ impl Shard {
                 (None, None) => return refuse(Code::Unauthenticated, "hello needs a token"),
             },
         };
+        if let Some((key, _)) = hello.session.as_deref().and_then(read_session)
+            && key.shard(self.node.settings.shards) != self.index
+        {
+            return Err(Stop::Move(key.shard(self.node.settings.shards)));
+        }
+        if !self.meet(now, identity.user.as_ref(), caller.link.id) {
+            return Err(Stop::Wait);
+        }
         let mut resumed = None;
         if let Some(text) = &hello.session {
             resumed = self.resume(now, caller, &identity, text, hello.seq)?;
@@ -230,10 +239,6 @@ impl Shard {
         seq: Option<u64>,
     ) -> Step<Option<(ListenerId, bool)>> {
         let Some((key, node)) = read_session(text) else { return Ok(None) };
-        let shard = key.shard(self.node.settings.shards);
-        if shard != self.index {
-            return Err(Stop::Move(shard));
-        }
         if !caller.sought {
             let seeker = Seeker { key, node, identity: Some(identity), gentle: false };
             if self.seek(now, &seeker, caller.link.id) == Sought::Wait {
@@ -311,13 +316,15 @@ impl Shard {
         body.extend_from_slice(b",\"node\":");
         json::string(body, &settings.node);
         let rest = format!(
-            ",\"epoch\":{},\"resumed\":{resumed}{},\"seq\":{},\"heartbeat_ms\":{},\"party\":null}}",
+            ",\"epoch\":{},\"resumed\":{resumed}{},\"seq\":{},\"heartbeat_ms\":{}",
             self.node.epoch().0,
             if reset { ",\"reset\":true" } else { "" },
             listener.mailbox.last(),
             settings.heartbeat_ms,
         );
         body.extend_from_slice(rest.as_bytes());
+        self.write_party(session.identity.user.as_deref(), body);
+        body.push(b'}');
     }
 
     fn op_subscribe(

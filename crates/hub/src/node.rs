@@ -30,6 +30,8 @@ pub struct Node {
     epoch: AtomicU64,
     /// Somebody subscribes to the topic of presence.
     tells_presence: AtomicBool,
+    /// The same for the topic of parties.
+    tells_parties: AtomicBool,
     /// The other nodes that live, as far as is known.
     neighbours: Mutex<Arc<[Arc<str>]>>,
 }
@@ -41,8 +43,19 @@ impl Node {
         let name = settings.node.as_str().into();
         let epoch = AtomicU64::new(settings.epoch.0);
         let (registry, neighbours) = (Registry::new(), Mutex::new(Arc::from([])));
-        let tells_presence = AtomicBool::new(false);
-        Arc::new(Node { settings, registry, stats, gate, carrier, name, epoch, tells_presence, neighbours })
+        let (tells_presence, tells_parties) = (AtomicBool::new(false), AtomicBool::new(false));
+        Arc::new(Node {
+            settings,
+            registry,
+            stats,
+            gate,
+            carrier,
+            name,
+            epoch,
+            tells_presence,
+            tells_parties,
+            neighbours,
+        })
     }
 
     /// The life of this node that vouches for its clients.
@@ -62,6 +75,15 @@ impl Node {
     /// Whether users who come and go are events of the topic `tavern.presence`.
     pub fn tell_presence(&self, on: bool) {
         self.tells_presence.store(on, Ordering::Relaxed);
+    }
+
+    pub(crate) fn tells_parties(&self) -> bool {
+        self.tells_parties.load(Ordering::Relaxed)
+    }
+
+    /// Whether what happens to parties is an event of the topic `tavern.parties`.
+    pub fn tell_parties(&self, on: bool) {
+        self.tells_parties.store(on, Ordering::Relaxed);
     }
 
     pub fn neighbours(&self) -> Arc<[Arc<str>]> {

@@ -150,7 +150,8 @@ impl Shard {
         if flags.superseded {
             out.extend_from_slice(b",\"superseded\":true");
         }
-        out.extend_from_slice(b",\"party\":null}");
+        self.write_party(session.identity.user.as_deref(), out);
+        out.push(b'}');
         if !flags.superseded {
             self.poll_answered(now, id);
         }

@@ -1,5 +1,6 @@
 //! What the hub is told once, at boot: bounds, times, rules per channel kind. Plain values, no parsing.
 
+use crate::party::PartyRules;
 use std::collections::BTreeMap;
 use tavern_domain::presence::{Activities, Mode, Thresholds};
 use tavern_domain::{Epoch, Verbs};
@@ -67,6 +68,7 @@ pub struct Settings {
     /// Ask the app for what neither token nor configuration decides; an answer is kept this long.
     pub authorize: Option<AuthorizeRules>,
     pub inbox: InboxRules,
+    pub parties: PartyRules,
 }
 
 /// How much is kept for somebody to read, and how long after he was last here.
@@ -117,6 +119,7 @@ impl Default for Settings {
             other_kinds: KindRules::default(),
             authorize: None,
             inbox: InboxRules { letters: 256, bytes: 65_536, keep_ms: 600_000 },
+            parties: PartyRules { block_ms: 60_000, ..PartyRules::default() },
         }
     }
 }

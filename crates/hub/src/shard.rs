@@ -77,6 +77,7 @@ pub struct Shard {
     pub(crate) presences: Presences,
     pub(crate) people: People,
     pub(crate) inboxes: crate::inbox::Inboxes,
+    pub(crate) parties: crate::party::Parties,
     /// Sessions on their way to or from other nodes.
     pub(crate) moves: Moves,
     /// The node stops: it takes no sessions of others any more.
@@ -116,6 +117,7 @@ impl Shard {
             presences: Presences::default(),
             people: People::new(now),
             inboxes: crate::inbox::Inboxes::default(),
+            parties: crate::party::Parties::default(),
             moves: Moves::default(),
             leaves: false,
             drain_ms: 0,

@@ -44,6 +44,7 @@ impl Shard {
             self.presences.next_wake(),
             self.people.next_wake(),
             self.inboxes.next_wake(),
+            self.parties.next_wake(),
             self.moves.next_wake(),
         ];
         [sweep, self.wheel.next_wake(), lingering].into_iter().chain(own).flatten().min()
@@ -56,6 +57,7 @@ impl Shard {
         self.settle_presences(now);
         self.settle_people(now);
         self.settle_inboxes(now);
+        self.settle_parties(now);
         self.settle_moves(now);
         let mut due = Vec::new();
         self.wheel.expire(now, &mut due);
@@ -64,6 +66,7 @@ impl Shard {
             self.loss_is_due(now, id);
         }
         if now >= self.sweeper.due {
+            self.sweep_views(now);
             self.sweep_piece(now);
         }
     }

@@ -137,11 +137,11 @@ fn hello_gives_the_status_of_everybody_at_once() {
     assert_eq!(told.len(), 1, "{told:?}");
     let statuses: Vec<String> = told[0]["statuses"].as_array().unwrap().iter().map(shown).collect();
     assert_eq!(statuses, ["ann online [game#A]", "cid offline"]);
-    let expected = 4;
+    let expected = 7;
     assert_eq!(
         scene.street.reads() - reads,
         expected,
-        "himself, his own channel, whom he follows, all of them"
+        "his party twice, his letters, himself, his own channel, whom he follows, all of them"
     );
     // Known by now: the next one needs the store no more.
     let reads = scene.street.reads();

@@ -275,9 +275,9 @@ fn an_expired_token_ends_its_session_unless_a_fresh_one_comes() {
 fn a_hello_for_a_session_of_another_shard_moves_there() {
     let mut house = House::new(Settings { shards: 2, ..Settings::default() });
     let mut ann = house.socket();
-    let mut reply = Vec::new();
-    house.shards[1].command(house.now, &mut ann, br#"{"op":"hello","token":"ann"}"#, &mut reply);
-    let hello: serde_json::Value = serde_json::from_slice(&reply).unwrap();
+    house.run(1, &mut ann, r#"{"op":"hello","token":"ann"}"#);
+    house.find_no_party(1);
+    let hello = house.run(1, &mut ann, r#"{"op":"hello","token":"ann"}"#).1;
     let session = hello["ok"]["session"].as_str().unwrap();
     let mut again = house.socket();
     let (flow, reply) =

@@ -70,6 +70,7 @@ async fn serve(mut config: Config) -> anyhow::Result<()> {
     let (services, workers) = assemble(config.clone(), desk.clone(), clock, writer.epoch)?;
     // Until the courier knows whether somebody listens, everything is told.
     services.node.tell_presence(true);
+    services.node.tell_parties(true);
     open_bus(&services)?;
     let threads = start_shards(workers)?;
     estate::look(&services, true).await?;

@@ -2,8 +2,9 @@
 
 use crate::config::{self, Config};
 use tavern_domain::Epoch;
+use tavern_domain::party::Rules;
 use tavern_domain::presence::{Activities, Mode, Thresholds};
-use tavern_hub::{AuthorizeRules, InboxRules, KindRules, Settings, SlowReader};
+use tavern_hub::{AuthorizeRules, InboxRules, KindRules, PartyRules, Settings, SlowReader};
 
 pub fn of(config: &Config, epoch: Epoch) -> Settings {
     let rules = |kind: &config::Kind| KindRules {
@@ -56,7 +57,23 @@ pub fn of(config: &Config, epoch: Epoch) -> Settings {
             bytes: config.inbox.bytes,
             keep_ms: config.inbox.keep_ms,
         },
+        parties: parties(&config.parties),
     }
+}
+
+fn parties(parties: &config::Parties) -> PartyRules {
+    let small = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+    let rules = Rules {
+        max_members: small(parties.max_members),
+        invite_ms: parties.invite_ms,
+        gather_ms: parties.gather_ms,
+        grace_ms: parties.grace_ms,
+        reinvite_ms: parties.reinvite_ms,
+        invites_per_minute: parties.invites_per_minute,
+        max_pending: small(parties.max_pending),
+        require_ready: parties.require_ready,
+    };
+    PartyRules { rules, block_ms: parties.block_ms }
 }
 
 /// What being in a channel means.

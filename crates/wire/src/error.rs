@@ -120,11 +120,18 @@ pub struct Refusal {
     pub code: Code,
     pub message: Cow<'static, str>,
     pub retry_after_ms: Option<u64>,
+    /// The caller's party as JSON, for commands about parties.
+    pub party: Option<Box<str>>,
 }
 
 impl Refusal {
     pub fn new(code: Code, message: impl Into<Cow<'static, str>>) -> Refusal {
-        Refusal { code, message: message.into(), retry_after_ms: None }
+        Refusal { code, message: message.into(), retry_after_ms: None, party: None }
+    }
+
+    /// With the caller's party, so that a client can repair itself.
+    pub fn with_party(self, party: Box<str>) -> Refusal {
+        Refusal { party: Some(party), ..self }
     }
 
     pub fn retry_after(self, ms: u64) -> Refusal {

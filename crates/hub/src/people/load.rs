@@ -108,6 +108,7 @@ impl Shard {
     pub(super) fn load_own(&mut self, user: &Arc<str>) {
         self.load(Load::Own(user.clone()));
         self.mail_came(user);
+        self.party_changed(user);
         // Two readings of one list would not fit together.
         if let Some(here) = self.people.here.get_mut(user).filter(|here| !here.listing) {
             here.listing = true;

@@ -223,7 +223,8 @@ impl Shard {
         let Some(user) = self.user_of(id) else { return };
         if let Some(here) = self.people.here.get_mut(&user) {
             here.sessions.push(id);
-            return self.mail_came(&user);
+            self.mail_came(&user);
+            return self.party_changed(&user);
         }
         let here = Here {
             sessions: vec![id],
@@ -260,6 +261,7 @@ impl Shard {
             }
             self.release_person(&user, &here.entry);
         }
+        self.forget_view(&user);
     }
 
     pub(crate) fn user_of(&self, id: ListenerId) -> Option<Arc<str>> {

@@ -4,6 +4,7 @@ use super::is_user;
 use crate::presence::{Claim, hold_of};
 use crate::shard::Shard;
 use std::sync::Arc;
+use tavern_domain::party::Call;
 use tavern_domain::presence::Visibility;
 use tavern_domain::{Channel, Time};
 use tavern_engine::PresenceKey;
@@ -27,6 +28,8 @@ pub enum Order {
         with: Option<Arc<str>>,
         ttl_ms: Option<u64>,
     },
+    /// A command about parties, of a user or of the app itself.
+    Party(Box<Call>),
     /// A letter for him, as JSON.
     Letter {
         user: Arc<str>,
@@ -56,6 +59,7 @@ impl Shard {
             Order::Hold { channel, user, with, ttl_ms } => {
                 self.hold(hold_of(now, &channel, &user, with, ttl_ms), claim);
             }
+            Order::Party(call) => self.order_party(now, *call, claim),
             Order::Letter { user, data, once } => self.post(now, user, &data, once.as_deref(), claim),
             Order::Release { channel, user } => self.release(now, PresenceKey { channel, user }, claim),
         }
@@ -65,14 +69,19 @@ impl Shard {
 fn check(order: &Order) -> Result<(), Refusal> {
     let users: &[&Arc<str>] = match order {
         Order::Follow { follower, followee, .. } => &[follower, followee],
+        Order::Party(_) => &[],
         Order::Show { user, .. }
         | Order::Hold { user, .. }
         | Order::Letter { user, .. }
         | Order::Release { user, .. } => &[user],
     };
     if !users.iter().all(|user| is_user(user)) {
-        let message = "a user id has 1 to 128 bytes and no control characters";
-        return Err(Refusal::new(Code::BadRequest, message));
+        return Err(bad_user());
+    }
+    if let Order::Party(call) = order
+        && !call.user.iter().all(|user| is_user(user))
+    {
+        return Err(bad_user());
     }
     let channels: &[&Arc<str>] = match order {
         Order::Hold { channel, with: Some(with), .. } => &[channel, with],
@@ -91,6 +100,10 @@ fn check(order: &Order) -> Result<(), Refusal> {
         }
         _ => Ok(()),
     }
+}
+
+fn bad_user() -> Refusal {
+    Refusal::new(Code::BadRequest, "a user id has 1 to 128 bytes and no control characters")
 }
 
 fn check_channel(name: &str) -> Result<(), Refusal> {

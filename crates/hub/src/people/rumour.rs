@@ -47,7 +47,10 @@ impl Shard {
                 self.hear_follow(now, &told.user, followee, *version, *on);
             }
             Rumour::Removed { channel } => self.forget_presence(&told.user, channel),
-            Rumour::Mail => self.mail_came(&told.user),
+            Rumour::Mail => {
+                self.mail_came(&told.user);
+                self.party_changed(&told.user);
+            }
         }
     }
 

@@ -193,6 +193,11 @@ impl Shard {
     }
 }
 
+/// When a hold is looked at.
+pub(crate) fn hold_deadline(due: Time, key: &PresenceKey) -> Deadline {
+    Deadline::new(due, HOLD, &key.to_string())
+}
+
 pub(super) fn is_hold(deadline: &Deadline) -> bool {
     &*deadline.kind == HOLD
 }

@@ -6,6 +6,7 @@ use super::hold::is_hold;
 use super::step::{Act, Step, key_of};
 use crate::inbox::{INBOX, ONCE};
 use crate::listener::ListenerId;
+use crate::party::{GUEST, PARTY};
 use crate::people::is_own_channel;
 use crate::session::Session;
 use crate::shard::Shard;
@@ -325,6 +326,7 @@ impl Shard {
         match &*deadline.kind {
             INBOX => return self.inbox_is_due(deadline),
             ONCE => return self.forget_once(deadline),
+            PARTY | GUEST => return self.party_is_due(now, deadline),
             _ => {}
         }
         let Some(key) = key_of(deadline) else { return };

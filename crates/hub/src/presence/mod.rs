@@ -20,7 +20,7 @@ pub use astray::Astray;
 use crowd::Watched;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
-pub(crate) use hold::hold_of;
+pub(crate) use hold::{hold_deadline, hold_of};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 pub(crate) use step::{Act, Step, Task, refusal};

@@ -5,6 +5,7 @@ use super::hold::{self, Holding};
 use super::{ChannelNews, Claim, Outcome};
 use crate::inbox;
 use crate::listener::ListenerId;
+use crate::party::{self, Minded, concerns_parties};
 use crate::people::{self, is_own_channel};
 use crate::registry::shards_of;
 use crate::shard::Shard;
@@ -58,6 +59,8 @@ pub(crate) struct Step {
     pub tries: u8,
     /// Whether it has happened is not known: this only finds out.
     pub doubted: bool,
+    /// What is kept of him for parties, once it was read for this.
+    pub minded: Option<Minded>,
 }
 
 pub(crate) enum Task {
@@ -73,6 +76,9 @@ pub(crate) enum Task {
     },
     People(people::Task),
     Inbox(inbox::Task),
+    Party(party::Task),
+    /// What is kept of him for parties is being read.
+    Minded(Step, Option<Versioned<Presence>>),
     Holding(Holding),
     /// What a ride depends on is being read: the hold first.
     Ride(Step, Option<Versioned<Hold>>),
@@ -113,6 +119,7 @@ impl Step {
             again: false,
             tries: 0,
             doubted: false,
+            minded: None,
         }
     }
 }
@@ -121,7 +128,9 @@ impl Task {
     /// Whose step it is.
     pub fn listener(&self) -> Option<ListenerId> {
         match self {
-            Task::Read(step) | Task::Ride(step, _) | Task::Commit { step, .. } => step.listener,
+            Task::Read(step) | Task::Ride(step, _) | Task::Minded(step, _) | Task::Commit { step, .. } => {
+                step.listener
+            }
             _ => None,
         }
     }
@@ -195,6 +204,14 @@ impl Shard {
             }
             (Task::People(task), answer) => self.people_answered(now, task, answer),
             (Task::Inbox(task), answer) => self.inbox_answered(now, task, answer),
+            (Task::Party(task), answer) => self.party_answered(now, task, answer),
+            (Task::Minded(mut step, found), answer) => match Shard::minded(&answer) {
+                Some(minded) => {
+                    step.minded = Some(minded);
+                    self.decide(now, step, found);
+                }
+                None => self.step_failed(now, step, false, &answer),
+            },
             (Task::Holding(holding), answer) => self.hold_answered(now, holding, answer),
             (Task::Ride(step, hold), answer) => {
                 if let Some((step, answer)) = self.ride_read(now, step, hold, answer) {
@@ -204,7 +221,7 @@ impl Shard {
             (Task::Commit { mut step, .. }, Answer::Failed(StoreError::Conflict { .. }))
                 if step.tries < TRIES =>
             {
-                step.tries += 1;
+                (step.tries, step.minded) = (step.tries + 1, None);
                 self.read_step(step);
             }
             (Task::Astray { astray, tries, swept }, answer) => {
@@ -241,6 +258,7 @@ impl Shard {
         }
         self.insist(&mut step, found.as_ref());
         let version = found.as_ref().map_or(0, |found| found.version);
+        let read = found.clone().filter(|_| is_own(&step));
         if let Some(found) = found.as_ref().filter(|_| step.listener.is_none()) {
             // Nobody is here to say who it is: it is who it was.
             (step.name, step.anonymous) = (found.row.name.clone(), found.row.anonymous);
@@ -288,7 +306,14 @@ impl Shard {
             self.note_step(now, &step);
             return self.end_step(&step, Ok(Vec::new()));
         }
+        if step.minded.is_none() && concerns_parties(&step, &before, &attendance, &changes) {
+            match self.find_minded(step, read) {
+                Some(found) => step = found,
+                None => return,
+            }
+        }
         let mut commit = self.commit_of(&step, home, version, &before, attendance.clone(), &changes);
+        self.mind(now, &step, &changes, &mut commit);
         if matches!(step.act, Act::Release) {
             hold::let_go(&mut commit, &step.key);
         }
@@ -378,7 +403,13 @@ impl Shard {
     ) {
         self.end_step(&step, Ok(Vec::new()));
         self.tell_topic(receipt);
+        let concerned = step.minded.as_ref().is_some_and(Minded::is_concerned);
+        let user = step.key.user.clone();
+        let back = is_own(&step) && self.party_of(&user).is_some() && is_arrival(&changes);
         self.tell_commit(now, step, at, changes, stay, receipt);
+        if concerned || back {
+            self.look_at_guest(now, &user, concerned);
+        }
     }
 
     /// Everybody whom it concerns hears what became so: riders, followers, watchers here and elsewhere.
@@ -398,7 +429,9 @@ impl Shard {
         let to = receipt.raised.first().copied().unwrap_or(0);
         let begins = receipt.begun.first().copied().unwrap_or(false);
         if !step.anonymous && concerns_followers(&step, &changes) {
-            let version = receipt.put.first().or(receipt.deleted.last()).copied().unwrap_or(0);
+            // Who is gone was deleted; what else was put is not his presence.
+            let version = if stay.is_some() { receipt.put.first() } else { receipt.deleted.last() };
+            let version = version.copied().unwrap_or(0);
             self.tell_place(now, &step, version, stay, &changes);
         }
         let Step { key, name, anonymous, .. } = step;
@@ -472,6 +505,11 @@ pub(crate) fn refusal(answer: &Answer) -> Refusal {
 /// It is about somebody's own channel, which says whether he is there at all.
 pub(super) fn is_own(step: &Step) -> bool {
     !step.anonymous && is_own_channel(&step.key.channel)
+}
+
+/// Somebody of his is connected.
+fn is_arrival(changes: &[Change]) -> bool {
+    changes.iter().any(|change| matches!(change, Change::UserOnline | Change::ClientOnline { .. }))
 }
 
 /// Whether a user's status may be another now.

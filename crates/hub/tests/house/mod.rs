@@ -8,6 +8,7 @@ use serde_json::Value;
 use std::sync::Arc;
 use tavern_domain::rights::Grant;
 use tavern_domain::{Identity, Rights, Scopes, Time, Verb};
+use tavern_engine::{Answer, Found, Read, Work};
 use tavern_hub::*;
 use tavern_wire::error::{Code, Refusal};
 use tavern_wire::ws;
@@ -91,10 +92,34 @@ impl House {
         (caller, hello["ok"].clone())
     }
 
+    /// One command in a house without a store, in which nobody has a party.
     pub fn flow(&mut self, caller: &mut Caller, frame: &str) -> (Flow, Value) {
+        let (flow, reply) = self.run(0, caller, frame);
+        if flow != Flow::Wait || !self.find_no_party(0) {
+            return (flow, reply);
+        }
+        self.shards[0].effects.ready.retain(|link| *link != caller.link.id);
+        self.run(0, caller, frame)
+    }
+
+    /// One command as it is.
+    pub fn run(&mut self, shard: usize, caller: &mut Caller, frame: &str) -> (Flow, Value) {
         let mut reply = Vec::new();
-        let flow = self.shards[0].command(self.now, caller, frame.as_bytes(), &mut reply);
+        let flow = self.shards[shard].command(self.now, caller, frame.as_bytes(), &mut reply);
         (flow, serde_json::from_slice(&reply).unwrap_or(Value::Null))
+    }
+
+    /// Answers for the store that nobody here has a party. True: somebody asked.
+    pub fn find_no_party(&mut self, shard: usize) -> bool {
+        let shard = &mut self.shards[shard];
+        let work = std::mem::take(&mut shard.effects.work);
+        let asks = |work: &Work| matches!(work, Work::Read(Read::Document(key)) if key.kind() == "guest");
+        let (asked, others) = work.into_iter().partition::<Vec<_>, _>(|(_, work)| asks(work));
+        shard.effects.work = others;
+        for (ticket, _) in &asked {
+            shard.answered(self.now, *ticket, Answer::Read(Found::Document(None)));
+        }
+        !asked.is_empty()
     }
 
     pub fn say(&mut self, caller: &mut Caller, frame: &str) -> Value {

@@ -296,7 +296,7 @@ impl Street {
     /// Runs a command, again each time what it waited for is there.
     pub fn say(&mut self, at: usize, caller: &mut Caller, frame: &str) -> Value {
         loop {
-            let (flow, reply) = self.house(at).flow(caller, frame);
+            let (flow, reply) = self.house(at).run(0, caller, frame);
             if flow != Flow::Wait {
                 self.settle();
                 return reply;

@@ -141,7 +141,7 @@ pub const KEYS: &[Key] = &[
     integer("events.dedupe_max", 1_000_000, 0, 1 << 32),
     integer("events.rotation_ms", 86_400_000, 0, YEAR_MS),
     integer("events.disable_after_ms", 432_000_000, 0, YEAR_MS),
-    integer("parties.max_members", 5, 1, 1_000),
+    integer("parties.max_members", 5, 2, 64),
     integer("parties.invite_ms", 60_000, 1, DAY_MS),
     integer("parties.gather_ms", 10_000, 1, HOUR_MS),
     integer("parties.grace_ms", 30_000, 0, HOUR_MS),
@@ -173,8 +173,13 @@ pub const TOKEN_KEYS: &[Key] = &[
 ];
 
 /// What being in a channel of these kinds means, unless the configuration says otherwise.
-pub const ACTIVITIES: &[(&str, &str)] =
-    &[("activegame", "playing"), ("game", "in_game_channel"), ("gametv", "watching"), ("anno", "annotating")];
+pub const ACTIVITIES: &[(&str, &str)] = &[
+    ("activegame", "playing"),
+    ("game", "in_game_channel"),
+    ("gametv", "watching"),
+    ("anno", "annotating"),
+    ("party", "in_party"),
+];
 
 /// The key with this full name: `listen`, `sessions.resume_ms`, `kinds.game.allow`, `tokens.keys.0.file`.
 pub fn find(name: &str) -> Option<&'static Key> {

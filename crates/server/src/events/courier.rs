@@ -8,7 +8,7 @@ use crate::services::Services;
 use std::sync::Arc;
 use std::time::Duration;
 use tavern_domain::delivery::Patience;
-use tavern_domain::topic::PRESENCE;
+use tavern_domain::topic::{PARTIES, PRESENCE};
 use tavern_engine::{Answer, StoreError, Ticket};
 use tavern_hub::events::{Courier, CourierRules, Notice, Outcome};
 use tokio::sync::{Notify, mpsc};
@@ -70,6 +70,7 @@ pub async fn keep(services: Arc<Services>, postman: Arc<Postman>, stop: Arc<Noti
             services.tally.stands(courier.in_flight(), oldest);
         }
         services.node.tell_presence(!courier.is_ready() || courier.is_heard(PRESENCE));
+        services.node.tell_parties(!courier.is_ready() || courier.is_heard(PARTIES));
         let living = services.node.neighbours();
         if neighbours.iter().any(|known| !living.contains(known)) {
             // What it worked on is somebody's now.

@@ -253,6 +253,9 @@ impl Worker {
         let Some(identity) = socket.caller.identity.clone() else { return true };
         let link = socket.caller.link;
         let mut attached = None;
+        if !self.hub.meet(self.now, identity.user.as_ref(), link.id) {
+            return false;
+        }
         if let Some(named) = &hello.session {
             if self.seek(named, Some(&identity), false, link.id) == Sought::Wait {
                 return false;

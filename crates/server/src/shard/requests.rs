@@ -157,6 +157,9 @@ impl Worker {
         {
             return self.links.put(link, Target::Seeking(Box::new(Seeking::Poll(poll))));
         }
+        if !self.meet_poller(&poll, link) {
+            return self.links.put(link, Target::Seeking(Box::new(Seeking::Poll(poll))));
+        }
         let HttpPoll { session, named, identity, cursor, timeout_ms, answer } = poll;
         let session = session.map(|named| named.key);
         let mut outcome = match session {
@@ -184,6 +187,17 @@ impl Worker {
             }
             Poll::Unknown => unreachable!("a new session was made"),
         }
+    }
+
+    /// Whether the party of whoever polls is known, so that the answer can tell it.
+    fn meet_poller(&mut self, poll: &HttpPoll, link: LinkId) -> bool {
+        let known = poll.session.as_ref().and_then(|named| self.hub.find_session(named.key));
+        let own = known.and_then(|id| self.hub.listener(id)?.session());
+        let user = match own {
+            Some(session) => session.identity.user.clone(),
+            None => poll.identity.as_ref().and_then(|identity| identity.user.clone()),
+        };
+        self.hub.meet(self.now, user.as_ref(), link)
     }
 
     fn send_poll(&mut self, id: ListenerId, flags: PollFlags, answer: oneshot::Sender<HttpAnswer>) {
@@ -232,6 +246,10 @@ impl Worker {
         if let Some(named) = &request.session
             && self.seek(named, request.identity.as_ref(), false, id) == Sought::Wait
         {
+            return self.links.put(id, Target::Seeking(Box::new(Seeking::Stream(request))));
+        }
+        let user = request.identity.as_ref().and_then(|identity| identity.user.clone());
+        if !self.hub.meet(self.now, user.as_ref(), id) {
             return self.links.put(id, Target::Seeking(Box::new(Seeking::Stream(request))));
         }
         let HttpStream { session, identity, seq, channels, events, begun, wants_room } = request;

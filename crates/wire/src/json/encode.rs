@@ -27,6 +27,10 @@ pub fn reply_error(out: &mut Vec<u8>, id: Option<&str>, refusal: &Refusal) {
         out.extend_from_slice(b",\"retry_after_ms\":");
         number(out, ms);
     }
+    if let Some(party) = &refusal.party {
+        out.extend_from_slice(b",\"party\":");
+        out.extend_from_slice(party.as_bytes());
+    }
     out.extend_from_slice(b"}}");
 }
 

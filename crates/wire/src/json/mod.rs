@@ -9,6 +9,7 @@ mod field;
 mod frame;
 pub mod letter;
 mod moment;
+pub mod party;
 pub mod person;
 pub mod presence;
 mod request;

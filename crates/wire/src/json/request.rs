@@ -2,6 +2,7 @@
 //! Must hold: reading borrows from the frame; a refusal names the field and carries the id when it can be read.
 
 use super::field::{self, Raw, boolean, need, number, present, refuse, text, texts};
+use super::party;
 use super::scan::{find_id, is_id};
 use crate::error::Refusal;
 use serde::Deserialize;
@@ -12,14 +13,14 @@ use tavern_domain::presence::Visibility;
 pub const ID_BYTES: usize = 64;
 
 /// One command as read from a frame; borrows from it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Request<'a> {
     /// The raw JSON token, a number or a string, echoed as it is.
     pub id: Option<&'a str>,
     pub op: Op<'a>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Op<'a> {
     Hello(Hello<'a>),
     Subscribe(Subscribe<'a>),
@@ -35,6 +36,7 @@ pub enum Op<'a> {
     Followers(Part<'a>),
     Status { users: Vec<Cow<'a, str>> },
     Visibility { value: Visibility },
+    Party(party::Wish),
     Ack { seq: u64 },
     Bye,
     Ping,
@@ -126,6 +128,9 @@ pub const OPS: [&str; 17] = [
     "ping",
 ];
 
+/// What the ops about parties begin with.
+const PARTY: &str = "party.";
+
 /// Every member any op has. Values stay raw until the op is known: what one op needs, another ignores.
 #[derive(Deserialize)]
 struct Fields<'a> {
@@ -163,6 +168,18 @@ struct Fields<'a> {
     users: Raw<'a>,
     #[serde(borrow, default, deserialize_with = "present")]
     value: Raw<'a>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    party_id: Raw<'a>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    message: Raw<'a>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    params: Raw<'a>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    go_id: Raw<'a>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    if_version: Raw<'a>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    rid: Raw<'a>,
 }
 
 pub fn parse_request(frame: &[u8]) -> Result<Request<'_>, BadRequest<'_>> {
@@ -228,9 +245,27 @@ fn read_op<'a>(fields: &Fields<'a>) -> Result<Op<'a>, Refusal> {
             status: boolean("status", fields.status)?.unwrap_or(false),
         }),
         "bye" => Op::Bye,
+        op if op.starts_with(PARTY) => Op::Party(read_party(&op[PARTY.len()..], fields)?),
         "ping" => Op::Ping,
-        _ => return Err(refuse(format!("unknown op; the known ones are {}", OPS.join(", ")))),
+        _ => {
+            let known = OPS.join(", ");
+            return Err(refuse(format!("unknown op; the known ones are {known} and those of parties")));
+        }
     })
+}
+
+fn read_party(command: &str, fields: &Fields<'_>) -> Result<party::Wish, Refusal> {
+    let given = party::Fields {
+        user: fields.user,
+        party_id: fields.party_id,
+        go_id: fields.go_id,
+        message: fields.message,
+        data: fields.data,
+        params: fields.params,
+        if_version: fields.if_version,
+        rid: fields.rid,
+    };
+    party::read(command, &given)
 }
 
 fn read_part<'a>(fields: &Fields<'a>) -> Result<Part<'a>, Refusal> {

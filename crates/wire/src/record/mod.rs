@@ -1,8 +1,10 @@
 //! What the store keeps of topics and subscriptions, as JSON that an operator can read.
 //! Must hold: what was written is read back the same; foreign bytes are an error.
 
+mod party;
 mod progress;
 
+pub use party::{GUEST, NEXT, PARTIES, PARTY, read_guest, read_party, write_guest, write_party};
 pub use progress::{read_progress, write_progress};
 
 use crate::json::event::Format;
@@ -138,6 +140,8 @@ pub enum RecordError {
     Word,
     #[error("a record in the store names events that cannot be")]
     Run,
+    #[error("a party in the store has no members")]
+    Empty,
 }
 
 pub fn write<T: Serialize>(record: &T) -> Vec<u8> {

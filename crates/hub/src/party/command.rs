@@ -1,0 +1,89 @@
+//! The commands about parties, of sessions and of apps on behalf of users.
+
+use super::Case;
+use crate::command::{Caller, Step, Stop};
+use crate::event::{Author, Space};
+use crate::listener::ListenerId;
+use crate::presence::Claim;
+use crate::shard::Shard;
+use std::sync::Arc;
+use tavern_domain::Time;
+use tavern_domain::party::{Call, Command};
+use tavern_wire::error::{Code, Refusal};
+use tavern_wire::json::party::Wish;
+
+impl Shard {
+    /// A command of a session. It waits for the store: it runs once to begin, and again to find its answer.
+    pub(crate) fn op_party(
+        &mut self,
+        now: Time,
+        caller: &Caller,
+        id: ListenerId,
+        wish: Wish,
+        body: &mut Vec<u8>,
+    ) -> Step<()> {
+        if let Some(done) = self.answer_of(caller, body) {
+            return done;
+        }
+        let session = self.listeners.get(id).and_then(|listener| listener.session());
+        let who = session.map(|session| (session.identity.clone(), session.client));
+        let Some((identity, client)) = who else { return Ok(()) };
+        let Some(user) = identity.user.clone() else {
+            let message = "somebody without a name has no party; say hello with a token that names a user";
+            let refusal = Refusal::new(Code::Unauthenticated, message);
+            return Err(Stop::Refused(refusal.with_party("null".into())));
+        };
+        match wish {
+            Wish::Say(data) => self.say(now, &user, &data, Author { user: Some(user.clone()), client }, body),
+            Wish::Call(call) => {
+                let call = Call { user: Some(user.clone()), name: identity.name, ..call };
+                self.admit(now, &user, &call.command)?;
+                let claim = self.presences.claim(caller.link.id);
+                self.open_case(now, Case::new(call, Some(claim)));
+                Err(Stop::Wait)
+            }
+        }
+    }
+
+    /// Somebody who floods is not heard for a while.
+    fn admit(&mut self, now: Time, user: &Arc<str>, command: &Command) -> Step<()> {
+        match self.parties.floods.blocked_ms(now, user, command) {
+            None => Ok(()),
+            Some(ms) => {
+                let refusal = Refusal::from(Code::Blocked).retry_after(ms);
+                Err(Stop::Refused(refusal.with_party(self.party_text(Some(user)))))
+            }
+        }
+    }
+
+    /// A word to everybody in the party.
+    fn say(
+        &mut self,
+        now: Time,
+        user: &Arc<str>,
+        data: &str,
+        author: Author,
+        body: &mut Vec<u8>,
+    ) -> Step<()> {
+        let refuse = |refusal: Refusal| Err(Stop::Refused(refusal));
+        let most = self.node.settings.message_bytes;
+        if data.len() > most {
+            let message = format!("data has {} bytes, at most {most} are allowed", data.len());
+            let party = self.party_text(Some(user));
+            return refuse(Refusal::new(Code::TooLarge, message).with_party(party));
+        }
+        let Some(party) = self.party_of(user) else {
+            return refuse(Refusal::from(Code::NotMember).with_party(self.party_text(Some(user))));
+        };
+        let channel = super::channel_of(party);
+        let receivers =
+            self.publish(now, Space::Channel, channel.as_bytes(), data.as_bytes(), true, Some(author));
+        body.extend_from_slice(format!("{{\"receivers\":{receivers}}}").as_bytes());
+        Ok(())
+    }
+
+    /// A command of an app, or of a user whom an app speaks for.
+    pub(crate) fn order_party(&mut self, now: Time, call: Call, claim: Claim) {
+        self.open_case(now, Case::new(call, Some(claim)));
+    }
+}

@@ -1,0 +1,257 @@
+//! What the sessions of a user know of his party: the snapshot in `hello` and in every poll's answer, and the party's channel,
+//! to which they listen by themselves. Read when the first of them comes, and again whenever somebody says that it changed.
+//! Must hold: a hello tells the party as it is, or nothing when the store does not answer; who is no member does not listen.
+
+use super::{Case, Minded, Task, channel_of};
+use crate::event::Space;
+use crate::listener::LinkId;
+use crate::presence;
+use crate::shard::Shard;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tavern_domain::Time;
+use tavern_domain::party::{Command, Party};
+use tavern_engine::limits::RETRY_AFTER_MS;
+use tavern_engine::{Answer, DocumentKey, Found, Read, Work};
+use tavern_wire::json::party as json;
+use tavern_wire::record::{self, read_party};
+
+/// How long what was read for a hello is good for the hello.
+const FRESH_MS: u64 = 5_000;
+/// How often a party is looked for whose member knows of it and that is not there: it ends in the same moment.
+const TRIES: u8 = 3;
+
+/// What is known of a user's party here.
+#[derive(Default)]
+struct View {
+    /// None: not known.
+    party: Option<Known>,
+    /// It is being read; true: it has changed meanwhile and is read again.
+    reading: Option<bool>,
+    at: Time,
+    /// Who waits to say hello.
+    links: Vec<LinkId>,
+}
+
+struct Known {
+    id: Option<u64>,
+    /// The snapshot as JSON, or `null`.
+    text: Box<str>,
+    /// What is kept of him; none: nothing.
+    guest: Option<Box<Minded>>,
+}
+
+#[derive(Default)]
+pub(super) struct Views {
+    users: BTreeMap<Arc<str>, View>,
+    retries: Vec<(Time, Arc<str>)>,
+}
+
+/// What was asked of the store: first the guest, then his party.
+#[derive(Clone)]
+pub(crate) struct Glance {
+    user: Arc<str>,
+    guest: Option<Box<Minded>>,
+    tries: u8,
+}
+
+impl Views {
+    pub fn next_wake(&self) -> Option<Time> {
+        self.retries.iter().map(|(due, _)| *due).min()
+    }
+
+    pub fn forget_link(&mut self, link: LinkId) {
+        // Most transports wait for nobody.
+        for view in self.users.values_mut().filter(|view| !view.links.is_empty()) {
+            view.links.retain(|other| *other != link);
+        }
+    }
+}
+
+impl Shard {
+    /// Whether the party of a user is known well enough to greet him. If not, the link is named in `Effects::ready` when it
+    /// is, or when it cannot be known.
+    pub fn meet(&mut self, now: Time, user: Option<&Arc<str>>, link: LinkId) -> bool {
+        let Some(user) = user else { return true };
+        let here = !self.people.sessions(user).is_empty();
+        let view = self.parties.views.users.entry(user.clone()).or_default();
+        let known = view.at > Time(0) && (here || now.since(view.at) < FRESH_MS);
+        if known {
+            return true;
+        }
+        view.links.push(link);
+        if view.reading.is_none() {
+            self.glance(user);
+        }
+        false
+    }
+
+    /// His party may have changed, or he himself has come.
+    pub(crate) fn party_changed(&mut self, user: &Arc<str>) {
+        if self.people.sessions(user).is_empty() {
+            return;
+        }
+        let view = self.parties.views.users.entry(user.clone()).or_default();
+        match &mut view.reading {
+            Some(again) => *again = true,
+            None => self.glance(user),
+        }
+    }
+
+    fn glance(&mut self, user: &Arc<str>) {
+        if let Some(view) = self.parties.views.users.get_mut(user) {
+            view.reading = Some(false);
+        }
+        self.read_guest(Glance { user: user.clone(), guest: None, tries: 0 });
+    }
+
+    fn read_guest(&mut self, glance: Glance) {
+        let read = Read::Document(DocumentKey::new(record::GUEST, &glance.user));
+        self.submit(presence::Task::Party(Task::Glance(glance)), Work::Read(read));
+    }
+
+    pub(super) fn glanced(&mut self, now: Time, mut glance: Glance, answer: Answer) {
+        let Answer::Read(Found::Document(found)) = answer else { return self.unseen(now, &glance.user) };
+        let Some(guest) = &glance.guest else {
+            let Ok(guest) = found.map(Minded::read).transpose() else {
+                return self.unseen(now, &glance.user);
+            };
+            let guest = guest.map(Box::new);
+            let Some(party) = guest.as_ref().and_then(|kept| kept.guest.party) else {
+                return self.seen(now, &glance.user, guest, None);
+            };
+            glance.guest = guest;
+            let read = Read::Document(DocumentKey::new(record::PARTY, &party.to_string()));
+            return self.submit(presence::Task::Party(Task::Glance(glance)), Work::Read(read));
+        };
+        let id = guest.guest.party.unwrap_or(0);
+        match found.map(|found| read_party(id, &found.row.body)).transpose() {
+            Ok(Some(party)) => self.seen(now, &glance.user, glance.guest, Some(party)),
+            Ok(None) if glance.tries < TRIES => {
+                self.read_guest(Glance { guest: None, tries: glance.tries + 1, ..glance });
+            }
+            Ok(None) => self.seen(now, &glance.user, glance.guest, None),
+            Err(_) => self.unseen(now, &glance.user),
+        }
+    }
+
+    /// The store does not tell: who waits is greeted without a party, and it is asked again.
+    fn unseen(&mut self, now: Time, user: &Arc<str>) {
+        let Some(view) = self.parties.views.users.get_mut(user) else { return };
+        view.reading = None;
+        view.at = now;
+        self.effects.ready.extend(std::mem::take(&mut view.links));
+        if !self.people.sessions(user).is_empty() {
+            self.parties.views.retries.push((now + RETRY_AFTER_MS, user.clone()));
+        }
+    }
+
+    fn seen(&mut self, now: Time, user: &Arc<str>, guest: Option<Box<Minded>>, party: Option<Party>) {
+        let party = party.filter(|party| party.member(user).is_some());
+        let away = party.as_ref().and_then(|party| party.member(user)).is_some_and(|own| own.away.is_some());
+        let mut text = Vec::new();
+        json::snapshot(&mut text, party.as_ref());
+        let text = String::from_utf8(text).unwrap_or_default().into_boxed_str();
+        let id = party.map(|party| party.id);
+        let Some(view) = self.parties.views.users.get_mut(user) else { return };
+        view.party = Some(Known { id, text, guest });
+        view.at = now;
+        let again = view.reading.take().unwrap_or(false);
+        self.effects.ready.extend(std::mem::take(&mut view.links));
+        if self.people.sessions(user).is_empty() {
+            return;
+        }
+        self.listen_to_party(user, id);
+        if away {
+            self.open_case(now, Case::of_server(Command::Check { user: user.clone() }));
+        }
+        if again {
+            self.party_changed(user);
+        }
+    }
+
+    /// His sessions listen to the channel of his party, and to no other party's.
+    fn listen_to_party(&mut self, user: &Arc<str>, party: Option<u64>) {
+        let channel = party.map(channel_of);
+        for id in self.people.sessions(user).to_vec() {
+            let heard = self.subscriptions(id, Space::Channel);
+            let others = heard.iter().filter(|name| name.starts_with(b"party#"));
+            let mut there = false;
+            for name in others.cloned().collect::<Vec<_>>() {
+                match channel.as_ref().is_some_and(|channel| *channel.as_bytes() == *name) {
+                    true => there = true,
+                    false => drop(self.unsubscribe(id, Space::Channel, &name)),
+                }
+            }
+            if let Some(channel) = channel.as_ref().filter(|_| !there) {
+                let node = self.node.clone();
+                node.carrier.hold().carry(Space::Channel, channel.as_bytes(), None);
+                self.subscribe(id, Space::Channel, channel.as_bytes());
+            }
+        }
+    }
+
+    /// The party that a user's sessions listen to.
+    pub(crate) fn party_of(&self, user: &str) -> Option<u64> {
+        self.parties.views.users.get(user)?.party.as_ref()?.id
+    }
+
+    /// What is kept of a user, as it was when his sessions here heard of it last. None: it is not known.
+    pub(super) fn known_guest(&self, user: &str) -> Option<Minded> {
+        let known = self.parties.views.users.get(user)?.party.as_ref()?;
+        Some(known.guest.as_deref().cloned().unwrap_or_default())
+    }
+
+    /// The snapshot of a user's party as it is known here; None: it is not known.
+    pub(crate) fn party_snapshot(&self, user: Option<&str>) -> Option<&str> {
+        let Some(user) = user else { return Some("null") };
+        Some(&self.parties.views.users.get(user)?.party.as_ref()?.text)
+    }
+
+    /// As a member of an answer; left out when it is not known.
+    pub(crate) fn write_party(&self, user: Option<&str>, out: &mut Vec<u8>) {
+        if let Some(party) = self.party_snapshot(user) {
+            out.extend_from_slice(b",\"party\":");
+            out.extend_from_slice(party.as_bytes());
+        }
+    }
+
+    /// The same for a refusal, which always holds one.
+    pub(super) fn party_text(&self, user: Option<&str>) -> Box<str> {
+        self.party_snapshot(user).unwrap_or("null").into()
+    }
+
+    /// The last session of a user here has ended.
+    pub(crate) fn forget_view(&mut self, user: &str) {
+        if let Some(view) = self.parties.views.users.get(user)
+            && view.links.is_empty()
+            && view.reading.is_none()
+        {
+            self.parties.views.users.remove(user);
+        }
+    }
+
+    pub(super) fn settle_views(&mut self, now: Time) {
+        if self.parties.views.next_wake().is_none_or(|due| due > now) {
+            return;
+        }
+        for (due, user) in std::mem::take(&mut self.parties.views.retries) {
+            match due <= now {
+                true => self.party_changed(&user),
+                false => self.parties.views.retries.push((due, user)),
+            }
+        }
+    }
+
+    /// What was read for somebody who did not come after all is forgotten.
+    pub(crate) fn sweep_views(&mut self, now: Time) {
+        let people = &self.people;
+        let kept = |user: &Arc<str>, view: &mut View| {
+            !people.sessions(user).is_empty()
+                || view.reading.is_some()
+                || !view.links.is_empty()
+                || now.since(view.at) < FRESH_MS
+        };
+        self.parties.views.users.retain(kept);
+    }
+}

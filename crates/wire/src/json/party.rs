@@ -1,0 +1,321 @@
+//! Parties in JSON: the commands about them, their snapshot, the letters that members and guests get, what other services
+//! are told. Knows the shape; not what is allowed.
+
+use super::encode::string;
+use super::field::{Raw, need, number, refuse, text};
+use crate::error::Refusal;
+use std::sync::Arc;
+use tavern_domain::party::{Call, Command, Letter, Party, Reason, Told, Word};
+
+/// The keys that the data of a party may have.
+const DATA_KEYS: usize = 30;
+
+/// What a command about parties asks for.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Wish {
+    Call(Call),
+    /// A word to everybody in the party: raw JSON.
+    Say(Arc<str>),
+}
+
+/// The members of a command that this reads; those of the others are ignored.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Fields<'a> {
+    pub user: Raw<'a>,
+    pub party_id: Raw<'a>,
+    pub go_id: Raw<'a>,
+    pub message: Raw<'a>,
+    pub data: Raw<'a>,
+    pub params: Raw<'a>,
+    pub if_version: Raw<'a>,
+    pub rid: Raw<'a>,
+}
+
+/// The commands, without `party.` in front.
+pub const COMMANDS: [&str; 16] = [
+    "get",
+    "invite",
+    "cancel_invite",
+    "accept",
+    "decline",
+    "kick",
+    "leave",
+    "promote",
+    "disband",
+    "set_data",
+    "go",
+    "cancel_go",
+    "ready",
+    "block",
+    "unblock",
+    "say",
+];
+
+/// Reads a command; who sends it is not known here.
+pub(super) fn read(command: &str, fields: &Fields<'_>) -> Result<Wish, Refusal> {
+    let party = number("party_id", fields.party_id)?;
+    let given = |name, raw| text(name, raw).map(|text| text.map(|text| Arc::<str>::from(&*text)));
+    let user = || need("user", given("user", fields.user)?);
+    let message = || given("message", fields.message);
+    let party_id = || need("party_id", party);
+    let command = match command {
+        "get" => Command::Get,
+        "invite" => Command::Invite { user: user()? },
+        "cancel_invite" => Command::CancelInvite { user: user()? },
+        "accept" => Command::Accept { party_id: party_id()? },
+        "decline" => Command::Decline { party_id: party_id()?, message: message()? },
+        "kick" => Command::Kick { user: user()?, message: message()? },
+        "leave" => Command::Leave { message: message()? },
+        "promote" => Command::Promote { user: user()? },
+        "disband" => Command::Disband { message: message()? },
+        "set_data" => Command::SetData { data: read_data(need("data", fields.data)?.get())? },
+        "go" => Command::Go { params: fields.params.map(|params| params.get().into()) },
+        "cancel_go" => Command::CancelGo,
+        "ready" => Command::Ready { go_id: need("go_id", number("go_id", fields.go_id)?)? },
+        "block" => Command::Block { user: user()? },
+        "unblock" => Command::Unblock { user: user()? },
+        "say" => return Ok(Wish::Say(need("data", fields.data)?.get().into())),
+        _ => {
+            let message = format!("unknown command of parties; the known ones are {}", COMMANDS.join(", "));
+            return Err(refuse(message));
+        }
+    };
+    let if_version = number("if_version", fields.if_version)?;
+    let rid = given("rid", fields.rid)?;
+    Ok(Wish::Call(Call { user: None, name: None, party, if_version, rid, command }))
+}
+
+/// The data of a party: one object with few keys.
+fn read_data(raw: &str) -> Result<Arc<str>, Refusal> {
+    let object: Result<serde_json::Map<String, serde_json::Value>, _> = serde_json::from_str(raw);
+    match object {
+        Ok(object) if object.len() <= DATA_KEYS => Ok(raw.into()),
+        _ => Err(refuse(format!("the field `data` must be an object with at most {DATA_KEYS} keys"))),
+    }
+}
+
+/// A party as its members see it, or `null`.
+pub fn snapshot(out: &mut Vec<u8>, party: Option<&Party>) {
+    let Some(party) = party else { return out.extend_from_slice(b"null") };
+    out.extend_from_slice(format!("{{\"party_id\":{},\"version\":{}", party.id, party.version).as_bytes());
+    out.extend_from_slice(b",\"members\":[");
+    for (at, member) in party.members.iter().enumerate() {
+        out.extend_from_slice(if at == 0 { b"{\"user\":" } else { b",{\"user\":" });
+        string(out, &member.user);
+        out.extend_from_slice(b",\"name\":");
+        optional(out, member.name.as_deref());
+        let rest = format!(",\"online\":{},\"since\":{}}}", member.away.is_none(), member.since.ms());
+        out.extend_from_slice(rest.as_bytes());
+    }
+    out.extend_from_slice(b"],\"pending\":[");
+    for (at, pending) in party.pending.iter().enumerate() {
+        out.extend_from_slice(if at == 0 { b"{\"user\":" } else { b",{\"user\":" });
+        string(out, &pending.user);
+        out.extend_from_slice(b",\"by\":");
+        string(out, &pending.by);
+        out.extend_from_slice(format!(",\"expires_at\":{}}}", pending.expires.ms()).as_bytes());
+    }
+    out.extend_from_slice(format!("],\"state\":\"{}\"", party.state().as_str()).as_bytes());
+    if let Some(go) = &party.go {
+        out.extend_from_slice(format!(",\"go_id\":{}", go.id).as_bytes());
+    }
+    out.extend_from_slice(b",\"data\":");
+    out.extend_from_slice(party.data.as_deref().unwrap_or("{}").as_bytes());
+    out.push(b'}');
+}
+
+fn optional(out: &mut Vec<u8>, text: Option<&str>) {
+    match text {
+        Some(text) => string(out, text),
+        None => out.extend_from_slice(b"null"),
+    }
+}
+
+/// A letter as the inbox keeps it. `server` is the node that wrote it.
+pub fn letter(letter: &Letter, server: &str) -> Vec<u8> {
+    let mut out = format!("{{\"event\":\"party\",\"cmd\":\"{}\"", cmd(&letter.what)).into_bytes();
+    let numbers = format!(
+        ",\"party_id\":{},\"version\":{},\"ts\":{},\"user\":",
+        letter.party_id,
+        letter.version,
+        letter.at.ms()
+    );
+    out.extend_from_slice(numbers.as_bytes());
+    string(&mut out, letter.name.as_deref().unwrap_or(&letter.actor));
+    member(&mut out, "uid", &letter.actor);
+    member(&mut out, "server", server);
+    details(&mut out, &letter.what);
+    out.push(b'}');
+    out
+}
+
+fn cmd(word: &Word) -> &'static str {
+    match word {
+        Word::Invite { .. } => "invite",
+        Word::InviteCancel { .. } => "invite_cancel",
+        Word::Invited { .. } => "invited",
+        Word::Uninvited { .. } => "uninvited",
+        Word::Accept => "accept",
+        Word::Decline { .. } => "decline",
+        Word::Join => "join",
+        Word::Kick { .. } => "kick",
+        Word::Leave { .. } => "leave",
+        Word::Leader { .. } => "leader",
+        Word::Disband { .. } => "disband",
+        Word::Data { .. } => "data",
+        Word::PartyGo { .. } => "party_go",
+        Word::Ready { .. } => "ready",
+        Word::PartyMatched { .. } => "party_matched",
+        Word::GoFailed { .. } => "go_failed",
+        Word::GoCancel { .. } => "go_cancel",
+        Word::Offline => "offline",
+        Word::Online => "online",
+    }
+}
+
+fn member(out: &mut Vec<u8>, name: &str, text: &str) {
+    out.extend_from_slice(format!(",\"{name}\":").as_bytes());
+    string(out, text);
+}
+
+fn reason(out: &mut Vec<u8>, reason: Reason) {
+    member(out, "reason", reason.as_str());
+}
+
+/// A word for programs, and what somebody said to it.
+fn spoken(out: &mut Vec<u8>, why: Reason, message: Option<&str>) {
+    reason(out, why);
+    if let Some(message) = message {
+        member(out, "message", message);
+    }
+}
+
+fn users(out: &mut Vec<u8>, name: &str, users: &[Arc<str>]) {
+    out.extend_from_slice(format!(",\"{name}\":[").as_bytes());
+    for (at, user) in users.iter().enumerate() {
+        if at > 0 {
+            out.push(b',');
+        }
+        string(out, user);
+    }
+    out.push(b']');
+}
+
+fn json(out: &mut Vec<u8>, name: &str, raw: Option<&str>) {
+    if let Some(raw) = raw {
+        out.extend_from_slice(format!(",\"{name}\":").as_bytes());
+        out.extend_from_slice(raw.as_bytes());
+    }
+}
+
+fn go_id(out: &mut Vec<u8>, id: u64) {
+    out.extend_from_slice(format!(",\"go_id\":{id}").as_bytes());
+}
+
+fn details(out: &mut Vec<u8>, word: &Word) {
+    match word {
+        Word::Invite { expires } => {
+            out.extend_from_slice(format!(",\"expires_at\":{}", expires.ms()).as_bytes());
+        }
+        Word::Invited { user, name, expires } => {
+            member(out, "invitee", user);
+            if let Some(name) = name {
+                member(out, "invitee_name", name);
+            }
+            out.extend_from_slice(format!(",\"expires_at\":{}", expires.ms()).as_bytes());
+        }
+        Word::InviteCancel { reason: why } | Word::Uninvited { reason: why } => reason(out, *why),
+        Word::Decline { reason: why @ Reason::Logout, .. } => {
+            reason(out, *why);
+            member(out, "error", "user not logged");
+        }
+        Word::Decline { reason: why, message } => spoken(out, *why, message.as_deref()),
+        Word::Kick { message } => spoken(out, Reason::Kicked, message.as_deref()),
+        Word::Leave { reason: why, by, message } => {
+            spoken(out, *why, message.as_deref());
+            if let Some(by) = by {
+                member(out, "by", by);
+            }
+        }
+        Word::Leader { by } => {
+            if let Some(by) = by {
+                member(out, "by", by);
+            }
+        }
+        Word::Disband { reason: why, message } => spoken(out, *why, message.as_deref()),
+        Word::Data { data } => json(out, "data", Some(data)),
+        Word::PartyGo { go_id: id, members, params, queued } => {
+            go_id(out, *id);
+            users(out, "members", members);
+            json(out, "params", params.as_deref());
+            state(out, *queued);
+        }
+        Word::Ready { go_id: id, queued } => {
+            go_id(out, *id);
+            state(out, *queued);
+        }
+        Word::PartyMatched { go_id: id, details } => {
+            go_id(out, *id);
+            json(out, "details", details.as_deref());
+        }
+        Word::GoFailed { go_id: id, missing, details } => {
+            go_id(out, *id);
+            if !missing.is_empty() {
+                out.extend_from_slice(b",\"progress\":201");
+                users(out, "missing", missing);
+            }
+            json(out, "details", details.as_deref());
+        }
+        Word::GoCancel { go_id: id, reason: why } => {
+            go_id(out, *id);
+            reason(out, *why);
+        }
+        Word::Accept | Word::Join | Word::Offline | Word::Online => {}
+    }
+}
+
+fn state(out: &mut Vec<u8>, queued: bool) {
+    member(out, "state", if queued { "queued" } else { "gathering" });
+}
+
+/// What other services are told: the kind of the event, and its data.
+pub fn told(told: &Told) -> (&'static str, Vec<u8>) {
+    let begin = |id: u64| format!("{{\"party_id\":{id}").into_bytes();
+    let (kind, mut out) = match told {
+        Told::Created { id, leader } => {
+            let mut out = begin(*id);
+            member(&mut out, "leader", leader);
+            ("party.created", out)
+        }
+        Told::Joined { id, user } => {
+            let mut out = begin(*id);
+            member(&mut out, "user", user);
+            ("party.joined", out)
+        }
+        Told::Left { id, user, reason: why } => {
+            let mut out = begin(*id);
+            member(&mut out, "user", user);
+            reason(&mut out, *why);
+            ("party.left", out)
+        }
+        Told::Disbanded { id, reason: why } => {
+            let mut out = begin(*id);
+            reason(&mut out, *why);
+            ("party.disbanded", out)
+        }
+        Told::Go { id, go_id: go, members, params } => {
+            let mut out = begin(*id);
+            go_id(&mut out, *go);
+            users(&mut out, "members", members);
+            json(&mut out, "params", params.as_deref());
+            ("party.go", out)
+        }
+        Told::GoCancelled { id, go_id: go } => {
+            let mut out = begin(*id);
+            go_id(&mut out, *go);
+            ("party.go_cancelled", out)
+        }
+    };
+    out.push(b'}');
+    (kind, out)
+}

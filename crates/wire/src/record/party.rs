@@ -1,0 +1,300 @@
+//! What the store keeps of parties and of their guests, as JSON that an operator can read.
+//! Must hold: what was written is read back the same; foreign bytes are an error.
+
+use super::{RecordError, read, write};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use std::sync::Arc;
+use tavern_domain::Time;
+use tavern_domain::party::{Away, Done, Go, Guest, Member, Party, Pending, Refusal, Reply};
+
+/// The kinds of the documents: parties by number, guests by user.
+pub const PARTY: &str = "party";
+pub const GUEST: &str = "guest";
+/// One document under the name `next`: the next number that no party has had.
+pub const PARTIES: &str = "parties";
+pub const NEXT: &str = "next";
+
+type Text = Arc<str>;
+
+#[derive(Serialize, Deserialize)]
+struct KeptParty {
+    version: u64,
+    members: Vec<KeptMember>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pending: Vec<KeptPending>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    go: Option<KeptGo>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    data: Option<Box<RawValue>>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct KeptMember {
+    user: Text,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    name: Option<Text>,
+    since: u64,
+    /// Since when he is away, and until when he may come back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    away: Option<(u64, u64)>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct KeptPending {
+    user: Text,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    name: Option<Text>,
+    by: Text,
+    expires_at: u64,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    dark: bool,
+}
+
+#[derive(Serialize, Deserialize)]
+struct KeptGo {
+    go_id: u64,
+    members: Vec<Text>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    params: Option<Box<RawValue>>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    ready: Vec<Text>,
+    /// Until when everybody must be ready; none: it is queued.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    until: Option<u64>,
+}
+
+#[derive(Default, Serialize, Deserialize)]
+struct KeptGuest {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    party: Option<u64>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    invites: Vec<u64>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    blocks: Vec<Text>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    declined: Vec<(Text, u64)>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    sent: Vec<u64>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    done: Vec<KeptDone>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    bye: Option<u64>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct KeptDone {
+    rid: Text,
+    at: u64,
+    reply: KeptReply,
+}
+
+/// What a request was answered, without the party: that is read anew.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum KeptReply {
+    Ok,
+    Party,
+    Invited(u64),
+    Gone(u64),
+    Refused(Text),
+}
+
+pub fn write_party(party: &Party) -> Vec<u8> {
+    let member = |member: &Member| KeptMember {
+        user: member.user.clone(),
+        name: member.name.clone(),
+        since: member.since.ms(),
+        away: member.away.map(|away| (away.since.ms(), away.until.ms())),
+    };
+    let pending = |pending: &Pending| KeptPending {
+        user: pending.user.clone(),
+        name: pending.name.clone(),
+        by: pending.by.clone(),
+        expires_at: pending.expires.ms(),
+        dark: pending.dark,
+    };
+    let go = |go: &Go| KeptGo {
+        go_id: go.id,
+        members: go.members.clone(),
+        params: go.params.as_deref().and_then(raw),
+        ready: go.ready.clone(),
+        until: go.until.map(Time::ms),
+    };
+    write(&KeptParty {
+        version: party.version,
+        members: party.members.iter().map(member).collect(),
+        pending: party.pending.iter().map(pending).collect(),
+        go: party.go.as_ref().map(go),
+        data: party.data.as_deref().and_then(raw),
+    })
+}
+
+/// What came through the JSON protocol is JSON.
+fn raw(text: &str) -> Option<Box<RawValue>> {
+    RawValue::from_string(text.to_owned()).ok()
+}
+
+fn text(raw: Box<RawValue>) -> Text {
+    raw.get().into()
+}
+
+/// `id` is the name of its document.
+pub fn read_party(id: u64, bytes: &[u8]) -> Result<Party, RecordError> {
+    let kept: KeptParty = read(bytes)?;
+    let member = |kept: KeptMember| Member {
+        user: kept.user,
+        name: kept.name,
+        since: Time(kept.since),
+        away: kept.away.map(|(since, until)| Away { since: Time(since), until: Time(until) }),
+    };
+    let pending = |kept: KeptPending| Pending {
+        user: kept.user,
+        name: kept.name,
+        by: kept.by,
+        expires: Time(kept.expires_at),
+        dark: kept.dark,
+    };
+    let go = |kept: KeptGo| Go {
+        id: kept.go_id,
+        members: kept.members,
+        params: kept.params.map(text),
+        ready: kept.ready,
+        until: kept.until.map(Time),
+    };
+    if kept.members.is_empty() {
+        return Err(RecordError::Empty);
+    }
+    Ok(Party {
+        id,
+        version: kept.version,
+        members: kept.members.into_iter().map(member).collect(),
+        pending: kept.pending.into_iter().map(pending).collect(),
+        go: kept.go.map(go),
+        data: kept.data.map(text),
+    })
+}
+
+pub fn write_guest(guest: &Guest) -> Vec<u8> {
+    let done = |done: &Done| KeptDone {
+        rid: done.rid.clone(),
+        at: done.at.ms(),
+        reply: match &done.reply {
+            Reply::Nothing => KeptReply::Ok,
+            Reply::Party(_) => KeptReply::Party,
+            Reply::Invited { party_id } => KeptReply::Invited(*party_id),
+            Reply::Gone { go_id } => KeptReply::Gone(*go_id),
+            Reply::Refused { why, .. } => KeptReply::Refused(why.as_str().into()),
+        },
+    };
+    write(&KeptGuest {
+        party: guest.party,
+        invites: guest.invites.clone(),
+        blocks: guest.blocks.clone(),
+        declined: guest.declined.iter().map(|(user, until)| (user.clone(), until.ms())).collect(),
+        sent: guest.sent.iter().map(|at| at.ms()).collect(),
+        done: guest.done.iter().map(done).collect(),
+        bye: guest.bye.map(Time::ms),
+    })
+}
+
+pub fn read_guest(bytes: &[u8]) -> Result<Guest, RecordError> {
+    let kept: KeptGuest = read(bytes)?;
+    let done = |kept: KeptDone| {
+        let reply = match kept.reply {
+            KeptReply::Ok => Reply::Nothing,
+            KeptReply::Party => Reply::Party(None),
+            KeptReply::Invited(party_id) => Reply::Invited { party_id },
+            KeptReply::Gone(go_id) => Reply::Gone { go_id },
+            KeptReply::Refused(code) => {
+                let why = Refusal::parse(&code).ok_or(RecordError::Word)?;
+                Reply::Refused { why, retry_after_ms: None, party: None }
+            }
+        };
+        Ok(Done { rid: kept.rid, at: Time(kept.at), reply })
+    };
+    Ok(Guest {
+        party: kept.party,
+        invites: kept.invites,
+        blocks: kept.blocks,
+        declined: kept.declined.into_iter().map(|(user, until)| (user, Time(until))).collect(),
+        sent: kept.sent.into_iter().map(Time).collect(),
+        done: kept.done.into_iter().map(done).collect::<Result<_, RecordError>>()?,
+        bye: kept.bye.map(Time),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn party() -> Party {
+        let member = |user: &str, away| Member {
+            user: user.into(),
+            name: Some(user.to_uppercase().into()),
+            since: Time(1),
+            away,
+        };
+        Party {
+            id: 7,
+            version: 3,
+            members: vec![member("ann", None), member("bob", Some(Away { since: Time(4), until: Time(5) }))],
+            pending: vec![Pending {
+                user: "cy".into(),
+                name: None,
+                by: "ann".into(),
+                expires: Time(9),
+                dark: true,
+            }],
+            go: Some(Go {
+                id: 2,
+                members: vec!["ann".into(), "bob".into()],
+                params: Some(r#"{"map": 1}"#.into()),
+                ready: vec!["ann".into()],
+                until: Some(Time(8)),
+            }),
+            data: Some(r#"{"a": [1]}"#.into()),
+        }
+    }
+
+    #[test]
+    fn a_party_is_read_back_as_it_was_written() {
+        let party = party();
+        assert_eq!(read_party(7, &write_party(&party)).unwrap(), party);
+        let small = Party { pending: Vec::new(), go: None, data: None, ..party };
+        assert_eq!(read_party(7, &write_party(&small)).unwrap(), small);
+    }
+
+    #[test]
+    fn a_guest_is_read_back_as_it_was_written() {
+        let refused = Reply::Refused { why: Refusal::PartyFull, retry_after_ms: None, party: None };
+        let replies = [
+            Reply::Nothing,
+            Reply::Party(None),
+            Reply::Invited { party_id: 5 },
+            Reply::Gone { go_id: 6 },
+            refused,
+        ];
+        let done = |reply| Done { rid: "r".into(), at: Time(2), reply };
+        let guest = Guest {
+            party: Some(7),
+            invites: vec![8, 9],
+            blocks: vec!["x".into()],
+            declined: vec![("y".into(), Time(3))],
+            sent: vec![Time(4)],
+            done: replies.into_iter().map(done).collect(),
+            bye: Some(Time(5)),
+        };
+        assert_eq!(read_guest(&write_guest(&guest)).unwrap(), guest);
+        assert_eq!(read_guest(b"{}").unwrap(), Guest::default());
+    }
+
+    #[test]
+    fn strange_bytes_are_refused() {
+        for bad in ["", "[]", r#"{"version":1,"members":[]}"#, r#"{"version":1}"#] {
+            assert!(read_party(1, bad.as_bytes()).is_err(), "{bad}");
+        }
+        let bad = r#"{"done":[{"rid":"a","at":1,"reply":{"refused":"no_such_word"}}]}"#;
+        assert!(read_guest(bad.as_bytes()).is_err());
+    }
+}
