@@ -2,7 +2,7 @@
 //! Must hold: one user is one commit, which looks again: all of him that is astray goes, or nothing; whoever is vouched
 //! for by then stays.
 
-use super::step::{Act, Step, Task};
+use super::task::{Act, Step, Task};
 use crate::shard::Shard;
 use std::sync::Arc;
 use tavern_domain::Time;

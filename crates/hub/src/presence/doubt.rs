@@ -2,7 +2,7 @@
 //! itself when its time has come. Must hold: a departure that was begun happens; whoever may be present is remembered by
 //! its session, so that it goes with it.
 
-use super::step::{Act, Step};
+use super::task::{Act, Step};
 use crate::shard::Shard;
 use tavern_domain::Time;
 use tavern_domain::presence::Input;

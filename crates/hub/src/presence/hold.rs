@@ -2,7 +2,7 @@
 //! channel, or by himself until a time. Must hold: nobody is there without a client that carries him, or a time that
 //! still runs; who carries him takes him along when it leaves, is lost and comes back, on whichever node.
 
-use super::step::{Act, Step, Task};
+use super::task::{Act, Step, Task};
 use super::{Claim, refusal};
 use crate::shard::Shard;
 use std::sync::Arc;

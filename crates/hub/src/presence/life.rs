@@ -3,7 +3,8 @@
 
 use super::Claim;
 use super::hold::is_hold;
-use super::step::{Act, Step, key_of};
+use super::step::key_of;
+use super::task::{Act, Step};
 use crate::inbox::{INBOX, ONCE};
 use crate::listener::ListenerId;
 use crate::party::{GUEST, PARTY};

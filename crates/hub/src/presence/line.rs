@@ -2,7 +2,7 @@
 //! one has made. Must hold: of one user in one channel one step at a time is under way on a shard; nobody is passed by.
 
 use super::Claim;
-use super::step::Step;
+use super::task::Step;
 use crate::listener::ListenerId;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;

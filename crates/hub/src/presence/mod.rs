@@ -11,6 +11,7 @@ mod hold;
 mod life;
 mod line;
 mod step;
+mod task;
 mod transition;
 mod watch;
 
@@ -23,7 +24,8 @@ use hashbrown::HashMap;
 pub(crate) use hold::{hold_deadline, hold_of};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
-pub(crate) use step::{Act, Step, Task, refusal};
+pub(crate) use step::refusal;
+pub(crate) use task::{Act, Step, Task};
 use tavern_domain::Time;
 use tavern_domain::presence::News;
 use tavern_engine::{PresenceKey, Ticket};

@@ -1,23 +1,20 @@
 //! One change of one user's presence: read, decide, commit; again on a conflict.
 
-use super::astray::{Astray, Swept};
-use super::hold::{self, Holding};
+use super::hold::{self};
+use super::task::{Act, Step, Task};
 use super::{ChannelNews, Claim, Outcome};
-use crate::inbox;
 use crate::listener::ListenerId;
-use crate::party::{self, Minded, concerns_parties};
-use crate::people::{self, is_own_channel};
+use crate::party::{Minded, concerns_parties};
+use crate::people::is_own_channel;
 use crate::registry::shards_of;
 use crate::shard::Shard;
 use std::sync::Arc;
-use tavern_domain::presence::{
-    Attendance, Change, Departure, Fact, Home, Input, News, Rumour, Stay, Visibility,
-};
-use tavern_domain::{ClientId, Time};
+use tavern_domain::Time;
+use tavern_domain::presence::{Attendance, Change, Departure, Fact, Home, Input, News, Rumour, Stay};
 use tavern_engine::limits::RETRY_AFTER_MS;
 use tavern_engine::{
-    Answer, Commit, Deadline, Expect, Found, Hold, Presence, PresenceKey, Raise, Read, Receipt, Row, RowKey,
-    Seen, StoreError, Ticket, Versioned, Work, Writer,
+    Answer, Commit, Deadline, Expect, Found, Presence, PresenceKey, Raise, Read, Receipt, Row, RowKey, Seen,
+    StoreError, Ticket, Versioned, Work, Writer,
 };
 use tavern_wire::error::{Code, Refusal};
 
@@ -25,116 +22,6 @@ use tavern_wire::error::{Code, Refusal};
 const TRIES: u8 = 32;
 /// The kind of deadline under which graces are kept.
 const GRACE: &str = "grace";
-
-/// What happens to somebody in a channel.
-#[derive(Clone, Debug)]
-pub(crate) enum Act {
-    Input(Input),
-    /// Time has passed.
-    Wake,
-    /// He shows himself to others than before.
-    Face(Visibility),
-    /// An app holds him there, and those who carry him have moved: these have gone.
-    Ride {
-        gone: Vec<(ClientId, Departure)>,
-    },
-    /// An app takes him out.
-    Release,
-}
-
-/// What happens to whom, and who waits for it.
-#[derive(Clone, Debug)]
-pub(crate) struct Step {
-    pub key: PresenceKey,
-    pub name: Option<Arc<str>>,
-    pub anonymous: bool,
-    /// To whom he shows himself; None: to whom he did.
-    pub visibility: Option<Visibility>,
-    pub act: Act,
-    /// Whose it is, while that one is here.
-    pub listener: Option<ListenerId>,
-    pub claim: Option<Claim>,
-    /// It joins where it was: there is something to read.
-    pub again: bool,
-    pub tries: u8,
-    /// Whether it has happened is not known: this only finds out.
-    pub doubted: bool,
-    /// What is kept of him for parties, once it was read for this.
-    pub minded: Option<Minded>,
-}
-
-pub(crate) enum Task {
-    Read(Step),
-    Commit {
-        step: Step,
-        at: Time,
-        changes: Vec<Change>,
-        due: Option<Time>,
-        stay: Option<Stay>,
-        /// Since when the client is all there is of its user.
-        alone: Option<Time>,
-    },
-    People(people::Task),
-    Inbox(inbox::Task),
-    Party(party::Task),
-    /// What is kept of him for parties is being read.
-    Minded(Step, Option<Versioned<Presence>>),
-    Holding(Holding),
-    /// What a ride depends on is being read: the hold first.
-    Ride(Step, Option<Versioned<Hold>>),
-    Roster {
-        channel: Arc<str>,
-    },
-    /// Whether a watched channel is where the store says.
-    Look {
-        channel: Arc<str>,
-    },
-    /// A user is swept: first he is read, then all of it is one commit.
-    Astray {
-        astray: Astray,
-        tries: u8,
-        swept: Option<(Vec<Swept>, Commit)>,
-    },
-    /// Nobody waits for it and nothing depends on it.
-    Tidy,
-    Who {
-        claim: Claim,
-        counts_only: bool,
-        viewer: Option<Arc<str>>,
-    },
-}
-
-impl Step {
-    /// A step that is nobody's here: he is who he was.
-    pub fn of(key: PresenceKey, act: Act) -> Step {
-        let (name, anonymous, visibility) = (None, false, None);
-        Step {
-            key,
-            name,
-            anonymous,
-            visibility,
-            act,
-            listener: None,
-            claim: None,
-            again: false,
-            tries: 0,
-            doubted: false,
-            minded: None,
-        }
-    }
-}
-
-impl Task {
-    /// Whose step it is.
-    pub fn listener(&self) -> Option<ListenerId> {
-        match self {
-            Task::Read(step) | Task::Ride(step, _) | Task::Minded(step, _) | Task::Commit { step, .. } => {
-                step.listener
-            }
-            _ => None,
-        }
-    }
-}
 
 impl Shard {
     /// Begins a step when its turn has come.

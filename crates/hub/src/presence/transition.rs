@@ -1,7 +1,8 @@
 //! What other services hear of users who come and go: events of the topic `tavern.presence`, in the commit that decides it, so
 //! that each transition is told once whatever the number of nodes. Must hold: without a subscriber nothing is written.
 
-use super::step::{Step, is_own};
+use super::step::is_own;
+use super::task::Step;
 use crate::shard::Shard;
 use tavern_domain::presence::Change;
 use tavern_domain::topic::PRESENCE;

@@ -1,7 +1,8 @@
 //! Watching a channel: it is read once, then kept by the news of its changes. A hole is healed by reading again.
 //! Must hold: a watcher hears every change after its snapshot, in order and once.
 
-use super::step::{Task, refusal};
+use super::step::refusal;
+use super::task::Task;
 use super::{ChannelNews, Claim, Outcome};
 use crate::event::Space;
 use crate::listener::{LinkId, ListenerId};

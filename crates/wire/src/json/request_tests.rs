@@ -1,0 +1,203 @@
+//! Every op is read, and what is wrong is said by name.
+
+use super::*;
+use crate::error::Code;
+
+fn check(frame: &str, id: Option<&str>, op: Op<'_>) {
+    assert_eq!(parse_request(frame.as_bytes()), Ok(Request { id, op }), "{frame}");
+}
+
+fn check_bad(frame: impl AsRef<[u8]>, id: Option<&str>, words: &str) {
+    let shown = String::from_utf8_lossy(frame.as_ref());
+    let bad = parse_request(frame.as_ref()).expect_err(&shown);
+    assert_eq!(bad.id, id, "{shown}");
+    assert_eq!(bad.refusal.code, Code::BadRequest, "{shown}");
+    assert!(bad.refusal.message.contains(words), "{shown}: {}", bad.refusal.message);
+}
+
+#[test]
+fn every_op_is_read() {
+    let channel = || Target::Channel("game#A".into());
+    check(
+        r#"{"id":7,"op":"subscribe","channel":"game#A","presence":true}"#,
+        Some("7"),
+        Op::Subscribe(Subscribe { target: channel(), presence: true }),
+    );
+    check(
+        r#"{"op":"subscribe","pattern":"game#*","presence":null}"#,
+        None,
+        Op::Subscribe(Subscribe { target: Target::Pattern("game#*".into()), presence: false }),
+    );
+    check(r#"{"id":"x","op":"unsubscribe","channel":"game#A"}"#, Some("\"x\""), Op::Unsubscribe(channel()));
+    check(
+        r#"{"op":"publish","channel":"game#A","data":{"id":1, "op":[]}}"#,
+        None,
+        Op::Publish(Publish { channel: "game#A".into(), data: r#"{"id":1, "op":[]}"# }),
+    );
+    check(
+        r#"{"op":"join","channel":"game#A","state":{"x": 1}}"#,
+        None,
+        Op::Join(Join { channel: "game#A".into(), state: Some(r#"{"x": 1}"#) }),
+    );
+    check(
+        r#"{"op":"join","channel":"game#A"}"#,
+        None,
+        Op::Join(Join { channel: "game#A".into(), state: None }),
+    );
+    check(
+        r#"{"op":"update","channel":"game#A","state":null}"#,
+        None,
+        Op::Update(Update { channel: "game#A".into(), state: "null" }),
+    );
+    check(r#"{"op":"leave","channel":"game#A"}"#, None, Op::Leave { channel: "game#A".into() });
+    check(
+        r#"{"op":"who","channel":"game#A","counts_only":true,"after":"bob","limit":5}"#,
+        None,
+        Op::Who(Who {
+            channel: "game#A".into(),
+            counts_only: true,
+            after: Some("bob".into()),
+            limit: Some(5),
+        }),
+    );
+    check(r#"{"op":"follow","user":"bob"}"#, None, Op::Follow { user: "bob".into() });
+    check(r#"{"op":"unfollow","user":"b\u006fb"}"#, None, Op::Unfollow { user: "bob".into() });
+    let part = Part { after: Some("bob".into()), limit: Some(5) };
+    check(r#"{"op":"following","after":"bob","limit":5}"#, None, Op::Following(part));
+    check(r#"{"op":"followers"}"#, None, Op::Followers(Part { after: None, limit: None }));
+    let users = vec!["ann".into(), "b\"b".into()];
+    check(r#"{"op":"status","users":["ann","b\"b"]}"#, None, Op::Status { users });
+    check(r#"{"op":"visibility","value":"nobody"}"#, None, Op::Visibility { value: Visibility::Nobody });
+    check(r#"{"op":"ack","seq":18}"#, None, Op::Ack { seq: 18 });
+    check(
+        r#"{"op":"hello","token":"t","session":"s","seq":3,"status":true}"#,
+        None,
+        Op::Hello(Hello { token: Some("t".into()), session: Some("s".into()), seq: Some(3), status: true }),
+    );
+    check(r#"{"op":"hello"}"#, None, Op::Hello(Hello::default()));
+    check(r#"{"op":"bye"}"#, None, Op::Bye);
+    check(r#"{"op":"ping"}"#, None, Op::Ping);
+}
+
+#[test]
+fn each_listed_op_is_known() {
+    for op in OPS {
+        if let Err(bad) = parse_request(format!(r#"{{"op":"{op}"}}"#).as_bytes()) {
+            assert!(bad.refusal.message.contains("missing"), "{op}: {}", bad.refusal);
+        }
+    }
+}
+
+#[test]
+fn unknown_members_order_and_spaces_do_not_matter() {
+    check(
+        "\t{\n\"x\":[{}],\"seq\" : 1 ,\"op\":\"ack\",\"id\":-1.5e3}\r\n",
+        Some("-1.5e3"),
+        Op::Ack { seq: 1 },
+    );
+    check(r#"{"\u006fp":"p\u0069ng","channel":7,"id":null}"#, None, Op::Ping);
+}
+
+#[test]
+fn strings_borrow_unless_they_have_escapes() {
+    let read = |frame: &'static str| match parse_request(frame.as_bytes()).unwrap().op {
+        Op::Publish(publish) => publish.channel,
+        other => panic!("{other:?}"),
+    };
+    assert!(matches!(read(r#"{"op":"publish","channel":"käse","data":1}"#), Cow::Borrowed("käse")));
+    assert!(
+        matches!(read(r#"{"op":"publish","channel":"a\n","data":1}"#), Cow::Owned(text) if text == "a\n")
+    );
+}
+
+#[test]
+fn data_keeps_its_bytes() {
+    for data in ["null", "1.00", "\"\\u0041\\/\"", "[ 1 ,\t2 ]", "{\"a\":1,\"a\":2}", "18446744073709551616"]
+    {
+        let frame = format!(r#"{{"data":  {data}  ,"op":"publish","channel":"c"}}"#);
+        let expected = Op::Publish(Publish { channel: "c".into(), data });
+        assert_eq!(parse_request(frame.as_bytes()).unwrap().op, expected);
+    }
+}
+
+#[test]
+fn broken_frames_are_refused_under_their_id() {
+    check_bad("", None, "object");
+    check_bad("[]", None, "object");
+    check_bad("null", None, "object");
+    check_bad("\"op\"", None, "object");
+    check_bad(r#"[7,"ping"]"#, None, "object");
+    check_bad(r#"{"id":7,"op":"ping""#, Some("7"), "not valid JSON");
+    check_bad(r#"{"id":7,"op":"ping"}}"#, Some("7"), "not valid JSON");
+    check_bad(r#"{"id":7,"op":"ping"}{"op":"bye"}"#, Some("7"), "not valid JSON");
+    check_bad(r#"{"id":7,}"#, Some("7"), "not valid JSON");
+    check_bad(r#"{"op":ping,"id":"a"}"#, Some("\"a\""), "not valid JSON");
+    check_bad(r#"{'op':'ping'}"#, None, "not valid JSON");
+    check_bad(b"{\"id\":7,\"op\":\"\xff\"}", Some("7"), "UTF-8");
+    check_bad(b"{\"id\":7,\"op\":\"ping\",\"other\":\"\xc0\x80\"}", Some("7"), "UTF-8");
+    check_bad("{\"id\":7,\"op\":\"pi\nng\"}", Some("7"), "not valid JSON");
+}
+
+#[test]
+fn wrong_fields_are_named() {
+    check_bad(r#"{"id":7}"#, Some("7"), "`op` is missing");
+    check_bad(r#"{"id":7,"op":null}"#, Some("7"), "`op` is missing");
+    check_bad(r#"{"id":7,"op":1}"#, Some("7"), "`op` must be a string");
+    check_bad(r#"{"id":7,"op":"dance"}"#, Some("7"), "the known ones are hello, subscribe, unsubscribe,");
+    check_bad(r#"{"id":7,"op":"publish","data":1}"#, Some("7"), "`channel` is missing");
+    check_bad(r#"{"id":7,"op":"publish","channel":"c"}"#, Some("7"), "`data` is missing");
+    check_bad(r#"{"id":7,"op":"publish","channel":{},"data":1}"#, Some("7"), "`channel` must be a string");
+    check_bad(r#"{"id":7,"op":"publish","channel":"\ud800","data":1}"#, Some("7"), "`channel` holds half");
+    check_bad(r#"{"id":7,"op":"subscribe"}"#, Some("7"), "missing");
+    check_bad(r#"{"id":7,"op":"subscribe","channel":"a","pattern":"b"}"#, Some("7"), "not both");
+    check_bad(r#"{"id":7,"op":"unsubscribe","pattern":[]}"#, Some("7"), "`pattern` must be a string");
+    check_bad(
+        r#"{"id":7,"op":"subscribe","channel":"a","presence":1}"#,
+        Some("7"),
+        "`presence` must be true",
+    );
+    check_bad(r#"{"id":7,"op":"ack"}"#, Some("7"), "`seq` is missing");
+    for seq in ["-1", "1.5", "1e3", "\"1\"", "18446744073709551616", "true"] {
+        check_bad(format!(r#"{{"id":7,"op":"ack","seq":{seq}}}"#), Some("7"), "`seq` must be an integer");
+    }
+    check_bad(r#"{"id":7,"op":"follow"}"#, Some("7"), "`user` is missing");
+    check_bad(r#"{"id":7,"op":"status","users":"ann"}"#, Some("7"), "`users` must be a list of strings");
+    check_bad(r#"{"id":7,"op":"status","users":[1]}"#, Some("7"), "`users` must be a string");
+    check_bad(
+        r#"{"id":7,"op":"visibility","value":"x"}"#,
+        Some("7"),
+        "everyone, followers_i_follow or nobody",
+    );
+    check_bad(r#"{"id":7,"op":"hello","token":1}"#, Some("7"), "`token` must be a string");
+    check_bad(r#"{"id":7,"op":"hello","status":"x"}"#, Some("7"), "`status` must be true or false");
+}
+
+#[test]
+fn a_bad_id_is_refused_and_not_echoed() {
+    for id in ["{}", "[1]", "true"] {
+        check_bad(format!(r#"{{"op":"ping","id":{id}}}"#), None, "`id` must be");
+    }
+    check_bad(format!(r#"{{"op":"ping","id":"{}"}}"#, "x".repeat(63)), None, "`id` must be");
+    check_bad(format!(r#"{{"op":"ping","id":{}}}"#, "9".repeat(65)), None, "`id` must be");
+    let longest = "9".repeat(64);
+    check(&format!(r#"{{"op":"ping","id":{longest}}}"#), Some(&longest), Op::Ping);
+}
+
+#[test]
+fn a_member_given_twice_is_refused_under_the_first_id() {
+    check_bad(r#"{"id":1,"id":2,"op":"ping"}"#, Some("1"), "duplicate field `id`");
+    check_bad(r#"{"id":1,"op":"ping","op":"bye"}"#, Some("1"), "duplicate field `op`");
+}
+
+#[test]
+fn deep_nesting_is_refused_under_its_id() {
+    let frame = |levels: usize| {
+        let data = format!("{}{}", "[".repeat(levels), "]".repeat(levels));
+        format!(r#"{{"op":"publish","channel":"c","data":{data},"id":7}}"#)
+    };
+    assert!(parse_request(frame(63).as_bytes()).is_ok(), "with the frame itself that makes 64");
+    check_bad(frame(64), Some("7"), "at most 64 levels");
+    check_bad(frame(200_000), Some("7"), "at most 64 levels");
+    check_bad("[".repeat(200_000), None, "object");
+    check_bad("{\"a\":".repeat(200_000), None, "at most 64 levels");
+}
