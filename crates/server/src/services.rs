@@ -31,6 +31,8 @@ pub struct Services {
     /// What is known of topics here.
     pub office: crate::events::Office,
     pub remembered: Remembered,
+    /// Who pings for events of parties.
+    pub pings: crate::http::party::Pings,
     pub runtime: tokio::runtime::Handle,
     /// What the app is asked through, when it is.
     pub hook: Option<crate::hook::Hook>,
@@ -74,6 +76,7 @@ impl Services {
             tally: crate::events::Tally::default(),
             office: crate::events::Office::default(),
             remembered,
+            pings: crate::http::party::Pings::default(),
             runtime,
             hook,
             started: Instant::now(),

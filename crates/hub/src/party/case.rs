@@ -294,14 +294,17 @@ impl Shard {
     /// It is so: whoever waits is told, then everybody whom it concerns.
     fn committed_party(&mut self, now: Time, number: u64, written: &Written, receipt: &Receipt) {
         let Written { reply, changes } = written;
-        let actor = self.parties.cases.get(&number).and_then(|case| case.call.user.clone());
+        let case = self.parties.cases.get(&number);
+        let actor = case.and_then(|case| case.call.user.clone());
+        // An app may speak for somebody who is not there: his party must notice.
+        let ordered = case.is_some_and(|case| matches!(case.claim, Some(Claim::Order(_))));
         self.end_case(now, number, reply);
         if !receipt.appended.is_empty() {
             self.effects.topics = true;
         }
         let mut concerned: BTreeSet<Arc<str>> =
             changes.letters.iter().map(|letter| letter.to.clone()).collect();
-        concerned.extend(actor);
+        concerned.extend(actor.clone());
         for (id, party) in &changes.parties {
             let Some(party) = party else { continue };
             concerned.extend(party.members.iter().map(|member| member.user.clone()));
@@ -313,6 +316,9 @@ impl Shard {
         }
         for user in concerned {
             self.spread_rumour(now, &user, Rumour::Mail);
+        }
+        if let Some(actor) = actor.filter(|_| ordered) {
+            self.look_at_guest(now, &actor, false);
         }
     }
 

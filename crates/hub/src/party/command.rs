@@ -83,7 +83,12 @@ impl Shard {
     }
 
     /// A command of an app, or of a user whom an app speaks for.
-    pub(crate) fn order_party(&mut self, now: Time, call: Call, claim: Claim) {
+    pub(crate) fn order_party(&mut self, now: Time, call: Call, limited: bool, claim: Claim) {
+        if let Some(user) = call.user.as_ref().filter(|_| limited)
+            && let Err(Stop::Refused(refusal)) = self.admit(now, user, &call.command)
+        {
+            return self.finish(claim, Err(refusal));
+        }
         self.open_case(now, Case::new(call, Some(claim)));
     }
 }

@@ -29,7 +29,11 @@ pub enum Order {
         ttl_ms: Option<u64>,
     },
     /// A command about parties, of a user or of the app itself.
-    Party(Box<Call>),
+    Party {
+        call: Box<Call>,
+        /// It comes from the user himself: whoever floods is not heard.
+        limited: bool,
+    },
     /// A letter for him, as JSON.
     Letter {
         user: Arc<str>,
@@ -59,7 +63,7 @@ impl Shard {
             Order::Hold { channel, user, with, ttl_ms } => {
                 self.hold(hold_of(now, &channel, &user, with, ttl_ms), claim);
             }
-            Order::Party(call) => self.order_party(now, *call, claim),
+            Order::Party { call, limited } => self.order_party(now, *call, limited, claim),
             Order::Letter { user, data, once } => self.post(now, user, &data, once.as_deref(), claim),
             Order::Release { channel, user } => self.release(now, PresenceKey { channel, user }, claim),
         }
@@ -69,7 +73,7 @@ impl Shard {
 fn check(order: &Order) -> Result<(), Refusal> {
     let users: &[&Arc<str>] = match order {
         Order::Follow { follower, followee, .. } => &[follower, followee],
-        Order::Party(_) => &[],
+        Order::Party { .. } => &[],
         Order::Show { user, .. }
         | Order::Hold { user, .. }
         | Order::Letter { user, .. }
@@ -78,7 +82,7 @@ fn check(order: &Order) -> Result<(), Refusal> {
     if !users.iter().all(|user| is_user(user)) {
         return Err(bad_user());
     }
-    if let Order::Party(call) = order
+    if let Order::Party { call, .. } = order
         && !call.user.iter().all(|user| is_user(user))
     {
         return Err(bad_user());

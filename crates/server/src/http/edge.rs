@@ -2,7 +2,7 @@
 //! Must hold: a hostile request costs bounded time and memory and gets an answer; routes are in one table.
 
 use super::body::{Answer, Body, refusal, text};
-use super::{connect, metrics, openapi, origin, page, rest, session, stream};
+use super::{connect, metrics, openapi, origin, page, party, rest, session, stream};
 use crate::door::Seat;
 use crate::services::Services;
 use crate::shard::mail::HttpAnswer;
@@ -150,6 +150,14 @@ async fn route(guest: &Arc<Guest>, request: Request<Incoming>) -> Answer {
         ("POST", "/v1/command") => {
             let (parts, body) = request.into_parts();
             session::command(guest, &parts, body).await
+        }
+        ("POST", "/party") => {
+            let (parts, body) = request.into_parts();
+            party::form(guest, &parts, body).await
+        }
+        ("GET" | "POST", "/party/ping") => {
+            let (parts, _) = request.into_parts();
+            party::ping(guest, &parts).await.unwrap_or_else(|refused| refusal(&refused))
         }
         ("GET", "/livez") => text(StatusCode::OK, "ok\n"),
         ("GET", "/readyz") if services.is_stopping() => {

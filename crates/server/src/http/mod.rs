@@ -10,6 +10,7 @@ mod metrics;
 mod openapi;
 pub(crate) mod origin;
 mod page;
+pub mod party;
 mod people;
 pub(crate) mod request;
 mod rest;

@@ -94,7 +94,7 @@ pub async fn order(services: &Services, order: Order) -> Result<Answer, Refusal>
     carry_out(services, order).await.map(json)
 }
 
-async fn carry_out(services: &Services, order: Order) -> Result<Vec<u8>, Refusal> {
+pub async fn carry_out(services: &Services, order: Order) -> Result<Vec<u8>, Refusal> {
     let (answer, waiting) = oneshot::channel();
     let mail = Mail::Order(Box::new(HttpOrder { order, answer }));
     put(services, services.next_shard(), mail)?;

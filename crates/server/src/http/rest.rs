@@ -5,7 +5,7 @@ use super::edge::Guest;
 use super::idempotency::{KEY_BYTES, Known};
 use super::request::{self, Query, decode};
 use super::session::{put, stopping};
-use super::{events, people};
+use super::{events, party, people};
 use crate::services::Services;
 use crate::shard::mail::{HttpPublish, Mail, SessionReport};
 use http::request::Parts;
@@ -84,6 +84,9 @@ async fn answer(guest: &Guest, parts: &Parts, body: Incoming) -> Result<Answer, 
         ("GET", ["nodes"]) => {
             holder(services, parts, Scope::Admin).await?;
             nodes(services).await
+        }
+        (_, path @ (["parties", ..] | ["users", _, "party"])) => {
+            party::answer(services, parts, path, body).await
         }
         (_, path @ ["topics" | "subscriptions", ..]) => events::answer(services, parts, path, body).await,
         (method, _) => Err(Refusal::new(Code::NotFound, format!("there is nothing at {method} /v1/{path}"))),

@@ -2,8 +2,9 @@
 //! are told. Knows the shape; not what is allowed.
 
 use super::encode::string;
-use super::field::{Raw, need, number, refuse, text};
+use super::field::{Raw, need, number, object, present, refuse, text};
 use crate::error::Refusal;
+use serde::Deserialize;
 use std::sync::Arc;
 use tavern_domain::party::{Call, Command, Letter, Party, Reason, Told, Word};
 
@@ -31,6 +32,12 @@ pub(super) struct Fields<'a> {
     pub rid: Raw<'a>,
 }
 
+/// The members of a letter that mean something.
+const OURS: [&str; 13] = [
+    "seq", "event", "letter", "cmd", "party_id", "version", "ts", "user", "uid", "server", "go_id",
+    "progress", "missing",
+];
+
 /// The commands, without `party.` in front.
 pub const COMMANDS: [&str; 16] = [
     "get",
@@ -50,6 +57,56 @@ pub const COMMANDS: [&str; 16] = [
     "unblock",
     "say",
 ];
+
+#[derive(Deserialize)]
+struct Body<'a> {
+    #[serde(borrow, default, deserialize_with = "present")]
+    cmd: Raw<'a>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    user: Raw<'a>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    party_id: Raw<'a>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    go_id: Raw<'a>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    message: Raw<'a>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    data: Raw<'a>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    params: Raw<'a>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    if_version: Raw<'a>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    rid: Raw<'a>,
+}
+
+/// A command that comes as a body of its own: `{"cmd": "invite", …}`, with the members that the op has.
+pub fn parse(body: &[u8]) -> Result<Wish, Refusal> {
+    let body: Body<'_> = object(body)?;
+    let fields = Fields {
+        user: body.user,
+        party_id: body.party_id,
+        go_id: body.go_id,
+        message: body.message,
+        data: body.data,
+        params: body.params,
+        if_version: body.if_version,
+        rid: body.rid,
+    };
+    read(&need("cmd", text("cmd", body.cmd)?)?, &fields)
+}
+
+/// What a matchmaker answers: whether it matched, and everything else it says.
+pub fn parse_answer(body: &[u8]) -> Result<(bool, Option<Arc<str>>), Refusal> {
+    let mut said: serde_json::Map<String, serde_json::Value> = object(body)?;
+    let matched = match said.remove("result").as_ref().and_then(|result| result.as_str()) {
+        Some("matched") => true,
+        Some("failed") => false,
+        _ => return Err(refuse("the field `result` must be \"matched\" or \"failed\"")),
+    };
+    let details = (!said.is_empty()).then(|| serde_json::Value::Object(said).to_string().into());
+    Ok((matched, details))
+}
 
 /// Reads a command; who sends it is not known here.
 pub(super) fn read(command: &str, fields: &Fields<'_>) -> Result<Wish, Refusal> {
@@ -208,6 +265,18 @@ fn json(out: &mut Vec<u8>, name: &str, raw: Option<&str>) {
     }
 }
 
+/// The members of an object that somebody else wrote, beside ours; what is ours stays ours.
+fn members(out: &mut Vec<u8>, object: Option<&str>) {
+    let said: Option<serde_json::Map<String, serde_json::Value>> =
+        object.and_then(|object| serde_json::from_str(object).ok());
+    for (name, value) in said.into_iter().flatten().filter(|(name, _)| !OURS.contains(&name.as_str())) {
+        out.push(b',');
+        string(out, &name);
+        out.push(b':');
+        out.extend_from_slice(value.to_string().as_bytes());
+    }
+}
+
 fn go_id(out: &mut Vec<u8>, id: u64) {
     out.extend_from_slice(format!(",\"go_id\":{id}").as_bytes());
 }
@@ -256,7 +325,7 @@ fn details(out: &mut Vec<u8>, word: &Word) {
         }
         Word::PartyMatched { go_id: id, details } => {
             go_id(out, *id);
-            json(out, "details", details.as_deref());
+            members(out, details.as_deref());
         }
         Word::GoFailed { go_id: id, missing, details } => {
             go_id(out, *id);
@@ -264,7 +333,7 @@ fn details(out: &mut Vec<u8>, word: &Word) {
                 out.extend_from_slice(b",\"progress\":201");
                 users(out, "missing", missing);
             }
-            json(out, "details", details.as_deref());
+            members(out, details.as_deref());
         }
         Word::GoCancel { go_id: id, reason: why } => {
             go_id(out, *id);

@@ -135,10 +135,6 @@ fn raw(text: &str) -> Option<Box<RawValue>> {
     RawValue::from_string(text.to_owned()).ok()
 }
 
-fn text(raw: Box<RawValue>) -> Text {
-    raw.get().into()
-}
-
 /// `id` is the name of its document.
 pub fn read_party(id: u64, bytes: &[u8]) -> Result<Party, RecordError> {
     let kept: KeptParty = read(bytes)?;
@@ -158,7 +154,7 @@ pub fn read_party(id: u64, bytes: &[u8]) -> Result<Party, RecordError> {
     let go = |kept: KeptGo| Go {
         id: kept.go_id,
         members: kept.members,
-        params: kept.params.map(text),
+        params: kept.params.map(|raw| raw.get().into()),
         ready: kept.ready,
         until: kept.until.map(Time),
     };
@@ -171,7 +167,7 @@ pub fn read_party(id: u64, bytes: &[u8]) -> Result<Party, RecordError> {
         members: kept.members.into_iter().map(member).collect(),
         pending: kept.pending.into_iter().map(pending).collect(),
         go: kept.go.map(go),
-        data: kept.data.map(text),
+        data: kept.data.map(|raw| raw.get().into()),
     })
 }
 

@@ -1,0 +1,241 @@
+//! Parties over HTTP: for services that hold a key with the scope `parties`, and in the form that the first party servers
+//! spoke: `POST /party` with form fields, `/party/ping` that waits for events.
+
+use super::body::{Answer, json, json_with};
+use super::edge::Guest;
+use super::people::carry_out;
+use super::request::{self, Query, decode};
+use super::rest::{holder_of, page_of};
+use super::session::{put, stopping};
+use crate::services::Services;
+use crate::shard::mail::{HttpPoll, Mail, Named};
+use bytes::Bytes;
+use http::request::Parts;
+use hyper::body::Incoming;
+use serde_json::{Value, json as value};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use tavern_domain::party::{Call, Command};
+use tavern_domain::{Identity, Scope, limits};
+use tavern_engine::limits::RETRY_AFTER_MS;
+use tavern_engine::{DocumentKey, Found, Read, Row, RowKey, RowKind};
+use tavern_hub::Order;
+use tavern_wire::error::{Code, Refusal};
+use tavern_wire::json::party::{self, Wish};
+use tavern_wire::record::{PARTY, read_party};
+use tokio::sync::oneshot;
+
+/// What a form or a command about parties may hold.
+const BODY_BYTES: usize = 16 * 1024;
+/// Users who ping this node; beyond it the one who was heard least lately begins anew.
+const PINGS: usize = 100_000;
+
+/// The routes below `/v1/parties` and `/v1/users/{user}/party`.
+pub async fn answer(
+    services: &Services,
+    parts: &Parts,
+    path: &[&str],
+    body: Incoming,
+) -> Result<Answer, Refusal> {
+    holder_of(services, parts, &[Scope::Parties]).await?;
+    match (parts.method.as_str(), path) {
+        ("GET", ["parties"]) => list(services, parts).await,
+        ("GET", ["parties", id]) => {
+            let call = Call { party: Some(number("party", id)?), ..nobody(Command::Get) };
+            order(services, call).await
+        }
+        ("POST", ["parties", id, "go", go_id]) => {
+            let body = request::body(body, BODY_BYTES).await?;
+            let (matched, details) = party::parse_answer(&body)?;
+            let (party, go_id) = (number("party", id)?, number("go", go_id)?);
+            order(services, nobody(Command::Answer { party, go_id, matched, details })).await
+        }
+        ("GET", ["users", user, "party"]) => {
+            order(services, Call { user: Some((*user).into()), ..nobody(Command::Get) }).await
+        }
+        ("POST", ["users", user, "party"]) => {
+            let body = request::body(body, BODY_BYTES).await?;
+            let call = called(party::parse(&body)?)?;
+            order(services, Call { user: Some((*user).into()), ..call }).await
+        }
+        (method, path) => {
+            let message = format!("there is nothing at {method} /v1/{}", path.join("/"));
+            Err(Refusal::new(Code::NotFound, message))
+        }
+    }
+}
+
+fn number(what: &str, text: &str) -> Result<u64, Refusal> {
+    text.parse().map_err(|_| Refusal::new(Code::BadRequest, format!("a {what} has a number, not {text:?}")))
+}
+
+fn nobody(command: Command) -> Call {
+    Call { user: None, name: None, party: None, if_version: None, rid: None, command }
+}
+
+fn called(wish: Wish) -> Result<Call, Refusal> {
+    match wish {
+        Wish::Call(call) => Ok(call),
+        Wish::Say(_) => {
+            let message = "what is said in a party is said by a session: op party.say";
+            Err(Refusal::new(Code::BadRequest, message))
+        }
+    }
+}
+
+async fn order(services: &Services, call: Call) -> Result<Answer, Refusal> {
+    carry_out(services, Order::Party { call: Box::new(call), limited: false }).await.map(json)
+}
+
+/// Parties by their numbers, from the store: the same on every node.
+async fn list(services: &Services, parts: &Parts) -> Result<Answer, Refusal> {
+    let (after, limit) = page_of(parts)?;
+    let key = RowKey::Document(DocumentKey::new(PARTY, &after));
+    let read = Read::Rows { kind: RowKind::Document, after: Some(key), limit: limit as u32 };
+    let Ok(Found::Rows(page)) = services.desk.read(read).await else {
+        return Err(Refusal::new(Code::Unavailable, "the store does not answer").retry_after(RETRY_AFTER_MS));
+    };
+    let (mut body, mut last, mut ended) = (b"{\"parties\":[".to_vec(), None, !page.more);
+    for row in page.rows {
+        let Row::Document(document) = row.row else { continue };
+        if document.key.kind() != PARTY {
+            ended = true;
+            break;
+        }
+        let Ok(id) = document.key.name().parse::<u64>() else { continue };
+        let Ok(found) = read_party(id, &document.body) else { continue };
+        if last.is_some() {
+            body.push(b',');
+        }
+        party::snapshot(&mut body, Some(&found));
+        last = Some(id);
+    }
+    let next = last.filter(|_| !ended).map_or("null".to_owned(), |id| format!("\"{id}\""));
+    body.extend_from_slice(format!("],\"next\":{next}}}").as_bytes());
+    Ok(json(body))
+}
+
+/// Who sends a request of the old form: a user with a token.
+async fn user_of(services: &Services, parts: &Parts) -> Result<(Identity, Arc<str>), Refusal> {
+    let identity = request::identity(services, parts, &Query::of(parts)).await?;
+    let identity = identity.ok_or_else(|| Refusal::new(Code::Unauthenticated, "a token is needed"))?;
+    match identity.user.clone() {
+        Some(user) => Ok((identity, user)),
+        None => Err(Refusal::new(Code::Unauthenticated, "the token must name a user")),
+    }
+}
+
+/// `POST /party` with `action=party&cmd=…`. Answers with the members of the reply, or with `error` as a text beside its code.
+pub async fn form(guest: &Guest, parts: &Parts, body: Incoming) -> Answer {
+    match carry_form(&guest.services, parts, body).await {
+        Ok(reply) => json(reply),
+        Err(refusal) => {
+            let text = match refusal.code {
+                Code::UserNotLogged => "user not logged".to_owned(),
+                _ => refusal.message.to_string(),
+            };
+            let party: Value = refusal
+                .party
+                .as_deref()
+                .map_or(Value::Null, |party| serde_json::from_str(party).unwrap_or(Value::Null));
+            let mut told = value!({"error": text, "code": refusal.code.as_str(), "party": party});
+            if let Some(ms) = refusal.retry_after_ms {
+                told["retry_after_ms"] = ms.into();
+            }
+            json_with(Some(refusal.code), told.to_string().into_bytes())
+        }
+    }
+}
+
+async fn carry_form(services: &Services, parts: &Parts, body: Incoming) -> Result<Vec<u8>, Refusal> {
+    let (identity, user) = user_of(services, parts).await?;
+    let body = request::body(body, BODY_BYTES).await?;
+    let call = read_form(&body)?;
+    let call = Call { user: Some(user), name: identity.name, ..call };
+    carry_out(services, Order::Party { call: Box::new(call), limited: true }).await
+}
+
+/// The fields of a form as the body of a command: old names stand for new ones, numbers and JSON are what they are.
+fn read_form(body: &Bytes) -> Result<Call, Refusal> {
+    let text =
+        std::str::from_utf8(body).map_err(|_| Refusal::new(Code::BadRequest, "the form is not UTF-8"))?;
+    let mut fields = serde_json::Map::new();
+    for pair in text.split('&').filter(|pair| !pair.is_empty()) {
+        let (name, given) = pair.split_once('=').unwrap_or((pair, ""));
+        let (name, given) = (decode(name, true), decode(given, true));
+        let name = match name.as_str() {
+            "invite_login" | "target_uid" => "user",
+            "user_msg" => "message",
+            other => other,
+        };
+        let value = match name {
+            "party_id" | "go_id" | "if_version" => {
+                given.parse::<u64>().map_or(Value::String(given), Value::from)
+            }
+            "data" | "params" => serde_json::from_str(&given).unwrap_or(Value::String(given)),
+            _ => Value::String(given),
+        };
+        fields.insert(name.to_owned(), value);
+    }
+    called(party::parse(Value::Object(fields).to_string().as_bytes())?)
+}
+
+/// The sessions of those who ping this node, and how far each has been answered.
+#[derive(Default)]
+pub struct Pings(Mutex<HashMap<Arc<str>, (String, u64)>>);
+
+impl Pings {
+    fn of(&self, user: &str) -> Option<(String, u64)> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(user).cloned()
+    }
+
+    fn keep(&self, user: Arc<str>, session: String, cursor: u64) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= PINGS {
+            known.clear();
+        }
+        known.insert(user, (session, cursor));
+    }
+}
+
+/// `/party/ping`: waits for events of parties; acknowledges what the previous one was answered.
+pub async fn ping(guest: &Guest, parts: &Parts) -> Result<Answer, Refusal> {
+    let services = &guest.services;
+    let (identity, user) = user_of(services, parts).await?;
+    let known = services.pings.of(&user);
+    let (text, cursor) = known.map_or((None, None), |(text, cursor)| (Some(text), Some(cursor)));
+    let session = text.as_deref().and_then(Named::read);
+    let shard = super::session::shard_of(services, session.as_ref());
+    let (reply, waiting) = oneshot::channel();
+    let timeout_ms = limits::POLL_PARK_MS;
+    let identity = Some(identity);
+    let mail = HttpPoll { named: session.is_some(), session, identity, cursor, timeout_ms, answer: reply };
+    put(services, shard, Mail::Poll(Box::new(mail)))?;
+    let (_, body) = waiting.await.map_err(|_| stopping())??;
+    let polled: Value = serde_json::from_slice(&body).unwrap_or_default();
+    let session = polled["session"].as_str().unwrap_or_default().to_owned();
+    services.pings.keep(user, session, polled["cursor"].as_u64().unwrap_or(0));
+    let events = polled["events"].as_array().into_iter().flatten();
+    let events: Vec<&Value> = events.filter(|event| event["event"] == "party").collect();
+    Ok(json(value!({"party": polled["party"], "party_events": events}).to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn old_names_in_a_form_are_understood() {
+        let read = |form: &'static str| read_form(&Bytes::from_static(form.as_bytes()));
+        let call = read("action=party&cmd=invite&invite_login=b%C3%BCb&rid=r1").unwrap();
+        assert_eq!((call.command, call.rid.as_deref()), (Command::Invite { user: "büb".into() }, Some("r1")));
+        let call = read("cmd=kick&target_uid=7&user_msg=good+bye&party_id=5").unwrap();
+        let kick = Command::Kick { user: "7".into(), message: Some("good bye".into()) };
+        assert_eq!((call.command, call.party), (kick, Some(5)));
+        let call = read("cmd=set_data&data={\"a\":1}").unwrap();
+        assert_eq!(call.command, Command::SetData { data: r#"{"a":1}"#.into() });
+        for bad in ["", "cmd=dance", "cmd=accept", "cmd=accept&party_id=x", "cmd=say&data=1"] {
+            assert_eq!(read(bad).unwrap_err().code, Code::BadRequest, "{bad}");
+        }
+    }
+}
