@@ -12,8 +12,9 @@ use alloc::vec::Vec;
 
 impl Desk<'_> {
     pub fn invite(&mut self, user: &User, target: &User, call: &Call) -> Step<Reply> {
-        let seat = self.seat(user)?;
+        // His goodbye may end the caller's party too.
         self.farewell(target)?;
+        let seat = self.seat(user)?;
         let open = seat.filter(|id| self.party(*id).invite_of(target).is_some());
         if open.is_none() {
             self.is_within_limits(user, target, seat)?;

@@ -1,0 +1,154 @@
+//! Two users at the same time: every interleaving of two scripts, where a command is run on what was read before and written
+//! only if nothing of it has changed meanwhile, else run anew.
+
+use crate::world::{RULES, World, call};
+use std::collections::BTreeSet;
+use tavern_domain::party::{Call, Changes, Command, Need, Reply};
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Act {
+    Invite,
+    Accept,
+    Decline,
+    Cancel,
+    Leave,
+}
+
+#[derive(Clone)]
+struct Under {
+    call: Call,
+    reply: Reply,
+    changes: Changes,
+    read: BTreeSet<Need>,
+    seen: World,
+}
+
+#[derive(Clone)]
+struct Side {
+    who: &'static str,
+    other: &'static str,
+    script: Vec<Act>,
+    done: usize,
+    under: Option<Under>,
+    replies: Vec<Reply>,
+}
+
+impl Side {
+    fn new(who: &'static str, other: &'static str, script: &[Act]) -> Side {
+        Side { who, other, script: script.to_vec(), done: 0, under: None, replies: Vec::new() }
+    }
+
+    fn command(&self, world: &World, act: Act) -> Command {
+        // The party in which the other waits for him, as far as he has heard; one that never was if he has not.
+        let party_id = world.guest(self.who).invites.first().copied().unwrap_or(99);
+        match act {
+            Act::Invite => Command::Invite { user: self.other.into() },
+            Act::Cancel => Command::CancelInvite { user: self.other.into() },
+            Act::Accept => Command::Accept { party_id },
+            Act::Decline => Command::Decline { party_id, message: None },
+            Act::Leave => Command::Leave { message: None },
+        }
+    }
+
+    /// One step: a command is run on what is there, or written if that is still there.
+    fn step(&mut self, world: &mut World, ids: &mut u64) {
+        match self.under.take() {
+            None => {
+                *ids += 1;
+                world.next_id = *ids;
+                let call = call(self.who, self.command(world, self.script[self.done]));
+                let (reply, changes, read) = world.weigh(&call);
+                self.under = Some(Under { call, reply, changes, read, seen: world.clone() });
+            }
+            Some(under) => {
+                let same = |need: &Need| match need {
+                    Need::Party(id) => world.parties.get(id) == under.seen.parties.get(id),
+                    Need::Guest(who) => world.guest(who) == under.seen.guest(who),
+                    Need::Standing(who) => world.standing(who) == under.seen.standing(who),
+                    Need::Id => true,
+                };
+                if under.read.iter().all(same) {
+                    world.commit(&under.call, &under.reply, &under.changes);
+                    self.replies.push(under.reply);
+                    self.done += 1;
+                } else {
+                    // What he asked for is not read again: the client has sent it.
+                    *ids += 1;
+                    world.next_id = *ids;
+                    let (reply, changes, read) = world.weigh(&under.call);
+                    self.under = Some(Under { reply, changes, read, seen: world.clone(), ..under });
+                }
+            }
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        self.done == self.script.len()
+    }
+}
+
+/// Every interleaving of two scripts; `patient` sides accept only after the other's first command was answered.
+fn explore(
+    world: &World,
+    sides: &[Side; 2],
+    ids: u64,
+    patient: bool,
+    end: &dyn Fn(&World, &[Side; 2]),
+) -> usize {
+    if sides.iter().all(Side::is_done) {
+        end(world, sides);
+        return 1;
+    }
+    let mut ends = 0;
+    for at in 0..2 {
+        let waits = patient
+            && !sides[at].is_done()
+            && sides[at].script[sides[at].done] != Act::Invite
+            && sides[1 - at].done == 0;
+        if sides[at].is_done() || waits {
+            continue;
+        }
+        let (mut world, mut sides, mut ids) = (world.clone(), sides.clone(), ids);
+        sides[at].step(&mut world, &mut ids);
+        ends += explore(&world, &sides, ids, patient, end);
+    }
+    ends
+}
+
+#[test]
+fn two_who_invite_each_other_end_in_exactly_one_party() {
+    let script = [Act::Invite, Act::Accept];
+    let sides = [Side::new("ann", "bob", &script), Side::new("bob", "ann", &script)];
+    let together = |world: &World, sides: &[Side; 2]| {
+        assert_eq!(world.parties.len(), 1);
+        let party = world.parties.values().next().unwrap();
+        assert_eq!((party.members.len(), party.pending.len()), (2, 0), "{party:?}");
+        let accepted = |reply: &&Reply| matches!(reply, Reply::Party(Some(_)));
+        let replies = sides.iter().flat_map(|side| &side.replies);
+        assert_eq!(replies.clone().filter(accepted).count(), 1, "the first accept wins");
+        for reply in replies {
+            if let Reply::Refused { party: shown, .. } = reply {
+                assert_eq!(shown.as_deref(), Some(party), "the other one is shown the two of them");
+            }
+        }
+    };
+    let ends = explore(&World::new(RULES), &sides, 0, true, &together);
+    assert!(ends > 10, "{ends} interleavings");
+}
+
+#[test]
+fn whatever_two_do_at_the_same_time_everything_holds() {
+    let acts = [Act::Invite, Act::Accept, Act::Decline, Act::Cancel, Act::Leave];
+    let mut ends = 0;
+    for (second, fourth) in acts.iter().flat_map(|second| acts.iter().map(move |fourth| (*second, *fourth))) {
+        for third in [None, Some(Act::Leave), Some(Act::Accept)] {
+            let ann: Vec<Act> = [Some(Act::Invite), Some(second), third].into_iter().flatten().collect();
+            let sides = [Side::new("ann", "bob", &ann), Side::new("bob", "ann", &[Act::Invite, fourth])];
+            ends += explore(&World::new(RULES), &sides, 0, false, &|world, _| {
+                let ours = world.parties.values().filter(|party| party.members.len() == 2).count();
+                assert!(ours == 0 || world.parties.len() == 1, "whoever is together has no other party");
+            });
+        }
+    }
+    assert!(ends > 10_000, "{ends} interleavings");
+}

@@ -1,0 +1,160 @@
+//! What must hold after every commit, and of every commit.
+
+use crate::fold::seen;
+use crate::world::World;
+use std::collections::BTreeSet;
+use tavern_domain::limits;
+use tavern_domain::party::{Call, Changes, Command, Letter, Party, Pending, Reply, State, Told, User, Word};
+
+pub fn examine(before: &World, after: &mut World, call: &Call, reply: &Reply, changes: &Changes) {
+    if matches!(reply, Reply::Refused { .. }) {
+        assert!(changes.parties.is_empty() && changes.letters.is_empty() && changes.told.is_empty());
+        assert!(changes.guests.is_empty() || call.rid.is_some(), "a refused command changes nothing");
+    }
+    attend(after, call, reply, changes);
+    documents(after);
+    guests(after);
+    let ids: BTreeSet<u64> = before.parties.keys().chain(after.parties.keys()).copied().collect();
+    for id in ids {
+        versions(before, after, id, changes);
+        invites(before, after, id, call, reply, changes);
+    }
+    for party in after.parties.values() {
+        for member in &party.members {
+            assert_eq!(after.views.get(&member.user), Some(&seen(party)), "what {} knows", member.user);
+        }
+    }
+    let members: usize = after.parties.values().map(|party| party.members.len()).sum();
+    assert_eq!(after.views.len(), members, "nobody else believes to be in a party");
+}
+
+/// What others are told agrees with the documents.
+fn attend(after: &mut World, call: &Call, reply: &Reply, changes: &Changes) {
+    for (id, user) in &changes.entered {
+        assert!(after.present.insert((*id, user.clone())), "{user} entered twice");
+    }
+    for (id, user) in &changes.left {
+        assert!(after.present.remove(&(*id, user.clone())), "{user} was not there");
+    }
+    let members = |party: &Party| {
+        let id = party.id;
+        party.members.iter().map(move |member| (id, member.user.clone())).collect::<Vec<_>>()
+    };
+    let present: BTreeSet<(u64, User)> = after.parties.values().flat_map(members).collect();
+    assert_eq!(after.present, present);
+    if let (Command::Answer { party, go_id, .. }, Reply::Nothing) = (&call.command, reply) {
+        assert!(after.tickets.remove(&(*party, *go_id)));
+    }
+    for told in &changes.told {
+        match told {
+            Told::Go { id, go_id, members, .. } => {
+                assert!(after.tickets.insert((*id, *go_id)), "a ticket is told once");
+                let party = &after.parties[id];
+                assert!(party.members.iter().map(|member| &member.user).eq(members));
+            }
+            Told::GoCancelled { id, go_id } => assert!(after.tickets.remove(&(*id, *go_id))),
+            Told::Disbanded { id, .. } => assert!(!after.parties.contains_key(id)),
+            Told::Left { id, user, .. } => assert!(changes.left.contains(&(*id, user.clone()))),
+            Told::Joined { id, user } | Told::Created { id, leader: user } => {
+                assert!(changes.entered.contains(&(*id, user.clone())));
+            }
+        }
+    }
+    let queued = |party: &&Party| party.state() == State::Queued;
+    let queued = after.parties.values().filter(queued).map(|party| (party.id, party.go.as_ref().unwrap().id));
+    assert_eq!(after.tickets, queued.collect());
+}
+
+fn documents(world: &World) {
+    for party in world.parties.values() {
+        let members: Vec<&User> = party.members.iter().map(|member| &member.user).collect();
+        let invited: Vec<&User> = party.pending.iter().map(|pending| &pending.user).collect();
+        let everybody: BTreeSet<&User> = members.iter().chain(&invited).copied().collect();
+        assert_eq!(everybody.len(), members.len() + invited.len(), "nobody is there twice");
+        assert!(everybody.len() <= world.rules.max_members as usize);
+        assert!(members.len() > 1 || members.len() == 1 && !invited.is_empty(), "{party:?} is empty");
+        if let Some(go) = &party.go {
+            assert!(go.members.iter().eq(members.iter().copied()), "a ticket names the members");
+            assert!(invited.is_empty(), "nobody is invited to a ticket");
+            assert!(go.ready.iter().all(|user| go.members.contains(user)));
+            assert_eq!(go.until.is_none(), go.ready.len() == members.len());
+        }
+        for member in &members {
+            assert_eq!(world.guest(member).party, Some(party.id), "the index and the members agree");
+        }
+        for pending in party.pending.iter().filter(|pending| !pending.dark) {
+            assert!(world.guest(&pending.user).invites.contains(&party.id));
+        }
+    }
+}
+
+fn guests(world: &World) {
+    for (user, guest) in &world.guests {
+        if let Some(id) = guest.party {
+            assert!(world.parties[&id].member(user).is_some(), "the index and the members agree");
+        }
+        let distinct: BTreeSet<&u64> = guest.invites.iter().collect();
+        assert_eq!(distinct.len(), guest.invites.len());
+        for id in &guest.invites {
+            assert!(world.parties[id].invite_of(user).is_some_and(|pending| !pending.dark));
+        }
+        assert!(guest.invites.len() <= limits::PARTY_INCOMING);
+        assert!(guest.blocks.len() <= limits::PARTY_BLOCKS);
+        assert!(guest.declined.len() <= limits::PARTY_DECLINED);
+        assert!(guest.sent.len() <= world.rules.invites_per_minute as usize);
+        assert!(guest.done.len() <= limits::PARTY_DONE);
+    }
+}
+
+/// One version for each change, and a letter for each version.
+fn versions(before: &World, after: &World, id: u64, changes: &Changes) {
+    let old = before.parties.get(&id).map_or(0, |party| party.version);
+    let letters = changes.letters.iter().filter(|letter| letter.party_id == id);
+    let told: Vec<u64> = letters.clone().map(|letter| letter.version).collect();
+    assert!(told.is_sorted(), "in the order of the changes");
+    let told: BTreeSet<u64> = told.into_iter().collect();
+    assert!(told.iter().copied().eq(old + 1..=old + told.len() as u64), "no version is left out");
+    match after.parties.get(&id) {
+        Some(party) => assert_eq!(party.version, old + told.len() as u64),
+        None => {
+            let last = letters.last().expect("the end is told");
+            assert!(matches!(last.what, Word::Disband { .. }), "{last:?}");
+        }
+    }
+    assert_eq!(told.is_empty(), before.parties.get(&id) == after.parties.get(&id), "no change, no letter");
+}
+
+/// Every invite ends once, and whoever did not end it himself is told once.
+fn invites(before: &World, after: &World, id: u64, call: &Call, reply: &Reply, changes: &Changes) {
+    let none = Vec::new();
+    let old = before.parties.get(&id).map_or(&none, |party| &party.pending);
+    let new = after.parties.get(&id).map_or(&none, |party| &party.pending);
+    let count = |of: &dyn Fn(&Letter) -> bool| {
+        changes.letters.iter().filter(|letter| letter.party_id == id && of(letter)).count()
+    };
+    let kept = |pending: &Pending| new.contains(pending);
+    for pending in old {
+        let user = &pending.user;
+        let ended = usize::from(!kept(pending));
+        let itself = matches!(&call.command, Command::Accept { party_id } | Command::Decline { party_id, .. }
+            if *party_id == id && call.user.as_ref() == Some(user));
+        let itself = usize::from(itself && !matches!(reply, Reply::Refused { .. }));
+        let host = before.parties[&id].member(&pending.by).unwrap_or(before.parties[&id].leader());
+        let cancelled = matches!(&call.command, Command::CancelInvite { user: target }
+            if target == user && call.user.as_ref() == Some(&host.user) && host.user == call.user.clone().unwrap());
+        let heard = count(&|letter| {
+            letter.actor == *user
+                && (matches!(letter.what, Word::Accept | Word::Decline { .. })
+                    || cancelled && letter.to == host.user && matches!(letter.what, Word::Uninvited { .. }))
+        });
+        assert_eq!(heard, ended, "what the inviter of {user} hears of its end");
+        let cancels = count(&|letter| letter.to == *user && matches!(letter.what, Word::InviteCancel { .. }));
+        let expected = if pending.dark { 0 } else { ended - itself.min(ended) };
+        assert_eq!(cancels, expected, "what {user} hears of the end of his invite");
+    }
+    for pending in new.iter().filter(|pending| !old.contains(pending)) {
+        let arrived =
+            count(&|letter| letter.to == pending.user && matches!(letter.what, Word::Invite { .. }));
+        assert_eq!(arrived, usize::from(!pending.dark), "an invite arrives once, or nowhere");
+    }
+}

@@ -1,0 +1,153 @@
+//! Random lives of six users: commands, losses, goodbyes, jumps of time, deadlines that are looked at late or never. The
+//! ledger examines every commit.
+
+use crate::world::{RULES, World, call, server, user};
+use proptest::prelude::*;
+use tavern_domain::party::{Call, Command, Rules, Standing};
+
+const USERS: [&str; 6] = ["ann", "bob", "cid", "dan", "eve", "fay"];
+
+#[derive(Clone, Debug)]
+enum Step {
+    /// Who, what, to whom; the party he names, the version he has seen, the request id.
+    Act {
+        who: usize,
+        what: u8,
+        target: usize,
+        named: u8,
+        rid: u8,
+    },
+    Pass {
+        ms: u64,
+    },
+    Wake,
+    Stand {
+        who: usize,
+        how: u8,
+        checked: bool,
+    },
+    Check {
+        who: usize,
+    },
+    Answer {
+        party: u64,
+        stale: bool,
+        matched: bool,
+    },
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let act = (0..6usize, 0..40u8, 0..6usize, 0..20u8, 0..24u8)
+        .prop_map(|(who, what, target, named, rid)| Step::Act { who, what, target, named, rid });
+    let pass = prop_oneof![3 => 0..4_000u64, 2 => 4_000..40_000u64, 1 => 40_000..200_000u64];
+    let step = prop_oneof![
+        24 => act,
+        3 => pass.prop_map(|ms| Step::Pass { ms }),
+        2 => Just(Step::Wake),
+        4 => (0..6usize, 0..4u8, any::<bool>()).prop_map(|(who, how, checked)| Step::Stand { who, how, checked }),
+        1 => (0..6usize).prop_map(|who| Step::Check { who }),
+        1 => (1..9u64, any::<bool>(), any::<bool>())
+            .prop_map(|(party, stale, matched)| Step::Answer { party, stale, matched }),
+    ];
+    prop::collection::vec(step, 1..120)
+}
+
+fn command(world: &World, who: &str, what: u8, target: &str) -> Command {
+    let target = user(target);
+    let guest = world.guest(who);
+    let own = guest.party.and_then(|id| world.parties.get(&id));
+    let first = guest.invites.first().copied().unwrap_or(1 + u64::from(what) % 5);
+    let last = guest.invites.last().copied().unwrap_or(first);
+    let go_id = own.and_then(|party| party.go.as_ref()).map_or(0, |go| go.id);
+    let message = (what % 2 == 0).then(|| "so".into());
+    match what {
+        0..=10 => Command::Invite { user: target },
+        11..=16 => Command::Accept { party_id: first },
+        17 | 18 => Command::Accept { party_id: last },
+        19 | 20 => Command::Decline { party_id: last, message },
+        21 | 22 => Command::CancelInvite { user: target },
+        23 | 24 => Command::Kick { user: target, message },
+        25 | 26 => Command::Leave { message },
+        27 => Command::Promote { user: target },
+        28 => Command::Disband { message },
+        29 => Command::SetData { data: r#"{"a":1}"#.into() },
+        30..=32 => Command::Go { params: None },
+        33 => Command::CancelGo,
+        34..=36 => Command::Ready { go_id },
+        37 => Command::Block { user: target },
+        38 => Command::Unblock { user: target },
+        _ => Command::Get,
+    }
+}
+
+fn play(world: &mut World, step: &Step) {
+    match *step {
+        Step::Act { who, what, target, named, rid } => {
+            let own = world.guest(USERS[who]).party;
+            let version = own.and_then(|id| world.parties.get(&id)).map(|party| party.version);
+            let call = Call {
+                party: match named {
+                    0 => Some(1),
+                    1..=3 => own,
+                    _ => None,
+                },
+                if_version: match named {
+                    4 => Some(3),
+                    5..=7 => version,
+                    _ => None,
+                },
+                rid: (rid < 4).then(|| format!("r{rid}").into()),
+                ..call(USERS[who], command(world, USERS[who], what, USERS[target]))
+            };
+            world.act(&call);
+        }
+        Step::Pass { ms } => world.now = world.now + ms,
+        Step::Wake => {
+            world.wake();
+        }
+        Step::Stand { who, how, checked } => {
+            let now = world.now;
+            let standing = match how {
+                0 => Standing::Lost { since: now, until: now + 15_000 },
+                1 => Standing::Absent,
+                _ => Standing::Online { name: None },
+            };
+            match how {
+                3 => world.say_bye(USERS[who]),
+                _ => drop(world.standings.insert(user(USERS[who]), standing)),
+            }
+            if checked {
+                world.act(&server(Command::Check { user: user(USERS[who]) }));
+            }
+        }
+        Step::Check { who } => {
+            world.act(&server(Command::Check { user: user(USERS[who]) }));
+        }
+        Step::Answer { party, stale, matched } => {
+            let go_id = world.parties.get(&party).and_then(|party| party.go.as_ref()).map_or(7, |go| go.id);
+            let go_id = if stale { go_id - 1 } else { go_id };
+            world.act(&server(Command::Answer { party, go_id, matched, details: None }));
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whatever_happens_everything_holds(steps in steps(), require_ready: bool, max_members in 2..5u32) {
+        let mut world = World::new(Rules { require_ready, max_members, ..RULES });
+        for step in &steps {
+            play(&mut world, step);
+        }
+        // When everybody has said goodbye nothing is left but wishes and memories.
+        for who in USERS {
+            world.say_bye(who);
+            world.act(&server(Command::Check { user: user(who) }));
+            prop_assert_eq!(world.guest(who).party, None);
+        }
+        world.now = world.now + 60_000;
+        world.wake();
+        prop_assert!(world.parties.is_empty());
+    }
+}
