@@ -25,13 +25,13 @@ impl Desk<'_> {
         if self.guest(user)?.bye.is_none() {
             return Ok(());
         }
-        // Due things come first, and may find the goodbye themselves.
+        // What is due comes first, and may be that he is taken out.
         let seat = self.seat(user)?;
         self.guest(user)?.bye = None;
         self.close_invites(user, Reason::Logout)?;
         match seat {
-            Some(id) if self.lives(id) => self.depart(id, user, Reason::Logout, None, None),
-            _ => Ok(()),
+            Some(id) => self.depart(id, user, Reason::Logout, None, None),
+            None => Ok(()),
         }
     }
 
@@ -59,12 +59,13 @@ impl Desk<'_> {
         Ok(open)
     }
 
-    fn notice(&mut self, id: u64, user: &User) -> Step {
+    /// What a member's presence means for his party.
+    pub fn notice(&mut self, id: u64, user: &User) -> Step {
         let away = self.party(id).member(user).and_then(|member| member.away);
         let now = self.now;
         match (self.standing(user)?, away) {
             (Standing::Online { .. }, Some(_)) => self.back(id, user),
-            (Standing::Lost { since, until }, None) => self.away(id, user, (*since).min(now), *until),
+            (Standing::Lost { since, until }, None) => self.away(id, user, *since, *until),
             (Standing::Lost { since, .. }, Some(away)) if away.since < *since => self.lost_again(id, user)?,
             (Standing::Absent | Standing::Never, None) => self.away(id, user, now, now),
             _ => {}

@@ -63,12 +63,15 @@ impl<'a> Desk<'a> {
             Command::Invite { user: target } => {
                 wanted.extend([Need::Guest(target.clone()), Need::Standing(target.clone())]);
             }
-            Command::Accept { party_id } | Command::Decline { party_id, .. } => {
-                wanted.push(Need::Party(*party_id));
+            Command::Accept { party_id } => {
+                wanted.extend([Need::Party(*party_id), Need::Standing(user.clone())]);
             }
+            Command::Decline { party_id, .. } => wanted.push(Need::Party(*party_id)),
             _ => {}
         }
-        wanted.extend(self.table.guest(user).and_then(|guest| guest.party).map(Need::Party));
+        if let Some(guest) = self.table.guest(user) {
+            wanted.extend(guest.party.map(Need::Party));
+        }
         wanted.extend(call.party.map(Need::Party));
         self.want(wanted)
     }

@@ -46,6 +46,17 @@ impl Guest {
         self.done.retain(|done| now.since(done.at) < limits::PARTY_DONE_MS);
     }
 
+    /// When all that is kept of him is over, so that a store may drop it by itself. None: not by time alone.
+    pub fn forgotten_at(&self) -> Option<Time> {
+        if self.party.is_some() || !self.invites.is_empty() || !self.blocks.is_empty() || self.bye.is_some() {
+            return None;
+        }
+        let sent = self.sent.iter().map(|at| *at + limits::PARTY_MINUTE_MS);
+        let declined = self.declined.iter().map(|(_, until)| *until);
+        let done = self.done.iter().map(|done| done.at + limits::PARTY_DONE_MS);
+        sent.chain(declined).chain(done).max()
+    }
+
     pub(super) fn answered(&self, now: Time, rid: &str) -> Option<&Reply> {
         let fresh = |done: &&Done| *done.rid == *rid && now.since(done.at) < limits::PARTY_DONE_MS;
         self.done.iter().find(fresh).map(|done| &done.reply)

@@ -78,6 +78,9 @@ impl Desk<'_> {
             self.tell(id, target, &actor, Word::Invite { expires });
         }
         self.tell_members(id, &actor, &Word::Invited { user: target.clone(), name, expires });
+        if seat.is_none() {
+            self.notice(id, user)?;
+        }
         Ok(Reply::Invited { party_id: id })
     }
 
@@ -159,6 +162,8 @@ impl Desk<'_> {
         self.open_invites(user)?;
         self.begin();
         self.join(user, id, call)?;
+        // He may be lost while his command is under way, and nobody would look at him again.
+        self.notice(id, user)?;
         self.close_invites(user, Reason::JoinedOtherParty)?;
         if let Some(own) = seat.filter(|own| self.lives(*own)) {
             let actor = self.caller(own, user, call);

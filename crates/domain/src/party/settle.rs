@@ -46,7 +46,8 @@ impl Desk<'_> {
 
     /// The seat of a lost member is kept no longer, unless he is back, or was back and is lost anew.
     fn time_is_over(&mut self, id: u64, user: &User) -> Step {
-        if self.guest(user)?.bye.take().is_some() {
+        // What else the goodbye ends is looked at when it is his turn.
+        if self.guest(user)?.bye.is_some() {
             return self.depart(id, user, Reason::Logout, None, None);
         }
         let since = self.party(id).member(user).and_then(|member| member.away).map(|away| away.since);
