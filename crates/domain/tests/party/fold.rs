@@ -28,6 +28,8 @@ pub fn hear(views: &mut BTreeMap<User, Party>, reply: &Reply, call: &Call, chang
                     views.remove(&letter.to);
                 }
             }
+            // The snapshot in the reply already has it.
+            _ if is_in_reply(letter, reply, call) => {}
             _ => {
                 if let Some(view) = first(letter) {
                     views.insert(letter.to.clone(), view);
@@ -43,6 +45,17 @@ pub fn hear(views: &mut BTreeMap<User, Party>, reply: &Reply, call: &Call, chang
     }
     if let (Reply::Party(Some(party)), Some(user)) = (reply, &call.user) {
         views.insert(user.clone(), seen(party));
+    }
+}
+
+fn is_in_reply(letter: &Letter, reply: &Reply, call: &Call) -> bool {
+    match reply {
+        Reply::Party(Some(party)) => {
+            call.user.as_ref() == Some(&letter.to)
+                && party.id == letter.party_id
+                && party.version >= letter.version
+        }
+        _ => false,
     }
 }
 

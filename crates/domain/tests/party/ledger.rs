@@ -11,6 +11,9 @@ pub fn examine(before: &World, after: &mut World, call: &Call, reply: &Reply, ch
         assert!(changes.parties.is_empty() && changes.letters.is_empty() && changes.told.is_empty());
         assert!(changes.guests.is_empty() || call.rid.is_some(), "a refused command changes nothing");
     }
+    if let Command::Check { user } = &call.command {
+        assert_eq!(after.guest(user).bye, None, "a goodbye is heard once");
+    }
     attend(after, call, reply, changes);
     documents(after);
     guests(after);
@@ -109,7 +112,7 @@ fn guests(world: &World) {
 /// One version for each change, and a letter for each version.
 fn versions(before: &World, after: &World, id: u64, changes: &Changes) {
     let old = before.parties.get(&id).map_or(0, |party| party.version);
-    let letters = changes.letters.iter().filter(|letter| letter.party_id == id);
+    let mut letters = changes.letters.iter().filter(|letter| letter.party_id == id);
     let told: Vec<u64> = letters.clone().map(|letter| letter.version).collect();
     assert!(told.is_sorted(), "in the order of the changes");
     let told: BTreeSet<u64> = told.into_iter().collect();
@@ -117,7 +120,7 @@ fn versions(before: &World, after: &World, id: u64, changes: &Changes) {
     match after.parties.get(&id) {
         Some(party) => assert_eq!(party.version, old + told.len() as u64),
         None => {
-            let last = letters.last().expect("the end is told");
+            let last = letters.next_back().expect("the end is told");
             assert!(matches!(last.what, Word::Disband { .. }), "{last:?}");
         }
     }

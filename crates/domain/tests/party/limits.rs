@@ -1,1 +1,213 @@
-//! empty
+//! Limits of inviting, requests that are repeated, and what a party takes in memory.
+
+use crate::words::{check_by, tell};
+use crate::world::{RULES, World, call, user};
+use std::sync::Arc;
+use tavern_domain::Time;
+use tavern_domain::limits;
+use tavern_domain::party::{Call, Command, Member, Party, Pending, Refusal, Reply, Rules, Standing};
+
+const THREE_A_MINUTE: Rules = Rules { invites_per_minute: 3, ..RULES };
+const ROOMY: Rules = Rules { max_members: 64, max_pending: 64, invites_per_minute: 500, ..RULES };
+
+#[test]
+fn invites_per_minute_are_limited_and_repeats_are_not() {
+    let three = "ann invites bob; 1s: ann cancels bob; 2s: ann invites bob; 3s: ann invites cid";
+    let check = |last: &str, expected: &str| check_by(THREE_A_MINUTE, &format!("{three}; {last}"), expected);
+    check("5s: ann invites dan", "rate_limited 55000 | 2 v2 forming: ann +bob +cid");
+    check("5s: ann invites cid", "nothing | 2 v2 forming: ann +bob +cid");
+    check("59s: ann invites dan", "rate_limited 1000 | 2 v2 forming: ann +bob +cid");
+    check("60s: ann invites dan", "dan: invite ann, ann: invited ann dan | 2 v3 forming: ann +bob +cid +dan");
+    check(
+        "5s: bob invites ann",
+        "ann: invite bob, bob: invited bob ann | 2 v2 forming: ann +bob +cid, 3 v1 forming: bob +ann",
+    );
+}
+
+#[test]
+fn open_invites_of_one_user_are_limited() {
+    let rules = Rules { max_pending: 2, ..RULES };
+    let story = "ann invites bob; 5s: ann invites cid; 6s: ann invites dan";
+    check_by(rules, story, "rate_limited 54000 | 1 v2 forming: ann +bob +cid");
+    let story = "ann invites bob; 5s: ann invites cid; 6s: cid accepts; ann invites dan";
+    check_by(rules, story, "dan: invite ann, ann+cid: invited ann dan | 1 v4 idle: ann cid +bob +dan");
+}
+
+#[test]
+fn invites_of_an_earlier_leader_do_not_count() {
+    let rules = Rules { max_pending: 1, ..RULES };
+    let story = "ann invites bob; bob accepts; ann invites cid; ann promotes bob; bob invites dan";
+    let expected = "dan: invite bob, bob+ann: invited bob dan | 1 v5 idle: bob ann +cid +dan";
+    check_by(rules, story, expected);
+}
+
+#[test]
+fn who_declined_is_not_invited_again_at_once() {
+    let declined = "ann invites bob; 10s: bob declines";
+    let check = |last: &str, expected: &str| check_by(RULES, &format!("{declined}; {last}"), expected);
+    check("39s: ann invites bob", "rate_limited 1000 |");
+    check("40s: ann invites bob", "bob: invite ann, ann: invited ann bob | 2 v1 forming: ann +bob");
+    check("11s: cid invites bob", "bob: invite cid, cid: invited cid bob | 2 v1 forming: cid +bob");
+    check("11s: bob invites ann", "ann: invite bob, bob: invited bob ann | 2 v1 forming: bob +ann");
+    // Who let it expire, or joined others, has not declined.
+    check_by(
+        RULES,
+        "ann invites bob; 60s: ann invites bob",
+        "bob: invite_cancel ann expired, ann: decline bob expired, \
+        ann: disband ann empty, bob: invite ann, ann: invited ann bob | 2 v1 forming: ann +bob",
+    );
+}
+
+#[test]
+fn one_user_sees_so_many_invites_and_no_more() {
+    let mut world = World::new(RULES);
+    // Whom he blocks is refused like the others, and cannot tell.
+    let blocked = user(&format!("guest{}", limits::PARTY_INCOMING));
+    world.standings.insert(blocked.clone(), Standing::Absent);
+    world.act(&call("bob", Command::Block { user: blocked }));
+    for at in 0..=limits::PARTY_INCOMING {
+        let who = format!("guest{at}");
+        world.standings.insert(user(&who), Standing::Online { name: None });
+        let reply = world.act(&call(&who, Command::Invite { user: user("bob") })).0;
+        match at < limits::PARTY_INCOMING {
+            true => assert!(matches!(reply, Reply::Invited { .. }), "{at}: {reply:?}"),
+            false => assert!(matches!(reply, Reply::Refused { why: Refusal::RateLimited, .. }), "{reply:?}"),
+        }
+    }
+    world.act(&call("bob", Command::Accept { party_id: 7 }));
+    assert_eq!(world.parties.len(), 1, "all others have ended");
+}
+
+#[test]
+fn blocks_are_bounded() {
+    let mut world = World::new(RULES);
+    let block = |at: usize| call("bob", Command::Block { user: user(&format!("guest{at}")) });
+    for at in 0..=limits::PARTY_BLOCKS {
+        world.standings.insert(user(&format!("guest{at}")), Standing::Absent);
+        let reply = world.act(&block(at)).0;
+        assert_eq!(reply == Reply::Nothing, at < limits::PARTY_BLOCKS, "{at}: {reply:?}");
+    }
+    assert_eq!(world.act(&block(5)).0, Reply::Nothing, "who is blocked already");
+}
+
+#[test]
+fn a_request_with_an_id_is_done_once() {
+    let check = |story: &str, expected: &str| check_by(RULES, story, expected);
+    let pair = "ann invites bob; bob accepts";
+    check(&format!("{pair}; ann goes #a; ann goes #a"), "go 3 | 1 v3 queued: ann bob");
+    check(&format!("{pair}; ann goes #a; ann stops; 119s: ann goes #a"), "go 3 | 1 v4 idle: ann bob");
+    check(
+        &format!("{pair}; ann goes #a; ann stops; 120s: ann goes #a"),
+        "ann+bob: party_go ann 5 ann+bob, go 5 | 1 v5 queued: ann bob",
+    );
+    check(
+        &format!("{pair}; ann goes #a; bob leaves #a"),
+        "ann+bob: go_cancel bob left, ann: leave bob left, ann: disband ann empty |",
+    );
+    check("ann invites bob #a; ann cancels bob; ann invites bob #a", "nothing |");
+    // A refusal is an answer too.
+    check(
+        &format!("{pair}; cid leaves #a; cid invites dan; cid leaves #a"),
+        "not_member | 1 v2 idle: ann bob, 2 v1 forming: cid +dan",
+    );
+    // What was too much may be tried again.
+    check_by(
+        THREE_A_MINUTE,
+        "ann invites bob; ann invites cid; ann invites dan; ann invites eve #a; 59s: dan accepts; 60s: ann invites eve #a",
+        "bob: invite_cancel ann expired, ann: decline bob expired, dan: uninvited bob expired, cid: invite_cancel ann \
+         expired, ann: decline cid expired, dan: uninvited cid expired, eve: invite ann, ann+dan: invited ann eve | \
+         1 v7 idle: ann dan +eve",
+    );
+}
+
+#[test]
+fn a_repeated_request_is_shown_the_party_as_it_is_now() {
+    let mut world = World::new(RULES);
+    tell(&mut world, "ann invites bob; bob accepts #a; ann sets {}");
+    let again = Call { rid: Some("#a".into()), ..call("bob", Command::Accept { party_id: 1 }) };
+    let (reply, changes) = world.act(&again);
+    assert_eq!(reply, Reply::Party(Some(Box::new(world.parties[&1].clone()))));
+    assert!(changes.is_empty());
+    assert_eq!(world.guest("bob").done[0].reply, Reply::Party(None), "no party is remembered");
+    let get = Call { rid: Some("#b".into()), ..call("bob", Command::Get) };
+    assert!(world.act(&get).1.is_empty(), "asking is not remembered at all");
+}
+
+#[test]
+fn so_many_answers_are_remembered_and_no_more() {
+    let mut world = World::new(RULES);
+    for at in 0..40 {
+        let leave = Command::Leave { message: None };
+        world.act(&Call { rid: Some(format!("{at}").into()), ..call("ann", leave) });
+    }
+    let kept: Vec<Arc<str>> = world.guest("ann").done.into_iter().map(|done| done.rid).collect();
+    assert_eq!(kept.len(), limits::PARTY_DONE);
+    assert_eq!((&*kept[0], &*kept[15]), ("24", "39"), "the last ones");
+}
+
+#[test]
+fn declines_that_are_remembered_are_bounded() {
+    let mut world = World::new(ROOMY);
+    for at in 0..limits::PARTY_DECLINED + 9 {
+        let who = format!("guest{at}");
+        world.now = Time(at as u64);
+        world.standings.insert(user(&who), Standing::Online { name: None });
+        world.act(&call("ann", Command::Invite { user: user(&who) }));
+        let party_id = world.guest(&who).invites[0];
+        world.act(&call(&who, Command::Decline { party_id, message: None }));
+    }
+    let declined = world.guest("ann").declined;
+    assert_eq!(declined.len(), limits::PARTY_DECLINED);
+    assert_eq!(&*declined[0].0, "guest9", "the one that ends first is forgotten first");
+}
+
+#[test]
+fn nothing_is_kept_of_who_has_nothing() {
+    let mut world = World::new(RULES);
+    tell(&mut world, "ann invites bob; bob accepts; bob blocks cid");
+    assert_eq!((world.guest("ann").forgotten_at(), world.guest("bob").forgotten_at()), (None, None));
+    tell(&mut world, "eve blocks cid #a");
+    assert_eq!(world.guest("eve").forgotten_at(), None, "a wish lasts");
+    tell(&mut world, "200s: bob unblocks cid; bob leaves");
+    assert_eq!(world.guests.get("bob"), None);
+    assert_eq!(world.guests.get("ann"), None, "what she sent is over and forgotten");
+    tell(&mut world, "ann invites bob; 210s: bob declines #a");
+    assert_eq!(world.guest("ann").forgotten_at(), Some(Time(260_000)), "a minute after the invite");
+    assert_eq!(world.guest("bob").forgotten_at(), Some(Time(330_000)), "two minutes after the request");
+}
+
+#[test]
+fn a_party_of_five_with_two_invites_takes_less_than_two_kibibytes() {
+    let mut world = World::new(ROOMY);
+    let named =
+        |at: usize, command| Call { name: Some("A Name Of Sixteen".into()), ..call(&id_of(at), command) };
+    for at in 0..7 {
+        let name = Some("A Name Of Sixteen".into());
+        world.standings.insert(user(&id_of(at)), Standing::Online { name });
+    }
+    for at in 1..7 {
+        world.act(&named(0, Command::Invite { user: user(&id_of(at)) }));
+        if at < 5 {
+            world.act(&named(at, Command::Accept { party_id: 1 }));
+        }
+    }
+    let party = &world.parties[&1];
+    assert_eq!((party.members.len(), party.pending.len()), (5, 2));
+    // An allocation of an `Arc<str>` begins with its two counters.
+    let text = |text: &Arc<str>| 16 + text.len();
+    let name = |name: &Option<Arc<str>>| name.as_ref().map_or(0, text);
+    let members: usize = party.members.iter().map(|member| text(&member.user) + name(&member.name)).sum();
+    let pending = party.pending.iter();
+    let pending: usize = pending.map(|one| text(&one.user) + name(&one.name) + text(&one.by)).sum();
+    let bytes = size_of::<Party>()
+        + party.members.capacity() * size_of::<Member>()
+        + party.pending.capacity() * size_of::<Pending>()
+        + members
+        + pending;
+    assert!(bytes < 2048, "{bytes} bytes");
+}
+
+/// An id of the length of a UUID.
+fn id_of(at: usize) -> String {
+    format!("{at:036}")
+}

@@ -59,7 +59,7 @@ fn command(world: &World, who: &str, what: u8, target: &str) -> Command {
     let first = guest.invites.first().copied().unwrap_or(1 + u64::from(what) % 5);
     let last = guest.invites.last().copied().unwrap_or(first);
     let go_id = own.and_then(|party| party.go.as_ref()).map_or(0, |go| go.id);
-    let message = (what % 2 == 0).then(|| "so".into());
+    let message = (what.is_multiple_of(2)).then(|| "so".into());
     match what {
         0..=10 => Command::Invite { user: target },
         11..=16 => Command::Accept { party_id: first },
