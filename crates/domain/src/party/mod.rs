@@ -61,8 +61,8 @@ impl Default for Rules {
             gather_ms: 10_000,
             grace_ms: 30_000,
             reinvite_ms: 30_000,
-            invites_per_minute: 30,
-            max_pending: 16,
+            invites_per_minute: 20,
+            max_pending: 8,
             require_ready: false,
         }
     }
