@@ -77,6 +77,10 @@ pub fn permit(
     if channel.is_reserved() && matches!(verb, Verb::Publish | Verb::Join) {
         return Permit::No;
     }
+    // Its members hear a party by themselves, and nobody else does.
+    if is_private(channel.name) {
+        return Permit::No;
+    }
     if identity.rights.allows(verb, channel.name) {
         return Permit::Yes;
     }
@@ -94,6 +98,11 @@ pub fn permit(
 }
 
 /// Whether a pattern may be subscribed to. The hook is not asked: it decides about channels.
+/// Heard by those whom the server lets hear it, and by no name or pattern.
+pub(crate) fn is_private(channel: &[u8]) -> bool {
+    channel.starts_with(b"party#")
+}
+
 pub fn permit_pattern(settings: &Settings, identity: &Identity, asked: &[u8]) -> bool {
     identity.rights.allows_pattern(Verb::Subscribe, asked) || kind_allows(settings, asked)
 }
@@ -159,6 +168,9 @@ mod tests {
             assert_eq!(ask(&Settings::default(), &Answers::default(), &all, Verb::Publish, name), Permit::No);
             assert_eq!(ask(&Settings::default(), &Answers::default(), &all, Verb::Join, name), Permit::No);
         }
+        let settings = Settings::default();
+        assert_eq!(ask(&settings, &Answers::default(), &all, Verb::Subscribe, "party#1"), Permit::No);
+        assert_eq!(ask(&settings, &Answers::default(), &all, Verb::Subscribe, "user#ann"), Permit::Yes);
     }
 
     #[test]

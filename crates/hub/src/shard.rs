@@ -45,8 +45,8 @@ pub struct Effects {
     pub rumours: Vec<(usize, PersonNews)>,
     /// What became of an app's orders, by their numbers.
     pub orders: Vec<(u64, Outcome)>,
-    /// Events were added to the topic of presence.
-    pub topics: bool,
+    /// Topics of the server to which events were added.
+    pub topics: Vec<&'static str>,
     /// What the app must be asked.
     pub questions: Vec<Question>,
     /// Transports whose waiting command can run again: the app or the bus has answered.
@@ -272,7 +272,8 @@ impl Shard {
             self.speaks = true;
             self.node.carrier.speech.begin(self.index);
         }
-        let patterned = space == Space::Channel && self.node.registry.has_patterns();
+        let patterned =
+            space == Space::Channel && self.node.registry.has_patterns() && !authorize::is_private(channel);
         let place = match self.roster.find(space, channel) {
             Some(place) => place,
             // Alone on this node and without patterns, a name nobody listens to needs no place.
@@ -350,7 +351,7 @@ impl Shard {
         }
         self.stats.delivered.add(listeners.len() as u64);
         self.roster.place_mut(index).listeners = listeners;
-        if words_have_patterns(&self.node, &self.roster, index) {
+        if words_have_patterns(&self.node, &self.roster, index) && !authorize::is_private(words.channel()) {
             self.deliver_by_patterns(now, index, &event, words);
         }
         if self.pool.bytes() > self.sweeper.relieve_above {

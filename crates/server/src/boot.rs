@@ -83,6 +83,7 @@ async fn serve(mut config: Config) -> anyhow::Result<()> {
     let no_more_posts = Arc::new(tokio::sync::Notify::new());
     let keeper = tokio::spawn(keeper::keep(services.clone()));
     let courier = tokio::spawn(courier::keep(services.clone(), postman, no_more_posts.clone()));
+    tokio::spawn(crate::events::matchmaker::arrange(services.clone()));
     let mut doors = vec![tokio::spawn(accept_web(services.clone(), tls.clone(), web))];
     if let Some(redis) = redis {
         doors.push(tokio::spawn(accept_redis(services.clone(), tls, redis)));

@@ -243,6 +243,8 @@ impl Shard {
             match guest.is_empty() {
                 true => commit.deletes.push(RowKey::Document(key)),
                 false => {
+                    let over = guest.forgotten_at().map(|at| Deadline::new(at, super::FORGET, user));
+                    commit.deadlines.extend(over);
                     commit.puts.push(Row::Document(Document { key, body: write_guest(guest).into() }));
                 }
             }
@@ -300,7 +302,7 @@ impl Shard {
         let ordered = case.is_some_and(|case| matches!(case.claim, Some(Claim::Order(_))));
         self.end_case(now, number, reply);
         if !receipt.appended.is_empty() {
-            self.effects.topics = true;
+            self.effects.topics.push(PARTIES);
         }
         let mut concerned: BTreeSet<Arc<str>> =
             changes.letters.iter().map(|letter| letter.to.clone()).collect();

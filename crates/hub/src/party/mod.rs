@@ -6,6 +6,7 @@
 mod case;
 mod command;
 mod flood;
+mod forget;
 mod ids;
 mod mind;
 mod view;
@@ -26,6 +27,8 @@ use tavern_engine::{Answer, Deadline};
 /// The kinds of deadlines: of a party by its number, of a user whose party must look at him.
 pub(crate) const PARTY: &str = "party";
 pub(crate) const GUEST: &str = "guest";
+/// When what is kept of a user is over.
+pub(crate) const FORGET: &str = "forget";
 
 /// The channel of a party: its members are present there and hear it.
 pub(crate) fn channel_of(party: u64) -> Arc<str> {
@@ -52,6 +55,7 @@ pub(crate) enum Task {
         commit: Box<case::Written>,
     },
     Ids(Ids),
+    Forget(Deadline),
     Glance(Glance),
 }
 
@@ -85,6 +89,7 @@ impl Shard {
         match task {
             Task::Load { case, need } => self.case_loaded(now, case, need, answer),
             Task::Commit { case, commit } => self.case_committed(now, case, &commit, answer),
+            Task::Forget(deadline) => self.forget(now, &deadline, answer),
             Task::Ids(ids) => self.ids_answered(now, ids, answer),
             Task::Glance(glance) => self.glanced(now, glance, answer),
         }
@@ -111,6 +116,7 @@ impl Shard {
     /// A deadline that somebody wrote down and nobody settled.
     pub(crate) fn party_is_due(&mut self, now: Time, deadline: &Deadline) {
         let command = match &*deadline.kind {
+            FORGET => return self.read_forgotten(deadline),
             GUEST => Command::Check { user: deadline.name.clone() },
             _ => match deadline.name.parse() {
                 Ok(party) => Command::Wake { party },

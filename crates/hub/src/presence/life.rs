@@ -7,7 +7,7 @@ use super::step::key_of;
 use super::task::{Act, Step};
 use crate::inbox::{INBOX, ONCE};
 use crate::listener::ListenerId;
-use crate::party::{GUEST, PARTY};
+use crate::party::{FORGET, GUEST, PARTY};
 use crate::people::is_own_channel;
 use crate::session::Session;
 use crate::shard::Shard;
@@ -327,7 +327,7 @@ impl Shard {
         match &*deadline.kind {
             INBOX => return self.inbox_is_due(deadline),
             ONCE => return self.forget_once(deadline),
-            PARTY | GUEST => return self.party_is_due(now, deadline),
+            PARTY | GUEST | FORGET => return self.party_is_due(now, deadline),
             _ => {}
         }
         let Some(key) = key_of(deadline) else { return };

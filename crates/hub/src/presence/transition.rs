@@ -41,7 +41,7 @@ impl Shard {
     /// Somebody may wait for what a commit has added.
     pub(super) fn tell_topic(&mut self, receipt: &Receipt) {
         if !receipt.appended.is_empty() {
-            self.effects.topics = true;
+            self.effects.topics.push(PRESENCE);
         }
     }
 }

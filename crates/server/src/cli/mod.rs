@@ -18,6 +18,7 @@ mod line;
 mod local;
 mod moment;
 mod options;
+mod party;
 mod publish;
 mod serve;
 mod stream;
@@ -61,6 +62,8 @@ enum Command {
     User(user::Args),
     /// Follow a user, or show what those you follow do
     Follow(follow::Args),
+    /// Invite, accept, lead and go, or watch your party
+    Party(party::Args),
     /// Publish, subscribe to, tail and replay durable events; receive webhooks
     Events(events::Args),
     /// Check the configuration and show where each value came from
@@ -87,6 +90,7 @@ pub fn main() -> ExitCode {
         Command::Who(args) => who::run(args),
         Command::User(args) => user::run(args),
         Command::Follow(args) => follow::run(args),
+        Command::Party(args) => party::run(args),
         Command::Events(args) => events::run(args),
         Command::Check(args) => check::run(args),
         Command::Doctor(args) => doctor::run(args),

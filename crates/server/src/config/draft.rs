@@ -234,6 +234,7 @@ impl Draft {
             block_ms: self.integer("parties.block_ms"),
             require_ready: self.flag("parties.require_ready"),
             matchmaker_url: self.url("parties.matchmaker_url"),
+            matchmaker_secret: self.secret("parties.matchmaker_secret"),
         }
     }
 

@@ -202,6 +202,8 @@ pub struct Parties {
     pub block_ms: u64,
     pub require_ready: bool,
     pub matchmaker_url: Option<String>,
+    /// What signs its callbacks: `whsec_…`.
+    pub matchmaker_secret: Option<Secret>,
 }
 
 #[derive(Clone, Debug)]

@@ -151,6 +151,7 @@ pub const KEYS: &[Key] = &[
     integer("parties.block_ms", 60_000, 0, YEAR_MS),
     flag("parties.require_ready", false),
     key("parties.matchmaker_url", Type::Link, Preset::Text("")),
+    key("parties.matchmaker_secret", Type::Secret, Preset::Absent),
     integer("inbox.letters", 256, 1, 1 << 20),
     integer("inbox.bytes", 65_536, 256, 1 << 30),
     integer("inbox.keep_ms", 600_000, 0, YEAR_MS),

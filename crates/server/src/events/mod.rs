@@ -5,6 +5,7 @@
 mod bell;
 pub mod courier;
 pub mod keeper;
+pub mod matchmaker;
 pub mod office;
 mod post;
 mod tally;

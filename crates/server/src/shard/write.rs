@@ -91,8 +91,8 @@ impl Worker {
         for (shard, told) in self.hub.effects.rumours.drain(..) {
             self.services.inboxes[shard].force(Mail::Rumour(told));
         }
-        if std::mem::take(&mut self.hub.effects.topics) {
-            self.services.bell.published(tavern_domain::topic::PRESENCE.into());
+        for topic in self.hub.effects.topics.drain(..) {
+            self.services.bell.published(topic.into());
         }
         for (number, outcome) in std::mem::take(&mut self.hub.effects.orders) {
             if let Some(answer) = self.orders.remove(&number) {

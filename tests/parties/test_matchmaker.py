@@ -1,0 +1,117 @@
+"""The whole way into a match: two parties, the example matchmaker, and its answers."""
+import pathlib
+import subprocess
+import sys
+
+import httpx
+
+from support.json_client import Socket
+from support.process import free_port, until
+from support.tavern import Tavern
+
+EXAMPLE = pathlib.Path(__file__).parents[2] / "examples" / "matchmaker" / "matchmaker.py"
+SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+
+
+class Matchmaker:
+    def __init__(self, server, port, *options):
+        command = [sys.executable, EXAMPLE, "--tavern", server.url, "--key", server.key, "--listen", str(port), *options]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert self.process.stdout.readline().startswith("matchmaker on")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *failure):
+        self.process.kill()
+        self.process.wait()
+        self.process.stdout.close()
+
+
+def letter(socket, cmd):
+    """The next letter of this kind."""
+    while True:
+        event = socket.event()
+        if event.get("cmd") == cmd:
+            return event
+
+
+def pair(server, ann, bob):
+    party = ann.ok("party.invite", user=bob.hello["user"])["party_id"]
+    letter(bob, "invite")
+    bob.ok("party.accept", party_id=party)
+    letter(ann, "accept")
+    return party
+
+
+def server(port, secret=SECRET):
+    return Tavern.dev(f'[parties]\nmatchmaker_url = "http://127.0.0.1:{port}/"\nmatchmaker_secret = "{secret}"\n')
+
+
+def test_two_parties_of_two_meet():
+    port = free_port()
+    with server(port) as tavern, Matchmaker(tavern, port, "--secret", SECRET):
+        people = [Socket(tavern, user=name) for name in ("ann", "bob", "cid", "dan")]
+        ann, bob, cid, dan = people
+        pair(tavern, ann, bob)
+        pair(tavern, cid, dan)
+        subscribed(tavern)
+        ann.ok("party.go", params={"mode": "duel"})
+        assert ann.ok("party.get")["party"]["state"] == "queued"
+        cid.ok("party.go")
+        for own, other in ((ann, ["cid", "dan"]), (bob, ["cid", "dan"]), (cid, ["ann", "bob"]), (dan, ["ann", "bob"])):
+            told = letter(own, "party_matched")
+            assert (told["match"], told["against"]) == ("match-1", other)
+        assert ann.ok("party.get")["party"]["state"] == "idle"
+        for socket in people:
+            socket.close()
+
+
+def subscribed(tavern):
+    def there():
+        answer = httpx.get(f"{tavern.url}/v1/subscriptions/matchmaker", headers={"authorization": f"Bearer {tavern.key}"})
+        return answer.status_code == 200
+
+    until(there, "the matchmaker to be subscribed")
+
+
+def test_a_party_that_waits_for_nobody_is_told_so_and_one_that_went_back_is_not_matched():
+    port = free_port()
+    with server(port) as tavern, Matchmaker(tavern, port, "--secret", SECRET, "--wait", "1"):
+        ann, bob = (Socket(tavern, user=name) for name in ("ann", "bob"))
+        pair(tavern, ann, bob)
+        subscribed(tavern)
+        ann.ok("party.go")
+        told = letter(bob, "go_failed")
+        assert told["reason"] == "nobody of your size came" and "missing" not in told
+        assert ann.ok("party.get")["party"]["state"] == "idle"
+        ann.close()
+        bob.close()
+
+
+def test_a_matchmaker_that_was_away_gets_its_tickets_later():
+    port = free_port()
+    with server(port) as tavern:
+        ann, bob = (Socket(tavern, user=name) for name in ("ann", "bob"))
+        pair(tavern, ann, bob)
+        subscribed(tavern)
+        ann.ok("party.go")
+        with Matchmaker(tavern, port, "--secret", SECRET, "--wait", "0.2"):
+            assert letter(ann, "go_failed")["reason"] == "nobody of your size came"
+        ann.close()
+        bob.close()
+
+
+def test_the_subscription_goes_with_the_configuration():
+    port = free_port()
+    with server(port) as tavern:
+        subscribed(tavern)
+        tavern.terminate()
+        tavern.config.write_text("")
+        tavern.start()
+
+        def gone():
+            headers = {"authorization": f"Bearer {tavern.key}"}
+            return httpx.get(f"{tavern.url}/v1/subscriptions/matchmaker", headers=headers).status_code == 404
+
+        until(gone, "the subscription to be gone")
