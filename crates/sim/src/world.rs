@@ -7,6 +7,7 @@ use crate::rng::Rng;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use tavern_domain::{Identity, Rights, Scopes, Time};
+use tavern_engine::{Answer, Found, Read, Work};
 use tavern_hub::{
     Caller, Effects, Flow, Format, Gate, Goodbye, Link, LinkId, Node, Parcel, Poll, Scratch, Settings, Shard,
     read_session,
@@ -160,7 +161,11 @@ impl World {
         let Transport::Socket(socket) = &mut self.clients[who].transport else { return Ok(()) };
         let shard = socket.shard;
         let mut reply = Vec::new();
-        let flow = self.shards[shard].command(self.now, &mut socket.caller, frame.as_bytes(), &mut reply);
+        let mut flow = self.shards[shard].command(self.now, &mut socket.caller, frame.as_bytes(), &mut reply);
+        if flow == Flow::Wait && find_no_party(self.now, &mut self.shards[shard]) {
+            self.shards[shard].effects.ready.clear();
+            flow = self.shards[shard].command(self.now, &mut socket.caller, frame.as_bytes(), &mut reply);
+        }
         if reply.windows(8).any(|window| window == b"\"error\":") {
             return Err(format!("client {who}: {frame} was refused: {}", String::from_utf8_lossy(&reply)));
         }
@@ -371,4 +376,16 @@ fn make_shards(node: &Arc<Node>, rng: &mut Rng, now: Time) -> Vec<Shard> {
 fn write_frame(out: &mut Vec<u8>, payload: &[u8]) {
     ws::write_head(out, ws::Opcode::Text, payload.len());
     out.extend_from_slice(payload);
+}
+
+/// There is no store in this world: nobody has a party. True: somebody asked.
+fn find_no_party(now: Time, shard: &mut Shard) -> bool {
+    let work = std::mem::take(&mut shard.effects.work);
+    let asks = |work: &Work| matches!(work, Work::Read(Read::Document(key)) if key.kind() == "guest");
+    let (asked, others) = work.into_iter().partition::<Vec<_>, _>(|(_, work)| asks(work));
+    shard.effects.work = others;
+    for (ticket, _) in &asked {
+        shard.answered(now, *ticket, Answer::Read(Found::Document(None)));
+    }
+    !asked.is_empty()
 }

@@ -31,12 +31,13 @@ impl Shard {
         {
             return Err(Stop::Move(key.shard(self.node.settings.shards)));
         }
-        if !self.meet(now, identity.user.as_ref(), caller.link.id) {
-            return Err(Stop::Wait);
-        }
         let mut resumed = None;
         if let Some(text) = &hello.session {
             resumed = self.resume(now, caller, &identity, text, hello.seq)?;
+        }
+        // Whoever comes back in time must not be late because of the store.
+        if resumed.is_none() && !self.meet(now, identity.user.as_ref(), caller.link.id) {
+            return Err(Stop::Wait);
         }
         let (id, reset) = match resumed {
             Some(attached) => attached,

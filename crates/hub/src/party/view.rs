@@ -75,8 +75,7 @@ impl Shard {
         let Some(user) = user else { return true };
         let here = !self.people.sessions(user).is_empty();
         let view = self.parties.views.users.entry(user.clone()).or_default();
-        let known = view.at > Time(0) && (here || now.since(view.at) < FRESH_MS);
-        if known {
+        if here || (view.at > Time(0) && now.since(view.at) < FRESH_MS) {
             return true;
         }
         view.links.push(link);

@@ -253,14 +253,14 @@ impl Worker {
         let Some(identity) = socket.caller.identity.clone() else { return true };
         let link = socket.caller.link;
         let mut attached = None;
-        if !self.hub.meet(self.now, identity.user.as_ref(), link.id) {
-            return false;
-        }
         if let Some(named) = &hello.session {
             if self.seek(named, Some(&identity), false, link.id) == Sought::Wait {
                 return false;
             }
             attached = self.hub.attach(self.now, named.key, &identity, link, hello.seq);
+        }
+        if attached.is_none() && !self.hub.meet(self.now, identity.user.as_ref(), link.id) {
+            return false;
         }
         let (id, resumed, reset) = match attached {
             Some(attached) => (attached.listener, true, attached.reset),

@@ -157,7 +157,7 @@ impl Worker {
         {
             return self.links.put(link, Target::Seeking(Box::new(Seeking::Poll(poll))));
         }
-        if !self.meet_poller(&poll, link) {
+        if !self.meet_newcomer(poll.session.as_ref(), poll.identity.as_ref(), link) {
             return self.links.put(link, Target::Seeking(Box::new(Seeking::Poll(poll))));
         }
         let HttpPoll { session, named, identity, cursor, timeout_ms, answer } = poll;
@@ -189,15 +189,12 @@ impl Worker {
         }
     }
 
-    /// Whether the party of whoever polls is known, so that the answer can tell it.
-    fn meet_poller(&mut self, poll: &HttpPoll, link: LinkId) -> bool {
-        let known = poll.session.as_ref().and_then(|named| self.hub.find_session(named.key));
-        let own = known.and_then(|id| self.hub.listener(id)?.session());
-        let user = match own {
-            Some(session) => session.identity.user.clone(),
-            None => poll.identity.as_ref().and_then(|identity| identity.user.clone()),
-        };
-        self.hub.meet(self.now, user.as_ref(), link)
+    /// Whether the party of somebody without a session is known, so that he can be told.
+    /// Whoever comes back must not be late because of the store.
+    fn meet_newcomer(&mut self, named: Option<&Named>, identity: Option<&Identity>, link: LinkId) -> bool {
+        let known = named.and_then(|named| self.hub.find_session(named.key));
+        let user = identity.and_then(|identity| identity.user.clone());
+        known.is_some() || self.hub.meet(self.now, user.as_ref(), link)
     }
 
     fn send_poll(&mut self, id: ListenerId, flags: PollFlags, answer: oneshot::Sender<HttpAnswer>) {
@@ -248,8 +245,7 @@ impl Worker {
         {
             return self.links.put(id, Target::Seeking(Box::new(Seeking::Stream(request))));
         }
-        let user = request.identity.as_ref().and_then(|identity| identity.user.clone());
-        if !self.hub.meet(self.now, user.as_ref(), id) {
+        if !self.meet_newcomer(request.session.as_ref(), request.identity.as_ref(), id) {
             return self.links.put(id, Target::Seeking(Box::new(Seeking::Stream(request))));
         }
         let HttpStream { session, identity, seq, channels, events, begun, wants_room } = request;
