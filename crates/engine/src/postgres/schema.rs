@@ -11,6 +11,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0002_presence.sql"),
     include_str!("migrations/0003_people.sql"),
     include_str!("migrations/0004_log_letters_leases.sql"),
+    include_str!("migrations/0005_parties_as_tables.sql"),
 ];
 
 /// The version that this program makes.

@@ -15,6 +15,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0004_holds.sql"),
     include_str!("migrations/0005_where_a_user_is.sql"),
     include_str!("migrations/0006_log_letters_leases.sql"),
+    include_str!("migrations/0007_parties_as_tables.sql"),
 ];
 
 /// Older ones can corrupt a WAL with several writers.

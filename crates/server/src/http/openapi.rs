@@ -34,6 +34,14 @@ mod tests {
             ("post", "/v1/users/{user}/messages"),
             ("get", "/v1/sessions/{client}"),
             ("get", "/v1/nodes"),
+            ("get", "/v1/parties"),
+            ("get", "/v1/parties/{id}"),
+            ("post", "/v1/parties/{id}/go/{go_id}"),
+            ("get", "/v1/users/{user}/party"),
+            ("post", "/v1/users/{user}/party"),
+            ("post", "/party"),
+            ("get", "/party/ping"),
+            ("post", "/party/ping"),
             ("get", "/v1/topics"),
             ("get", "/v1/topics/{topic}"),
             ("put", "/v1/topics/{topic}"),
@@ -56,7 +64,7 @@ mod tests {
             assert!(description["paths"][path][method].is_object(), "{method} {path}");
         }
         let codes = description["components"]["schemas"]["Code"]["enum"].as_array().unwrap();
-        for code in tavern_wire::error::Code::ALL.iter().take(13) {
+        for code in tavern_wire::error::Code::ALL {
             assert!(codes.iter().any(|known| known == code.as_str()), "{}", code.as_str());
         }
     }
