@@ -1,0 +1,124 @@
+"""The network of one actor: a way to one of several servers that is cut, mended, stalled, slowed, or refuses WebSockets.
+
+Must hold: bytes are neither lost nor reordered on a connection that lives; every thread ends when the network does.
+"""
+import contextlib
+import socket
+import threading
+import time
+
+REFUSAL = b"HTTP/1.1 403 Forbidden\r\ncontent-type: text/plain\r\ncontent-length: 15\r\nconnection: close\r\n\r\nno upgrades now"
+PIECE = 16 * 1024
+
+
+class Network:
+    def __init__(self, ports, at):
+        self.ports, self.at = ports, at
+        self.changed = threading.Condition()
+        self.open, self.over, self.stalled, self.refuses = True, False, False, False
+        self.delay, self.rate = 0.0, None
+        self.pairs = []
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.listener.settimeout(0.05)
+        self.port = self.listener.getsockname()[1]
+        self.thread = threading.Thread(target=self.serve, daemon=True)
+        self.thread.start()
+
+    def serve(self):
+        while not self.over:
+            with contextlib.suppress(TimeoutError, OSError):
+                near, _ = self.listener.accept()
+                threading.Thread(target=self.welcome, args=(near,), daemon=True).start()
+
+    def welcome(self, near):
+        with contextlib.suppress(OSError):
+            if not self.open:
+                near.close()
+                return
+            near.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self.refuses and self.is_upgrade(near):
+                near.sendall(REFUSAL)
+                near.close()
+                return
+            far = socket.create_connection(("127.0.0.1", self.ports[self.at]))
+            far.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self.pairs.append((near, far))
+            threading.Thread(target=self.carry, args=(near, far), daemon=True).start()
+            self.carry(far, near)
+            return
+        near.close()
+
+    @staticmethod
+    def is_upgrade(near):
+        """Looks at the beginning without taking it."""
+        near.settimeout(5)
+        begun = near.recv(64, socket.MSG_PEEK)
+        near.settimeout(None)
+        return begun.startswith(b"GET /v1/connect")
+
+    def carry(self, source, sink):
+        """One way of a connection. What waits for its time stays in order."""
+        try:
+            while not self.over:
+                words = source.recv(PIECE if self.rate is None else 1024)
+                if not words:
+                    break
+                if self.delay:
+                    time.sleep(self.delay)
+                if self.rate:
+                    time.sleep(len(words) / self.rate)
+                with self.changed:
+                    self.changed.wait_for(lambda: not self.stalled or self.over)
+                sink.sendall(words)
+        except OSError:
+            pass
+        for end in (source, sink):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+            end.close()
+
+    def act(self, action, step):
+        getattr(self, action)(step)
+
+    def cut(self, _step):
+        self.open = False
+        self.drop({})
+
+    def drop(self, _step):
+        pairs, self.pairs = self.pairs, []
+        for pair in pairs:
+            for end in pair:
+                with contextlib.suppress(OSError):
+                    end.shutdown(socket.SHUT_RDWR)
+        with self.changed:
+            # What was held back is lost with its connection.
+            self.stalled = False
+            self.changed.notify_all()
+
+    def mend(self, _step):
+        with self.changed:
+            self.open, self.stalled, self.refuses = True, False, False
+            self.delay, self.rate = 0.0, None
+            self.changed.notify_all()
+
+    def stall(self, _step):
+        self.stalled = True
+
+    def slow(self, step):
+        self.delay, self.rate = step.get("delay_ms", 0) / 1000, step.get("bytes_per_s")
+
+    def refuse_websocket(self, _step):
+        self.refuses = True
+
+    def to(self, step):
+        self.at = step["node"]
+        self.drop({})
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *failure):
+        self.over = True
+        self.drop({})
+        self.thread.join()
+        self.listener.close()

@@ -1,0 +1,361 @@
+"""Runs one scenario of clients/scenarios with one client: servers, the network between, the drivers, the judgement.
+
+The steps and the language of the drivers are told in clients/scenarios/README.md. Must hold: every wait has an end, every process
+and thread ends with the scenario, and what a driver said is shown when it fails.
+"""
+import contextlib
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import threading
+import time
+import urllib.parse
+
+import httpx
+
+from support import tokens
+from support.process import until
+from support.tavern import Tavern
+
+from .network import Network
+from .storm import Storm
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+SCENARIOS = ROOT / "clients" / "scenarios"
+ANSWER_S, EXPECT_MS, MESSAGES_MS, QUIET_MS = 40.0, 10_000, 20_000, 300
+
+# A client is known by its driver; one whose driver is not there is not of this checkout.
+DRIVERS = {
+    "js": (ROOT / "clients/js/test/driver.mjs", lambda path: ["node", "--no-warnings", "--experimental-websocket", path]),
+    "python": (ROOT / "clients/python/tests/driver.py", lambda path: [sys.executable, path]),
+    "rust": (ROOT / "target/debug/examples/scenario_driver", lambda path: [path]),
+}
+
+
+def clients():
+    return [name for name, (path, _) in DRIVERS.items() if path.exists()]
+
+
+def scenarios():
+    return sorted(path.stem for path in SCENARIOS.glob("*.json"))
+
+
+def load(name):
+    return json.loads((SCENARIOS / f"{name}.json").read_text())
+
+
+def matches(pattern, value):
+    if pattern == "*":
+        return value is not None
+    if isinstance(pattern, dict):
+        return isinstance(value, dict) and all(name in value and matches(part, value[name]) for name, part in pattern.items())
+    if isinstance(pattern, list):
+        return isinstance(value, list) and len(pattern) == len(value) and all(map(matches, pattern, value))
+    return type(pattern) is type(value) and pattern == value or pattern == value and not isinstance(pattern, bool)
+
+
+class Refused(Exception):
+    """The driver answered with an error."""
+
+    def __init__(self, error):
+        super().__init__(f"{error.get('code')}: {error.get('message')}")
+        self.code = error.get("code")
+
+
+class Driver:
+    """One actor: a process, the answers it owes, the events it told."""
+
+    def __init__(self, command, actor, mint):
+        self.actor, self.mint = actor, mint
+        self.changed = threading.Condition()
+        self.answers, self.events, self.taken, self.complaints = {}, [], set(), []
+        self.number, self.over = 0, False
+        self.process = subprocess.Popen(
+            [str(part) for part in command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            env=os.environ | {"PYTHONUNBUFFERED": "1"},
+        )
+        self.threads = [threading.Thread(target=each, daemon=True) for each in (self._listen, self._complain)]
+        for thread in self.threads:
+            thread.start()
+
+    def _listen(self):
+        for line in self.process.stdout:
+            word = json.loads(line)
+            if word.get("ask") == "token":
+                self._write({"answer": word["n"], "token": self.mint()})
+                continue
+            with self.changed:
+                if "event" in word:
+                    self.events.append(word["event"])
+                else:
+                    self.answers[word["id"]] = word
+                self.changed.notify_all()
+        with self.changed:
+            self.over = True
+            self.changed.notify_all()
+
+    def _complain(self):
+        for line in self.process.stderr:
+            self.complaints.append(line.rstrip())
+
+    def _write(self, word):
+        self.process.stdin.write(json.dumps(word) + "\n")
+        self.process.stdin.flush()
+
+    def begin(self, command):
+        self.number += 1
+        self._write({"id": self.number} | command)
+        return self.number
+
+    def answer(self, number):
+        self.until(lambda: number in self.answers, ANSWER_S, "an answer")
+        word = self.answers.pop(number)
+        if "error" in word:
+            raise Refused(word["error"])
+        return word["ok"]
+
+    def until(self, fact, seconds, what):
+        with self.changed:
+            if not self.changed.wait_for(lambda: fact() or self.over, seconds) or not fact():
+                raise AssertionError(f"{self.actor}: waited {seconds} s for {what}")
+
+    def story(self):
+        events = [json.dumps(event, ensure_ascii=False) for event in self.events]
+        if len(events) > 40:
+            events = [*events[:15], f"… {len(events) - 30} more …", *events[-15:]]
+        return "\n".join([f"-- {self.actor} heard", *events, f"-- {self.actor} complained", *self.complaints[-20:]])
+
+    def stop(self):
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.close()
+        try:
+            self.process.wait(2)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        for thread in self.threads:
+            thread.join(5)
+
+
+class Stage:
+    """A scenario under way."""
+
+    def __init__(self, scenario, client):
+        self.scenario, self.client = scenario, client
+        self.stack = contextlib.ExitStack()
+        self.drivers, self.networks, self.saved, self.later = {}, {}, {}, {}
+
+    def __enter__(self):
+        make = Tavern.serve if self.scenario.get("mode") == "serve" else Tavern.dev
+        config = self.scenario.get("config", "")
+        first = self.stack.enter_context(make(config))
+        self.servers = [first]
+        for _ in range(1, self.scenario.get("nodes", 1)):
+            self.servers.append(self.stack.enter_context(make(config, data=first.data)))
+        path, command = DRIVERS[self.client]
+        for name, actor in self.scenario["actors"].items():
+            ports = [server.port for server in self.servers]
+            self.networks[name] = self.stack.enter_context(Network(ports, actor.get("node", 0)))
+            user = actor.get("user", name)
+            mint = lambda user=user, actor=actor: tokens.token(user, actor.get("allow"), actor.get("token_ttl_s", 3600))
+            self.drivers[name] = Driver(command(path), name, mint)
+            self.stack.callback(self.drivers[name].stop)
+        return self
+
+    def __exit__(self, *failure):
+        self.stack.close()
+
+    def play(self):
+        for number, step in enumerate(self.scenario["steps"], 1):
+            try:
+                self.step(step)
+            except (AssertionError, Refused, TimeoutError, OSError) as failure:
+                stories = "\n".join(driver.story() for driver in self.drivers.values())
+                raise AssertionError(f"step {number}, {json.dumps(step, ensure_ascii=False)}: {failure}\n{stories}") from failure
+
+    def step(self, step):
+        kinds = ["do", "await", "expect", "never", "messages", "presence", "party", "server", "link", "storm", "pause_ms"]
+        kind = next((kind for kind in kinds if kind in step), None)
+        if kind is None:
+            raise AssertionError("no such step")
+        getattr(self, f"on_{kind}")(self.filled(step))
+
+    def filled(self, value):
+        if isinstance(value, dict):
+            return {name: self.filled(part) for name, part in value.items()}
+        if isinstance(value, list):
+            return [self.filled(part) for part in value]
+        if isinstance(value, str) and value.startswith("$"):
+            name, *path = value[1:].split(".")
+            found = self.saved[name]
+            for part in path:
+                found = found[part]
+            return found
+        return value
+
+    def ask(self, actor, **command):
+        driver = self.drivers[actor]
+        return driver.answer(driver.begin(command))
+
+    # The actor's own steps.
+
+    def on_do(self, step):
+        driver, actor = self.drivers[step["as"]], self.scenario["actors"][step["as"]]
+        own = ("as", "gives", "fails", "until_ms", "save", "later")
+        command = {name: value for name, value in step.items() if name not in own}
+        if step["do"] == "connect" and not driver.number:
+            command["url"] = f"http://127.0.0.1:{self.networks[step['as']].port}"
+            if self.scenario.get("mode") == "serve":
+                command["tokens"] = True
+            else:
+                command["user"] = actor.get("user", step["as"])
+            if "transports" in actor:
+                command["transports"] = actor["transports"]
+        number = driver.begin(command)
+        if "later" in step:
+            self.later[step["as"], step["later"]] = number
+            return
+        if "until_ms" not in step:
+            return self.judge(driver, number, step)
+        end = time.monotonic() + step["until_ms"] / 1000
+        while True:
+            answer = driver.answer(number)
+            if matches(step["gives"], answer):
+                return
+            assert time.monotonic() < end, f"the answer stays {answer}"
+            time.sleep(0.05)
+            number = driver.begin(command)
+
+    def on_await(self, step):
+        self.judge(self.drivers[step["as"]], self.later.pop((step["as"], step["await"])), step)
+
+    def judge(self, driver, number, step):
+        try:
+            answer = driver.answer(number)
+        except Refused as refused:
+            assert refused.code == step.get("fails"), str(refused)
+            return
+        assert "fails" not in step, f"it did not fail: {answer}"
+        assert matches(step.get("gives", {}), answer), f"the answer is {answer}"
+        if "save" in step:
+            self.saved[step["save"]] = answer
+
+    def on_expect(self, step):
+        driver = self.drivers[step["as"]]
+
+        def found():
+            fresh = (at for at in range(len(driver.events)) if at not in driver.taken)
+            return next((at for at in fresh if matches(step["expect"], driver.events[at])), None)
+
+        driver.until(lambda: found() is not None, step.get("within_ms", EXPECT_MS) / 1000, "the event")
+        driver.taken.add(found())
+
+    def on_never(self, step):
+        driver = self.drivers[step["as"]]
+        time.sleep(step.get("for_ms", QUIET_MS) / 1000)
+        for at, event in enumerate(list(driver.events)):
+            assert not matches(step["never"], event) or (step.get("untaken") and at in driver.taken), f"it came: {event}"
+
+    def on_messages(self, step):
+        driver = self.drivers[step["as"]]
+        wanted = step["data"] if "data" in step else list(range(step["range"][0], step["range"][1] + 1))
+
+        def heard():
+            events = list(driver.events)
+            return [event["data"] for event in events if event["type"] == "message" and event["channel"] == step["messages"]]
+
+        with contextlib.suppress(AssertionError):
+            driver.until(lambda: len(heard()) >= len(wanted), step.get("within_ms", MESSAGES_MS) / 1000, "the messages")
+        time.sleep(QUIET_MS / 1000)
+        got = heard()
+        if got != wanted:
+            at = next((at for at, (one, other) in enumerate(zip(got, wanted)) if one != other), min(len(got), len(wanted)))
+            raise AssertionError(f"{len(got)} of {len(wanted)} messages; from {at} on {got[at:at + 10]}, not {wanted[at:at + 10]}")
+
+    def on_presence(self, step):
+        channel, answers = step["presence"], {}
+
+        def equal():
+            mine = self.ask(step["as"], do="presence", channel=channel)
+            answers["mine"] = {user: shown["clients"] for user, shown in mine["users"].items()}
+            answers["theirs"] = self.present(channel)
+            named = set(answers["theirs"]) == set(step["users"]) if "users" in step else True
+            return named and answers["mine"] == answers["theirs"] and mine["count"] == len(answers["theirs"])
+
+        try:
+            until(equal, "the presence map", step.get("within_ms", EXPECT_MS) / 1000)
+        except TimeoutError as late:
+            raise AssertionError(f"the client's map and the server's: {json.dumps(answers)}") from late
+
+    def present(self, channel):
+        """What a service is told about a channel."""
+        users, after = {}, None
+        while True:
+            page = self.service("GET", f"/v1/channels/{urllib.parse.quote(channel, safe='')}/presence", {"after": after} if after else {})
+            for one in page["users"]:
+                users[one["user"]] = {client["client"]: client["state"] for client in one["clients"]}
+            after = page.get("next")
+            if after is None:
+                return users
+
+    def on_party(self, step):
+        answers = {}
+
+        def equal():
+            answers["mine"] = self.ask(step["as"], do="party_current")["party"]
+            # Asked second, and of the client too: asking repairs what it knows.
+            answers["theirs"] = self.ask(step["as"], do="party", cmd="get")["party"]
+            return answers["mine"] == answers["theirs"]
+
+        try:
+            until(equal, "the party", step.get("within_ms", EXPECT_MS) / 1000)
+        except TimeoutError as late:
+            raise AssertionError(f"the client's party and the server's: {json.dumps(answers)}") from late
+
+    # The world's steps.
+
+    def on_server(self, step):
+        action, server = step["server"], self.servers[step.get("node", 0)]
+        if action in ("kill", "restart"):
+            server.kill()
+        if action in ("start", "restart"):
+            server.start()
+        if action == "stop":
+            assert server.terminate() == 0, "the server did not end well"
+        if action == "publish":
+            self.service("POST", f"/v1/channels/{urllib.parse.quote(step['channel'], safe='')}/messages", {}, {"data": step["data"]})
+        if action == "end_session":
+            self.service("POST", "/v1/command", {}, {"op": "bye", "session": step["session"]}, {})
+        if action == "letter":
+            self.service("POST", f"/v1/users/{urllib.parse.quote(step['user'], safe='')}/messages", {}, {"data": step["data"]})
+
+    def service(self, method, path, query, body=None, headers=None):
+        server = next(server for server in self.servers if server.process.poll() is None)
+        headers = {"authorization": f"Bearer {server.key}"} if headers is None else headers
+        answer = httpx.request(method, f"{server.url}{path}", params=query, json=body, headers=headers, timeout=10, trust_env=False)
+        assert answer.status_code < 300, f"{method} {path} answered {answer.status_code}: {answer.text}"
+        return answer.json() if answer.content else {}
+
+    def on_link(self, step):
+        chosen = [self.networks[step["as"]]] if "as" in step else list(self.networks.values())
+        for network in chosen:
+            network.act(step["link"], step)
+        if step["link"] == "cut" and "ms" in step:
+            time.sleep(step["ms"] / 1000)
+            for network in chosen:
+                network.act("mend", {})
+
+    def on_storm(self, step):
+        storm = Storm(self.servers, step["storm"], step["guests"], step["seed"])
+        self.stack.callback(storm.close)
+        storm.rage(step["rounds"])
+
+    def on_pause_ms(self, step):
+        time.sleep(step["pause_ms"] / 1000)
+
+
+def play(scenario, client):
+    with Stage(scenario, client) as stage:
+        stage.play()

@@ -1,0 +1,54 @@
+"""Every client passes every scenario of clients/scenarios."""
+import pytest
+
+from .network import Network
+from .scenarios import Stage, clients, load, matches, play, scenarios
+
+# What the server does not have yet; the scenarios that need it are not asked.
+LACKS = {"parties", "letters"}
+ASKED = [name for name in scenarios() if load(name).get("needs") not in LACKS]
+
+
+def test_there_are_clients_and_scenarios():
+    assert "js" in clients()
+    assert len(ASKED) > 15
+
+
+@pytest.mark.parametrize("scenario", ASKED)
+@pytest.mark.parametrize("client", clients())
+def test_the_client_passes(client, scenario):
+    play(load(scenario), client)
+
+
+@pytest.mark.parametrize("name", scenarios())
+def test_the_scenario_is_well_formed(name):
+    scenario = load(name)
+    assert set(scenario) <= {"says", "mode", "nodes", "config", "needs", "actors", "steps"}
+    for actor in scenario["actors"].values():
+        assert set(actor) <= {"user", "node", "transports", "token_ttl_s", "allow"}
+    for step in scenario["steps"]:
+        assert step.get("as", next(iter(scenario["actors"]))) in scenario["actors"]
+        for action in ("link", "server", "storm"):
+            assert action not in step or action != "link" or hasattr(Network, step["link"])
+
+
+@pytest.mark.parametrize("pattern, value, fits", [
+    ({"a": 1}, {"a": 1, "b": 2}, True), ({"a": 1}, {"a": 2}, False), ({"a": "*"}, {"a": None}, False), ({"a": "*"}, {"a": 0}, True),
+    ([1, {"x": 1}], [1, {"x": 1, "y": 2}], True), ([1], [1, 2], False), ("*", "x", True), (True, 1, False), (None, None, True),
+    ({"a": []}, {}, False), (1, 1.0, True),
+])
+def test_patterns(pattern, value, fits):
+    assert matches(pattern, value) is fits
+
+
+@pytest.mark.parametrize("step", [
+    {"as": "ann", "expect": {"type": "message"}, "within_ms": 200},
+    {"as": "ann", "never": {"type": "open"}},
+    {"as": "ann", "messages": "room#1", "data": [1], "within_ms": 200},
+    {"as": "ann", "do": "publish", "channel": "room#1", "data": 1, "gives": {"receivers": 7}},
+    {"as": "ann", "do": "publish", "channel": "room#1", "data": 1, "fails": "not_allowed"},
+])
+def test_a_scenario_can_fail(step):
+    scenario = {"actors": {"ann": {}}, "steps": [{"as": "ann", "do": "connect"}, {"as": "ann", "expect": {"type": "open"}}, step]}
+    with Stage(scenario, "js") as stage, pytest.raises(AssertionError, match="step 3"):
+        stage.play()
