@@ -1,79 +1,36 @@
-/**
- * The Tavern client for browsers and Node: one session, kept alive over whatever transport works.
- *
- * Must hold: an event is delivered once and in order, or a `gap` or `reset` says that some are missing; a command is answered once;
- * whatever was subscribed to, joined or watched is so again after every loss; nothing is tried again after `superseded`.
- *
- * @module
- */
+// The Tavern client: one session, kept over whatever transport works. README.md tells how it is used.
+// Must hold: an event is told once and in order, or `gap` or `reset` says that some are missing; what was wanted before a loss is
+// so after it; nothing is tried again after `superseded`.
 
-const PENDING_MAX = 1000; // Commands that wait for an answer or for a link.
-const HELD_MAX = 1024; // Messages kept for a listener that is still to come, and presence changes for a snapshot.
-const UNREAD_MAX = 4096; // What an iterator may leave unread.
-const BLOCK_MAX = 8 << 20; // Characters of one event on a stream.
+const PENDING_MAX = 1000; // Commands without an answer.
+const HELD_MAX = 1024; // What waits for its first listener, or for a snapshot.
+const UNREAD_MAX = 4096; // What an iterator leaves unread.
+const BLOCK_MAX = 8 << 20; // One event on a stream.
 const BACKOFF_MS = 250;
 const BACKOFF_MAX_MS = 20_000;
 const STABLE_MS = 5_000; // A link that lived so long was no false start.
-const UPGRADE_MS = 30_000; // When a lesser transport that stood in for a better one is left again.
+const UPGRADE_MS = 30_000; // When a better transport is tried again.
 const TRIES_MAX = 5;
 
-/**
- * @typedef {'websocket' | 'sse' | 'poll'} TransportName
- * @typedef {'idle' | 'connecting' | 'open' | 'suspended' | 'closed'} State
- * @typedef {{getItem(key: string): string | null, setItem(key: string, value: string): void, removeItem(key: string): void}} Keeper
- * @typedef {object} Options
- * @property {string} [token] a token that is used as long as it lasts
- * @property {() => string | Promise<string>} [getToken] asked for a token at first, and again when it has expired or is about to
- * @property {string} [user] dev mode only: a name instead of a token
- * @property {Keeper | null} [storage] where the session waits for the next page load; sessionStorage where there is one
- * @property {TransportName[]} [transports] in the order they are tried
- * @property {boolean} [statuses] ask for the status of everybody one follows whenever the session begins
- * @property {number} [commandTimeoutMs] how long a command may wait for its answer, reconnects included; 30,000
- * @property {number} [connectTimeoutMs] how long a transport may take to open; 10,000
- * @property {{session: string, seq: number}} [resume] a session to come back to
- * @property {any} [WebSocket] a WebSocket class where there is no global one
- * @property {typeof fetch} [fetch]
- *
- * @typedef {{session: string, client: string, user: string | null, node: string, resumed: boolean, reset?: boolean, seq: number,
- *   heartbeat_ms: number, party: Party | null}} Hello
- * @typedef {{channel: string, data: any, from?: {user: string | null, client: string}, encoding?: string}} Message
- * @typedef {{user: string, name: string | null, clients: Map<string, any>, state: any, leaving: boolean}} Person
- * @typedef {{user: string, name: string | null, online: boolean, leaving?: boolean, last_seen: number | null, channels: string[],
- *   activities: {activity: string, channel: string, since: number}[]}} Status
- * @typedef {{user: string, name?: string | null, online: boolean, since: number}} Member
- * @typedef {{party_id: number, version: number, members: Member[], pending: {user: string, by: string, expires_at: number}[],
- *   state: string, go_id?: any, data: any}} Party
- * @typedef {{code?: number, error?: TavernError, reached?: boolean}} Ending why a link ended; `reached`: a server answered
- * @typedef {{hello(ok: Hello): void, frame(frame: any): void, party(party: Party | null): void, alive(): void, end(why: Ending): void}} Ear
- * @typedef {{send(frame: any): void, close(): void}} Link
- * @typedef {{id: number, frame: any, safe: boolean, sent: boolean, tries: number, timer: any, resolve(ok: any): void,
- *   reject(error: TavernError): void}} Pending
- */
+/** @import { Ear, Ending, Hello, House, Keeper, Link, Listener, Message, Options, Part, Party, PartyCommands, Pending, Person, State, Status, Ticket, TransportName, Users } from './types.js' */
 
-/** A refusal by the server, or one of the client's own: `unknown_outcome`, `timeout`, `closed`, `superseded`, `overflow`. */
 export class TavernError extends Error {
-  /**
-   * @param {string} code
-   * @param {string} [message]
-   * @param {{retry_after_ms?: number, party?: Party | null}} [more]
-   */
+  name = 'TavernError';
+
+  /** @param {string} code @param {string} [message] @param {{retry_after_ms?: number, party?: Party | null}} [more] */
   constructor(code, message, more = {}) {
-    super(message ?? code);
-    this.name = 'TavernError';
+    super(message);
     this.code = code;
-    /** @type {number | undefined} */
     this.retryAfterMs = more.retry_after_ms;
-    /** @type {Party | null | undefined} the caller's party, with every refusal of a party command */
     this.party = more.party;
   }
 }
 
-/** Something that tells. A listener that throws is reported as an uncaught error and disturbs nobody else. */
 export class Emitter {
-  /** @type {Map<string, Set<(event: any) => void>>} */
+  /** @type {Map<string, Set<Listener>>} */
   #listeners = new Map();
 
-  /** @param {string} type @param {(event: any) => void} listener */
+  /** @param {string} type @param {Listener} listener */
   on(type, listener) {
     let all = this.#listeners.get(type);
     if (!all) this.#listeners.set(type, (all = new Set()));
@@ -81,7 +38,7 @@ export class Emitter {
     return this;
   }
 
-  /** @param {string} type @param {(event: any) => void} listener */
+  /** @param {string} type @param {Listener} listener */
   off(type, listener) {
     this.#listeners.get(type)?.delete(listener);
     return this;
@@ -89,7 +46,7 @@ export class Emitter {
 
   /**
    * The next one: to the listener, or as a promise.
-   * @param {string} type @param {(event: any) => void} [listener] @returns {Promise<any>}
+   * @param {string} type @param {Listener} [listener] @returns {Promise<any>}
    */
   once(type, listener) {
     return new Promise((resolve) => {
@@ -119,10 +76,7 @@ export class Emitter {
   }
 }
 
-/**
- * The events of one type as an endless list, from now on, until the client is closed.
- * @param {Emitter} source @param {string} type @param {Tavern} client @returns {AsyncIterableIterator<any>}
- */
+/** @param {Emitter} source @param {string} type @param {Tavern} client @returns {AsyncIterableIterator<any>} */
 function iterate(source, type, client) {
   /** @type {any[]} */
   const unread = [];
@@ -169,11 +123,11 @@ function iterate(source, type, client) {
   };
 }
 
-/** Who is in a channel, kept by a snapshot and what is told after it. `change` is told after each change. */
+/** Who is there: a snapshot and what was told after it. Tells `change`. */
 export class Presence extends Emitter {
-  /** @type {Map<string, Person>} everybody who is named here; in a crowd only those one follows */
+  /** @type {Map<string, Person>} */
   users = new Map();
-  /** @type {'full' | 'coalesced' | 'counts'} how much is told, as far as it can be known */
+  /** @type {'full' | 'coalesced' | 'counts'} */
   mode = 'full';
   /** @type {number | undefined} none while a snapshot is awaited */
   version;
@@ -191,7 +145,6 @@ export class Presence extends Emitter {
     this.#refresh = refresh;
   }
 
-  /** How many users are there, named or not. */
   get count() {
     return this.users.size + this.#nameless;
   }
@@ -205,7 +158,6 @@ export class Presence extends Emitter {
     return iterate(this, 'change', this.#client);
   }
 
-  /** What is known may be wrong: changes wait for the next snapshot. */
   doubt() {
     this.version = undefined;
     this.#early = [];
@@ -227,7 +179,7 @@ export class Presence extends Emitter {
     this.mode = members.users ? 'full' : 'counts';
     this.version = members.version;
     this.emit('change', { event: 'snapshot' });
-    for (const event of this.#early.splice(0)) this.hear(event);
+    for (const event of this.#early.splice(0)) if (event.version > members.version) this.hear(event);
   }
 
   /** @param {any} event */
@@ -319,7 +271,7 @@ export class Presence extends Emitter {
   }
 }
 
-/** A channel as one client sees it. Tells `message`, and `gap` when messages were lost. */
+/** Tells `message` and `gap`. */
 export class Channel extends Emitter {
   #client;
   #listens = false;
@@ -327,7 +279,7 @@ export class Channel extends Emitter {
   #joined;
   /** @type {Presence | undefined} */
   #presence;
-  /** @type {Message[] | undefined} messages that came before anybody wanted them, as after a page load */
+  /** @type {Message[] | undefined} what came before anybody listened, as after a page load */
   #held = [];
 
   /** @param {Tavern} client @param {string} name */
@@ -339,7 +291,7 @@ export class Channel extends Emitter {
     this.actual = name;
   }
 
-  /** @override @param {string} type @param {(event: any) => void} listener */
+  /** @override @param {string} type @param {Listener} listener */
   on(type, listener) {
     super.on(type, listener);
     if (type === 'message' && this.#held) {
@@ -350,11 +302,7 @@ export class Channel extends Emitter {
     return this;
   }
 
-  /**
-   * From the answer on no message is missed.
-   * @param {(message: Message) => void} [listener]
-   * @returns {Promise<void>}
-   */
+  /** @param {(message: Message) => void} [listener] */
   async subscribe(listener) {
     if (listener) this.on('message', listener);
     this.#listens = true;
@@ -366,7 +314,7 @@ export class Channel extends Emitter {
     }
   }
 
-  /** Ends listening and watching. Being present is another matter. @returns {Promise<void>} */
+  /** Ends listening and watching. */
   async unsubscribe() {
     this.#listens = false;
     this.#presence = undefined;
@@ -378,35 +326,38 @@ export class Channel extends Emitter {
     return this.#client.call('publish', { channel: this.name, data }, false);
   }
 
-  /** This client is present. @param {any} [state] small JSON that watchers see @returns {Promise<void>} */
-  async join(state) {
+  /** @param {any} [state] */
+  join(state) {
+    return this.#be('join', state);
+  }
+
+  /** @param {any} state */
+  update(state) {
+    return this.#be('update', state);
+  }
+
+  /** @param {string} op @param {any} state @returns {Promise<void>} */
+  async #be(op, state) {
     const joined = (this.#joined = { state });
     try {
-      await this.#client.call('join', { channel: this.name, state });
+      await this.#client.call(op, { channel: this.name, state });
     } catch (error) {
       if (final(error) && this.#joined === joined) this.#joined = undefined;
       throw error;
     }
   }
 
-  /** @param {any} state @returns {Promise<void>} */
-  async update(state) {
-    if (this.#joined) this.#joined = { state };
-    await this.#client.call('update', { channel: this.name, state });
-  }
-
-  /** @returns {Promise<void>} */
   async leave() {
     this.#joined = undefined;
     await this.#client.call('leave', { channel: this.name });
   }
 
-  /** @param {{counts_only?: boolean, after?: string, limit?: number}} [part] @returns {Promise<any>} one page */
+  /** @param {Part} [part] @returns {Promise<any>} */
   who(part) {
     return this.#client.call('who', { channel: this.name, ...part });
   }
 
-  /** Begins to watch. @returns {Promise<Presence>} a living map, once it is known who is there */
+  /** Begins to watch. @returns {Promise<Presence>} */
   async presence() {
     const known = this.#presence;
     if (known?.version !== undefined) return known;
@@ -437,7 +388,6 @@ export class Channel extends Emitter {
     if (this.#presence) this.#listen().catch(() => {});
   }
 
-  /** The session is another one: what was wanted of the old is asked for again. @returns {Promise<void>[]} */
   restore() {
     const asked = [];
     if (this.#presence) this.#presence.doubt();
@@ -454,7 +404,7 @@ export class Channel extends Emitter {
   }
 }
 
-/** The user himself and the people he follows. Tells `status`, `statuses` and `letter`. */
+/** Tells `status`, `statuses` and `letter`. */
 export class Me extends Emitter {
   #client;
 
@@ -469,93 +419,84 @@ export class Me extends Emitter {
     return (await this.#client.call('status', { users })).statuses;
   }
 
-  /** @param {string} user @returns {Promise<void>} */
+  /** @param {string} user */
   async follow(user) {
     await this.#client.call('follow', { user });
   }
 
-  /** @param {string} user @returns {Promise<void>} */
+  /** @param {string} user */
   async unfollow(user) {
     await this.#client.call('unfollow', { user });
   }
 
-  /** @param {{after?: string, limit?: number}} [part] @returns {Promise<{users: string[], next?: string}>} */
+  /** @param {Part} [part] @returns {Promise<Users>} */
   following(part) {
     return this.#client.call('following', { ...part });
   }
 
-  /** @param {{after?: string, limit?: number}} [part] @returns {Promise<{users: string[], next?: string}>} */
+  /** @param {Part} [part] @returns {Promise<Users>} */
   followers(part) {
     return this.#client.call('followers', { ...part });
   }
 
-  /** @param {'everyone' | 'followers_i_follow' | 'nobody'} value @returns {Promise<void>} */
+  /** @param {'everyone' | 'followers_i_follow' | 'nobody'} value */
   async visibility(value) {
     await this.#client.call('visibility', { value });
   }
 }
 
-/**
- * The user's party. Tells each letter by its `cmd` (`invite`, `accept`, `join`, …), and `change` with the new snapshot.
- * Every command carries a request id, so that repeating it after a loss does it once.
- */
+const PARTY = {
+  invite: ['user'],
+  cancelInvite: ['user'],
+  accept: ['party_id'],
+  decline: ['party_id', 'message'],
+  kick: ['user', 'message'],
+  leave: ['message'],
+  promote: ['user'],
+  disband: ['message'],
+  setData: ['data'],
+  go: ['params'],
+  cancelGo: [],
+  ready: ['go_id'],
+  block: ['user'],
+  unblock: ['user'],
+  say: ['data'],
+};
+
+/** The user's party. Tells each letter by its `cmd`, and `change`. A request id lets commands be repeated. */
 export class PartyDesk extends Emitter {
   /** @type {Party | null} */
   current = null;
-  /** @type {Map<number, any>} letters of open invites to this user, by party */
+  /** @type {Map<number, any>} open invites by party */
   invites = new Map();
   #client;
-  #reading = false;
+  #reads = 0;
 
   /** @param {Tavern} client */
   constructor(client) {
     super();
     this.#client = client;
+    for (const [name, members] of Object.entries(PARTY)) {
+      /** @param {any[]} given */
+      const command = (...given) => this.#do(name, Object.fromEntries(members.map((member, at) => [member, given[at]])));
+      Object.assign(this, { [name]: command });
+    }
   }
 
   /** @returns {Promise<Party | null>} */
   async get() {
-    await this.#do('get');
+    await this.#do('get', {});
     return this.current;
   }
 
-  /** @param {string} user */
-  invite = (user) => this.#do('invite', { user });
-  /** @param {string} user */
-  cancelInvite = (user) => this.#do('cancel_invite', { user });
-  /** @param {number} party_id */
-  accept = (party_id) => this.#do('accept', { party_id });
-  /** @param {number} party_id @param {string} [message] */
-  decline = (party_id, message) => this.#do('decline', { party_id, message });
-  /** @param {string} user @param {string} [message] */
-  kick = (user, message) => this.#do('kick', { user, message });
-  /** @param {string} [message] */
-  leave = (message) => this.#do('leave', { message });
-  /** @param {string} user */
-  promote = (user) => this.#do('promote', { user });
-  /** @param {string} [message] */
-  disband = (message) => this.#do('disband', { message });
-  /** @param {any} data */
-  setData = (data) => this.#do('set_data', { data });
-  /** @param {any} [params] */
-  go = (params) => this.#do('go', { params });
-  cancelGo = () => this.#do('cancel_go');
-  /** @param {any} go_id */
-  ready = (go_id) => this.#do('ready', { go_id });
-  /** @param {string} user */
-  block = (user) => this.#do('block', { user });
-  /** @param {string} user */
-  unblock = (user) => this.#do('unblock', { user });
-  /** @param {any} data */
-  say = (data) => this.#do('say', { data });
-
-  /** @param {string} cmd @param {any} [members] @returns {Promise<any>} */
-  async #do(cmd, members) {
+  /** @param {string} name @param {any} members @returns {Promise<any>} */
+  async #do(name, members) {
+    const op = `party.${name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`)}`;
     try {
-      const ok = await this.#client.call(`party.${cmd}`, { ...members, rid: cmd === 'get' ? undefined : requestId() });
-      if (cmd === 'accept' || cmd === 'decline') this.invites.delete(members.party_id);
+      const ok = await this.#client.call(op, { ...members, rid: name === 'get' ? undefined : requestId() });
+      if (name === 'accept' || name === 'decline') this.invites.delete(members.party_id);
       if (ok.party !== undefined) this.#set(ok.party);
-      else if (!['get', 'say', 'ready', 'block', 'unblock'].includes(cmd)) this.#read();
+      else if (!['get', 'say', 'block', 'unblock'].includes(name)) this.#read();
       return ok;
     } catch (error) {
       if (error instanceof TavernError && error.party !== undefined) this.#set(error.party);
@@ -563,7 +504,7 @@ export class PartyDesk extends Emitter {
     }
   }
 
-  /** A snapshot from hello or a poll: it may be older than what an answer said, so it is asked about when it differs. @param {Party | null} party */
+  /** It may be older than what an answer said. @param {Party | null} party */
   snapshot(party) {
     if (party?.party_id === this.current?.party_id) this.#set(party);
     else this.#read();
@@ -577,81 +518,84 @@ export class PartyDesk extends Emitter {
     this.emit('change', party);
   }
 
-  /** Reads the party again, once at a time. */
-  #read() {
-    if (this.#reading) return;
-    this.#reading = true;
-    this.get().catch(() => {}).finally(() => (this.#reading = false));
+  /** Reads the party, once at a time; again, if it was asked for meanwhile. */
+  async #read() {
+    if (this.#reads++) return;
+    for (let seen = 0; seen !== this.#reads; ) {
+      seen = this.#reads;
+      await this.get().catch(() => {});
+    }
+    this.#reads = 0;
   }
 
   /** Folds a letter into the snapshot; what it cannot tell is read. @param {any} letter */
   hear(letter) {
     const { cmd, party_id, version } = letter;
-    if (cmd === 'invite') this.invites.set(party_id, letter);
-    if (cmd === 'invite_cancel') this.invites.delete(party_id);
     const party = this.current;
-    if (letter.party !== undefined) {
-      this.#set(letter.party);
-    } else if (party && party.party_id === party_id && !cmd.startsWith('invite')) {
-      // Letters of one commit share a version; folding one twice changes nothing.
-      if (version > party.version + 1) this.#read();
-      else if (version >= party.version) this.#set(fold(party, letter, this.#client.user));
-    } else if (cmd === 'accept' || cmd === 'join' || cmd === 'party_go') {
-      this.#read();
-    }
+    if (cmd === 'invite') this.invites.set(party_id, letter);
+    else if (cmd === 'invite_cancel') this.invites.delete(party_id);
+    else if (party && party.party_id === party_id) {
+      const next = version > party.version + 1 ? undefined : fold(party, letter, this.#client.user);
+      if (version > party.version) next === undefined ? this.#read() : this.#set(next);
+    } else if (!['decline', 'kick', 'leave', 'disband'].includes(cmd)) this.#read();
     this.emit(cmd, letter);
   }
 }
 
 /**
- * The party after a letter.
- * @param {Party} party @param {any} letter @param {string | null | undefined} me @returns {Party | null}
+ * The party after a letter of the next version; undefined: the letter does not say.
+ * @param {Party} party @param {any} letter @param {string | null | undefined} me @returns {Party | null | undefined}
  */
 export function fold(party, letter, me) {
   const { cmd, uid } = letter;
-  const after = { ...party, version: letter.version };
-  /** @param {string} user */
-  const without = (user) => party.members.filter((member) => member.user !== user);
+  let { members, pending, state, go_id, ...rest } = party;
+  const others = members.filter((member) => member.user !== uid);
+  const uninvited = pending.filter((invite) => invite.user !== uid);
   switch (cmd) {
     case 'accept':
     case 'join':
-      after.pending = party.pending.filter((invite) => invite.user !== uid);
-      if (!party.members.some((member) => member.user === uid)) {
-        after.members = [...party.members, { user: uid, name: letter.user, online: true, since: letter.ts }];
-      }
-      if (after.state === 'forming') after.state = 'idle';
+      members = [...others, { user: uid, name: letter.user, online: true, since: letter.ts }];
+      pending = uninvited;
+      state = 'idle';
       break;
     case 'decline':
-      after.pending = party.pending.filter((invite) => invite.user !== uid);
+    case 'uninvited':
+      pending = uninvited;
       break;
     case 'kick':
     case 'disband':
       return null;
     case 'leave':
       if (uid === me) return null;
-      after.members = without(uid);
-      if (after.members.length === 1) after.state = 'forming';
+      members = others;
+      if (members.length === 1) state = 'forming';
       break;
-    case 'leader': {
-      const leader = party.members.find((member) => member.user === uid);
-      if (leader) after.members = [leader, ...without(uid)];
+    case 'leader':
+      members = [...members.filter((member) => member.user === uid), ...others];
       break;
-    }
+    case 'online':
+    case 'offline':
+      members = members.map((member) => (member.user === uid ? { ...member, online: cmd === 'online' } : member));
+      break;
     case 'data':
-      after.data = letter.data;
+      rest.data = letter.data;
       break;
     case 'party_go':
-      after.state = 'gathering';
-      after.go_id = letter.go_id;
-      after.pending = [];
+    case 'ready':
+      state = letter.queued ? 'queued' : 'gathering';
+      go_id = letter.go_id;
       break;
     case 'party_matched':
     case 'go_failed':
     case 'go_cancel':
-      after.state = 'idle';
-      delete after.go_id;
+      state = 'idle';
+      go_id = undefined;
+      break;
+    default:
+      return undefined;
   }
-  return after;
+  const after = { ...rest, members, pending, state, version: letter.version };
+  return go_id === undefined ? after : { ...after, go_id };
 }
 
 /** One session with a server, or a cluster of them. */
@@ -665,7 +609,7 @@ export class Tavern extends Emitter {
   /** @type {string | undefined} */
   node;
   me = new Me(this);
-  party = new PartyDesk(this);
+  party = /** @type {PartyDesk & PartyCommands} */ (new PartyDesk(this));
 
   /** @type {Map<string, Channel>} */
   #channels = new Map();
@@ -675,7 +619,7 @@ export class Tavern extends Emitter {
   #pending = new Map();
   /** @type {Link | undefined} */
   #link;
-  /** @type {{resolve(): void, reject(error: TavernError): void, promise: Promise<void>} | undefined} */
+  /** @type {any} the promise of `connect` */
   #opening;
   /** @type {TavernError | undefined} */
   #ended;
@@ -691,6 +635,7 @@ export class Tavern extends Emitter {
   #kinds;
   /** @type {Record<string, any>} timers by what they are for */
   #timers = {};
+  #again = false;
   #seq = 0;
   #acked = 0;
   #turn = 0;
@@ -709,56 +654,53 @@ export class Tavern extends Emitter {
   /** @type {Keeper | null | undefined} */
   #storage;
   #fetch;
+  #Socket;
 
-  /** @param {string | URL} [url] http(s) or ws(s); the page's own server if not given @param {Options} [options] */
+  /** @param {string | URL} [url] @param {Options} [options] */
   constructor(url = globalThis.location?.origin, options = {}) {
     super();
     this.#base = String(url).replace(/^ws/, 'http').replace(/\/+$/, '');
     if (!/^https?:\/\/./.test(this.#base)) throw new TypeError(`${url} is no http address`);
     this.#options = options;
     this.#fetch = options.fetch ?? globalThis.fetch.bind(globalThis);
-    this.#storage = options.storage === undefined ? sessionStore() : options.storage;
-    const socket = options.WebSocket ?? globalThis.WebSocket;
+    this.#storage = options.storage === undefined ? attempt(() => globalThis.document && sessionStorage) : options.storage;
+    this.#Socket = options.WebSocket ?? globalThis.WebSocket;
     const known = Object.keys(LINKS);
     const wanted = options.transports ?? /** @type {TransportName[]} */ (known);
     for (const kind of wanted) if (!known.includes(kind)) throw new TypeError(`there is no transport ${kind}`);
-    this.#kinds = wanted.filter((kind) => kind !== 'websocket' || socket);
+    this.#kinds = wanted.filter((kind) => kind !== 'websocket' || this.#Socket);
     if (!this.#kinds.length) throw new TypeError('no transport is left; this platform has no WebSocket');
     if (options.resume) [this.#session, this.#seq] = [options.resume.session, options.resume.seq];
   }
 
-  /** @returns {TransportName | undefined} the transport that is open */
+  /** @returns {TransportName | undefined} */
   get transport() {
     return this.state === 'open' ? this.#kinds[this.#at] : undefined;
   }
 
-  /** What brings this session back elsewhere: a secret. @returns {{session: string, seq: number} | undefined} */
+  /** A secret. @returns {Ticket | undefined} */
   get ticket() {
     return this.#session === undefined ? undefined : { session: this.#session, seq: this.#seq };
   }
 
-  /**
-   * Opens the session, or comes back to it. Fulfilled when it is there; goes on trying until then.
-   * @returns {Promise<void>}
-   */
+  /** Goes on trying until the session is there. */
   connect() {
     if (this.state === 'connecting' || this.state === 'open') return this.#opening?.promise ?? Promise.resolve();
-    if (this.state === 'closed') [this.#session, this.#seq, this.#ended] = [undefined, 0, undefined];
+    this.#again ||= this.state === 'closed';
+    this.#ended = undefined;
     this.state = 'connecting';
     this.#load();
     this.#attend(true);
     /** @type {any} */
-    const opening = {};
-    opening.promise = new Promise((resolve, reject) => Object.assign(opening, { resolve, reject }));
+    const opening = (this.#opening ??= {});
+    opening.promise ??= new Promise((resolve, reject) => Object.assign(opening, { resolve, reject }));
     // Whoever does not wait for it hears `closed`.
     opening.promise.catch(() => {});
-    this.#opening = opening;
     this.#attempt = this.#fails = this.#denied = 0;
     this.#dial();
     return opening.promise;
   }
 
-  /** Says goodbye: present nowhere at once, the session is over. @returns {Promise<void>} */
   async close() {
     if (this.state === 'closed') return;
     if (this.#session !== undefined) {
@@ -768,7 +710,7 @@ export class Tavern extends Emitter {
     this.#finish(new TavernError('closed', 'the client was closed'));
   }
 
-  /** Drops the transport and keeps the session, here and in the storage, for `connect` within its grace. */
+  /** Keeps the session for `connect`. */
   suspend() {
     if (this.state !== 'connecting' && this.state !== 'open') return;
     this.#save();
@@ -785,10 +727,7 @@ export class Tavern extends Emitter {
     return channel;
   }
 
-  /**
-   * Any command. `safe`: it may be repeated when its answer was lost; others fail with `unknown_outcome`.
-   * @param {string} op @param {any} [members] @param {boolean} [safe] @returns {Promise<any>}
-   */
+  /** @param {string} op @param {any} [members] @param {boolean} [safe] may be repeated @returns {Promise<any>} */
   call(op, members, safe = true) {
     return new Promise((resolve, reject) => {
       if (this.#ended) return reject(this.#ended);
@@ -825,7 +764,7 @@ export class Tavern extends Emitter {
     try {
       token = await this.#fresh();
     } catch (fault) {
-      if (mine()) this.#lost({ error: new TavernError('unauthenticated', `getToken failed: ${fault}`), reached: true });
+      if (mine()) this.#lost({ error: new TavernError('unavailable', `getToken failed: ${fault}`) });
       return;
     }
     if (!mine()) return;
@@ -838,25 +777,18 @@ export class Tavern extends Emitter {
       alive: () => mine() && (this.#heardAt = Date.now()),
       end: (why) => mine() && this.#lost(why),
     };
-    this.#timer('open', this.#options.connectTimeoutMs ?? 10_000, () => this.#lost({}));
-    const client = this;
-    this.#link = LINKS[this.#kinds[this.#at]](
-      {
-        token,
-        user: this.#options.user,
-        WebSocket: this.#options.WebSocket ?? globalThis.WebSocket,
-        get ticket() {
-          return client.ticket;
-        },
-        get pollMs() {
-          return Math.min(client.#heartbeatMs, 15_000);
-        },
-        address: (path, query) => this.#address(path, query),
-        post: (path, body, ms, signal) => this.#post(path, body, ms, signal),
-        get: (path, query, signal) => this.#fetch(this.#address(path, query), { headers: this.#headers(), cache: 'no-store', signal }),
-      },
-      ear,
-    );
+    this.#timer('open', this.#options.connectTimeoutMs ?? 10_000, () => this.#lost({ reached: true }));
+    /** @type {House} */
+    const house = {
+      token,
+      socket: (url) => new this.#Socket(url),
+      ticket: () => this.ticket,
+      pollMs: () => Math.min(this.#heartbeatMs, 15_000),
+      address: (path, query) => this.#address(path, query),
+      post: (path, body, ms, signal) => this.#post(path, body, ms, signal),
+      get: (path, query, signal) => this.#fetch(this.#address(path, query), { headers: this.#headers(), cache: 'no-store', signal }),
+    };
+    this.#link = LINKS[this.#kinds[this.#at]](house, ear);
   }
 
   /** @param {Hello} ok */
@@ -876,7 +808,7 @@ export class Tavern extends Emitter {
     const stands = this.#at > 0 && this.#worked.has(this.#kinds[0]) && !this.#worked.has(kind);
     this.#worked.add(kind);
     if (stands) {
-      // The better one worked before: perhaps the server was only down. Once more, later, and then never again.
+      // The better one worked before: perhaps the server was only down.
       this.#timer('upgrade', UPGRADE_MS * (1 + Math.random()), () => {
         this.#at = 0;
         this.#lost({});
@@ -886,7 +818,8 @@ export class Tavern extends Emitter {
     this.#renewLater();
     if (this.#options.statuses) this.call('hello', { status: true }).catch(() => {});
     // Before anything that waits, so that it finds its channels.
-    const restored = had && !kept ? this.#restore() : undefined;
+    const restored = (had || this.#again) && !kept ? this.#restore() : undefined;
+    this.#again = false;
     for (const pending of [...this.#pending.values()]) this.#send(pending);
     const opening = this.#opening;
     this.#opening = undefined;
@@ -928,7 +861,7 @@ export class Tavern extends Emitter {
     // It was not carried out: a new session, or a new token, and once more.
     if (again && op !== 'bye' && (code === 'gone' || (code === 'unauthenticated' && op !== 'hello' && this.#options.getToken))) {
       pending.sent = false;
-      return this.#lost({ error: new TavernError(code, message), reached: true });
+      return this.#lost({ error: new TavernError(code, message) });
     }
     if (again && pending.safe && (code === 'unavailable' || (code === 'rate_limited' && !op.startsWith('party.')))) {
       pending.sent = false;
@@ -1010,10 +943,12 @@ export class Tavern extends Emitter {
       this.#release();
       this.emit('reconnecting', { code, error });
       if (this.state !== 'connecting') return;
+    } else if (error && !why.reached) {
+      // A server refused: the transport works.
     } else if (kind === 'websocket' || why.reached) {
       if (++this.#fails >= (this.#worked.has(kind) ? 4 : 2)) this.#try(this.#at + 1);
     } else {
-      // No server answered at all: no transport is to blame, and the best one is the next.
+      // No server answered: no transport is to blame.
       this.#try(0);
     }
     const most = Math.min(BACKOFF_MAX_MS, BACKOFF_MS * 2 ** this.#attempt++);
@@ -1054,7 +989,7 @@ export class Tavern extends Emitter {
     this.#attend(false);
     this.state = 'closed';
     this.#ended = why;
-    this.#session = undefined;
+    [this.#session, this.#seq] = [undefined, 0];
     for (const pending of [...this.#pending.values()]) {
       this.#settle(pending);
       pending.reject(pending.sent && !pending.safe ? unknown() : why);
@@ -1064,12 +999,12 @@ export class Tavern extends Emitter {
     this.emit('closed', { code: why.code, error: why });
   }
 
-  /** Acknowledges at each heartbeat, and notices when nothing comes any more. @param {number} last @param {boolean} even */
+  /** @param {number} last @param {boolean} even */
   #beat(last, even) {
     const half = this.#heartbeatMs / 2;
     this.#timer('beat', half, () => {
       const now = Date.now();
-      // A timer that comes late says that the page was asleep, not that the link is dead.
+      // The page was asleep, which does not mean that the link is dead.
       const late = now - last > half * 2;
       if (!late && now - this.#heardAt > this.#heartbeatMs * 2) return this.#lost({});
       if (even || late) this.#ack();
@@ -1080,9 +1015,9 @@ export class Tavern extends Emitter {
   #ack() {
     const seq = this.#seq;
     const kind = this.transport;
-    // The answer is also the sign of life that a page gets from a WebSocket.
-    if (kind === 'websocket' && seq === this.#acked) this.call('ping').catch(() => {});
-    else if (kind !== 'poll' && seq !== this.#acked) this.call('ack', { seq }).then(() => (this.#acked = seq), () => {});
+    // A poll's cursor says it. A page sees no pings: the answer is its sign of life. Never repeated: another session counts anew.
+    if (!kind || kind === 'poll' || (kind === 'sse' && seq === this.#acked)) return;
+    this.call('ack', { seq }, false).then(() => (this.#acked = seq), () => {});
   }
 
   /** @returns {Promise<string | undefined>} a token that still holds */
@@ -1098,7 +1033,6 @@ export class Tavern extends Emitter {
     const ends = expiry(this.#token);
     if (ends === undefined || !this.#options.getToken) return;
     const left = ends - Date.now();
-    // A fifth before the end, at most half a minute.
     this.#timer('renew', Math.max(500, left - Math.min(30_000, left / 5)), async () => {
       try {
         this.#token = await this.#options.getToken?.();
@@ -1122,24 +1056,17 @@ export class Tavern extends Emitter {
     return this.#token === undefined ? {} : { authorization: `Bearer ${this.#token}` };
   }
 
-  /**
-   * @param {string} path @param {any} body @param {number} ms @param {AbortSignal} [signal]
-   * @returns {Promise<any>} the answer, a refusal included; throws when no server answered
-   */
+  /** @param {string} path @param {any} body @param {number} ms @param {AbortSignal} [signal] */
   async #post(path, body, ms, signal) {
     const limit = AbortSignal.timeout(ms);
-    const abort = new AbortController();
-    const stop = () => abort.abort();
-    for (const one of [limit, signal]) one?.addEventListener('abort', stop);
-    try {
-      const headers = { 'content-type': 'application/json', ...this.#headers() };
-      const response = await this.#fetch(this.#address(path), {
-        method: 'POST', headers, body: JSON.stringify(body), cache: 'no-store', signal: abort.signal,
-      });
-      return await answer(response);
-    } finally {
-      for (const one of [limit, signal]) one?.removeEventListener('abort', stop);
-    }
+    const response = await this.#fetch(this.#address(path), {
+      method: 'POST',
+      headers: { 'content-type': 'application/json', ...this.#headers() },
+      body: JSON.stringify(body),
+      cache: 'no-store',
+      signal: signal ? AbortSignal.any([limit, signal]) : limit,
+    });
+    return answer(response);
   }
 
   /** @param {string} name @param {number} [ms] @param {() => void} [due] */
@@ -1169,17 +1096,15 @@ export class Tavern extends Emitter {
       this.#release();
     } else if (event.type === 'pageshow') {
       if (!event.persisted) return;
-      this.#forget();
+      this.#load();
       this.#dial();
     } else if (event.type === 'online' || !globalThis.document.hidden) {
       if (this.#timers.retry) {
         this.#timer('retry');
         this.#attempt = 0;
         this.#dial();
-      } else if (this.state === 'open') {
-        // The link may have died in its sleep.
-        this.#timer('probe', 5_000, () => this.#lost({}));
-        this.call('ping').then(() => this.#timer('probe'), () => {});
+      } else {
+        this.#ack();
       }
     }
   };
@@ -1191,57 +1116,35 @@ export class Tavern extends Emitter {
   // Only a page that goes writes the session down, and the next one takes it: a copied tab gets a session of its own.
   #save() {
     const kept = { ...this.ticket, letters: this.#letters, transport: this.#kinds[this.#at] };
-    try {
-      this.#storage?.setItem(this.#key, JSON.stringify(kept));
-    } catch {
-      // Full or forbidden: the next page begins anew.
-    }
-  }
-
-  #forget() {
-    try {
-      this.#storage?.removeItem(this.#key);
-    } catch {
-      // It is forbidden: nothing is there.
-    }
+    attempt(() => this.#storage?.setItem(this.#key, JSON.stringify(kept)));
   }
 
   #load() {
-    try {
-      const kept = JSON.parse(this.#storage?.getItem(this.#key) ?? 'null');
-      this.#forget();
-      if (!kept || this.#session !== undefined) return;
-      if (typeof kept.session === 'string' && Number.isSafeInteger(kept.seq)) [this.#session, this.#seq] = [kept.session, kept.seq];
-      Object.assign(this.#letters, kept.letters);
-      this.#at = Math.max(0, this.#kinds.indexOf(kept.transport));
-    } catch {
-      // What is kept there is not ours.
-    }
+    const kept = attempt(() => JSON.parse(this.#storage?.getItem(this.#key) ?? 'null'));
+    attempt(() => this.#storage?.removeItem(this.#key));
+    if (!kept || this.#session !== undefined) return;
+    if (typeof kept.session === 'string' && Number.isSafeInteger(kept.seq)) [this.#session, this.#seq] = [kept.session, kept.seq];
+    Object.assign(this.#letters, kept.letters);
+    this.#at = Math.max(0, this.#kinds.indexOf(kept.transport));
   }
 }
 
-/**
- * @typedef {{token?: string, user?: string, WebSocket: any, ticket: {session: string, seq: number} | undefined, pollMs: number,
- *   address(path: string, query?: Record<string, any>): string,
- *   get(path: string, query: any, signal: AbortSignal): Promise<Response>,
- *   post(path: string, body: any, ms: number, signal: AbortSignal): Promise<any>}} House what a link knows of its client
- */
-
-/** How a session is attached, one function for each transport. @type {Record<TransportName, (house: House, ear: Ear) => Link>} */
+/** @type {Record<TransportName, (house: House, ear: Ear) => Link>} */
 const LINKS = {
   websocket(house, ear) {
-    // A token stays out of the address, where it would be written into logs.
-    const url = house.address('/v1/connect', house.token === undefined ? house.ticket : {});
-    const socket = new house.WebSocket(url.replace(/^http/, 'ws'));
+    // A token in the address would be written into logs.
+    const url = house.address('/v1/connect', house.token === undefined ? house.ticket() : {});
+    const socket = house.socket(url.replace(/^http/, 'ws'));
     let greeted = false;
     socket.onopen = () => {
-      if (house.token !== undefined) socket.send(JSON.stringify({ id: 0, op: 'hello', token: house.token, ...house.ticket }));
+      if (house.token !== undefined) socket.send(JSON.stringify({ id: 0, op: 'hello', token: house.token, ...house.ticket() }));
     };
     socket.onmessage = (/** @type {{data: string}} */ { data }) => {
-      const frame = JSON.parse(data);
+      const frame = attempt(() => JSON.parse(data));
+      if (!frame) return ear.end({});
       ear.alive();
       if (greeted) ear.frame(frame);
-      else if (frame.error) ear.end({ error: refusal(frame.error), reached: true });
+      else if (frame.error) ear.end(ending(frame.error));
       else if (frame.ok) {
         greeted = true;
         ear.hello(frame.ok);
@@ -1263,7 +1166,7 @@ const LINKS = {
   sse(house, ear) {
     const abort = new AbortController();
     const run = async () => {
-      const response = await house.get('/v1/stream', house.ticket, abort.signal);
+      const response = await house.get('/v1/stream', house.ticket(), abort.signal);
       const stream = /text\/event-stream/.test(response.headers.get('content-type') ?? '');
       if (!stream || !response.body) return ear.end(ending((await answer(response)).error));
       const reader = response.body.getReader();
@@ -1297,13 +1200,13 @@ const LINKS = {
     const abort = new AbortController();
     const hello = (/** @type {any} */ ticket) => house.post('/v1/command', { id: 0, op: 'hello', ...ticket }, 10_000, abort.signal);
     const run = async () => {
-      const first = await hello(house.ticket);
+      const first = await hello(house.ticket());
       if (first.error) return ear.end(ending(first.error));
       ear.hello(first.ok);
       while (!abort.signal.aborted) {
-        const { session, seq } = /** @type {{session: string, seq: number}} */ (house.ticket);
-        const ask = { session, cursor: seq, timeout_ms: house.pollMs };
-        const answer = await house.post('/v1/poll', ask, house.pollMs * 2, abort.signal);
+        const { session, seq } = /** @type {Ticket} */ (house.ticket());
+        const ask = { session, cursor: seq, timeout_ms: house.pollMs() };
+        const answer = await house.post('/v1/poll', ask, house.pollMs() * 2, abort.signal);
         if (answer.error) return ear.end(ending(answer.error));
         ear.alive();
         if (answer.reset) {
@@ -1321,7 +1224,7 @@ const LINKS = {
   },
 };
 
-/** Commands by HTTP, one after the other as on a socket. @param {House} house @param {Ear} ear @param {AbortController} abort @returns {Link} */
+/** Commands by HTTP, in order. @param {House} house @param {Ear} ear @param {AbortController} abort @returns {Link} */
 function voice(house, ear, abort) {
   /** @type {any[]} */
   const waiting = [];
@@ -1331,7 +1234,7 @@ function voice(house, ear, abort) {
     while (waiting.length && !abort.signal.aborted) {
       const frame = waiting.shift();
       try {
-        const answer = await house.post('/v1/command', { ...frame, session: house.ticket?.session }, 30_000, abort.signal);
+        const answer = await house.post('/v1/command', { ...frame, session: house.ticket()?.session }, 30_000, abort.signal);
         ear.alive();
         ear.frame({ ...answer, id: frame.id });
       } catch {
@@ -1349,39 +1252,28 @@ function voice(house, ear, abort) {
   };
 }
 
-/** @param {Response} response @returns {Promise<any>} the JSON of an answer; who answers with something else is no server of ours */
-async function answer(response) {
-  const text = await response.text();
-  try {
-    return JSON.parse(text);
-  } catch {
-    return { error: { code: 'unavailable', message: `HTTP ${response.status} in place of an answer` } };
-  }
-}
-
+/** @param {Response} response @returns {Promise<any>} */
+const answer = (response) =>
+  response.json().catch(() => ({ error: { code: 'unavailable', message: `HTTP ${response.status}`, foreign: true } }));
 /** @param {any} error @returns {TavernError} */
 const refusal = ({ code, message, ...more }) => new TavernError(code, message, more);
 /** @param {any} error @returns {Ending} */
-const ending = (error) => ({ error: refusal(error), reached: true });
+const ending = (error) => ({ error: refusal(error), reached: error.foreign });
 const unknown = () => new TavernError('unknown_outcome', 'the connection was lost before the answer; it may have happened');
-/** Whether asking again would be answered the same. @param {unknown} error */
+/** Asking again would be answered the same. @param {unknown} error */
 const final = (error) => error instanceof TavernError && !['timeout', 'closed', 'unavailable', 'rate_limited', 'busy'].includes(error.code);
 const requestId = () => Array.from({ length: 2 }, () => Math.random().toString(36).slice(2, 12)).join('');
 
 /** @param {string | undefined} token @returns {number | undefined} when it ends */
 function expiry(token) {
-  try {
-    const { exp } = JSON.parse(atob((token ?? '').split('.')[1].replace(/-/g, '+').replace(/_/g, '/')));
-    return Number.isFinite(exp) ? exp * 1000 : undefined;
-  } catch {
-    return undefined;
-  }
+  const exp = attempt(() => JSON.parse(atob((token ?? '').split('.')[1].replace(/-/g, '+').replace(/_/g, '/'))).exp);
+  return Number.isFinite(exp) ? exp * 1000 : undefined;
 }
 
-/** @returns {Keeper | undefined} */
-function sessionStore() {
+/** @template T @param {() => T} what */
+function attempt(what) {
   try {
-    return globalThis.document ? globalThis.sessionStorage : undefined;
+    return what();
   } catch {
     return undefined;
   }

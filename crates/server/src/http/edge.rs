@@ -2,7 +2,7 @@
 //! Must hold: a hostile request costs bounded time and memory and gets an answer; routes are in one table.
 
 use super::body::{Answer, Body, refusal, text};
-use super::{connect, metrics, openapi, origin, page, party, rest, session, stream};
+use super::{client, connect, metrics, openapi, origin, page, party, rest, session, stream};
 use crate::door::Seat;
 use crate::services::Services;
 use crate::shard::mail::HttpAnswer;
@@ -172,6 +172,7 @@ async fn route(guest: &Arc<Guest>, request: Request<Incoming>) -> Answer {
         ("GET", "/readyz") => text(StatusCode::OK, "ready\n"),
         ("GET", "/metrics") => metrics::page(services),
         ("GET", "/openapi.json") => openapi::page(),
+        ("GET", "/client.js") => client::script(request.headers()),
         ("GET", "/") => page::index(services),
         ("GET", file) if file.starts_with("/assets/") => page::asset(file),
         (_, path) if path.starts_with("/v1/") => rest::route(guest, request).await,

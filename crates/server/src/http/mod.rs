@@ -2,6 +2,7 @@
 //! Turns requests into mail for a shard and answers into responses. Knows no rules.
 
 mod body;
+mod client;
 pub(crate) mod connect;
 mod edge;
 mod events;

@@ -60,6 +60,7 @@ mod tests {
             ("get", "/livez"),
             ("get", "/readyz"),
             ("get", "/metrics"),
+            ("get", "/client.js"),
         ] {
             assert!(description["paths"][path][method].is_object(), "{method} {path}");
         }

@@ -1,0 +1,14 @@
+// What a page loads stays small.
+import assert from 'node:assert/strict';
+import fs from 'node:fs';
+import { test } from 'node:test';
+import zlib from 'node:zlib';
+
+const MOST = 12 * 1024;
+
+test('the module has at most 12 KiB gzipped and needs no other', () => {
+  const text = fs.readFileSync(new URL('../tavern.js', import.meta.url));
+  const size = zlib.gzipSync(text, { level: 9 }).length;
+  assert.ok(size <= MOST, `${size} bytes`);
+  assert.doesNotMatch(text.toString(), /^import |^export .* from |\bimport\(|\brequire\(/m);
+});
