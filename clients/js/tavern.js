@@ -859,9 +859,10 @@ export class Tavern extends Emitter {
     const again = pending.tries++ < TRIES_MAX;
     const { op } = pending.frame;
     // It was not carried out: a new session, or a new token, and once more.
-    if (again && op !== 'bye' && (code === 'gone' || (code === 'unauthenticated' && op !== 'hello' && this.#options.getToken))) {
+    if (again && !['bye', 'hello'].includes(op) && ['gone', 'unauthenticated'].includes(code)) {
+      if (op === 'ack') this.#settle(pending);
       pending.sent = false;
-      return this.#lost({ error: new TavernError(code, message) });
+      return this.#lost(this.#options.getToken ? { error: new TavernError(code, message) } : {});
     }
     if (again && pending.safe && (code === 'unavailable' || (code === 'rate_limited' && !op.startsWith('party.')))) {
       pending.sent = false;
