@@ -44,10 +44,7 @@ export class Emitter {
     return this;
   }
 
-  /**
-   * The next one: to the listener, or as a promise.
-   * @param {string} type @param {Listener} [listener] @returns {Promise<any>}
-   */
+  /** @param {string} type @param {Listener} [listener] @returns {Promise<any>} */
   once(type, listener) {
     return new Promise((resolve) => {
       /** @param {any} event */
@@ -633,7 +630,7 @@ export class Tavern extends Emitter {
   #worked = new Set();
   /** @type {TransportName[]} */
   #kinds;
-  /** @type {Record<string, any>} timers by what they are for */
+  /** @type {Record<string, any>} */
   #timers = {};
   #again = false;
   #seq = 0;
@@ -678,7 +675,7 @@ export class Tavern extends Emitter {
     return this.state === 'open' ? this.#kinds[this.#at] : undefined;
   }
 
-  /** A secret. @returns {Ticket | undefined} */
+  /** @returns {Ticket | undefined} */
   get ticket() {
     return this.#session === undefined ? undefined : { session: this.#session, seq: this.#seq };
   }
@@ -737,6 +734,8 @@ export class Tavern extends Emitter {
       const pending = { id, frame: { id, op, ...members }, safe, sent: false, tries: 0, timer: 0, resolve, reject };
       pending.timer = setTimeout(() => {
         this.#pending.delete(id);
+        // What it wished for is still wished.
+        this.#again = true;
         reject(pending.sent && !safe ? unknown() : new TavernError('timeout', `${op} was not answered in time`));
       }, this.#options.commandTimeoutMs ?? 30_000);
       this.#pending.set(id, pending);
@@ -808,7 +807,7 @@ export class Tavern extends Emitter {
     const stands = this.#at > 0 && this.#worked.has(this.#kinds[0]) && !this.#worked.has(kind);
     this.#worked.add(kind);
     if (stands) {
-      // The better one worked before: perhaps the server was only down.
+      // Perhaps the server was only down.
       this.#timer('upgrade', UPGRADE_MS * (1 + Math.random()), () => {
         this.#at = 0;
         this.#lost({});
@@ -818,7 +817,7 @@ export class Tavern extends Emitter {
     this.#renewLater();
     if (this.#options.statuses) this.call('hello', { status: true }).catch(() => {});
     // Before anything that waits, so that it finds its channels.
-    const restored = (had || this.#again) && !kept ? this.#restore() : undefined;
+    const restored = this.#again || (had && !kept) ? this.#restore() : undefined;
     this.#again = false;
     for (const pending of [...this.#pending.values()]) this.#send(pending);
     const opening = this.#opening;
@@ -827,7 +826,7 @@ export class Tavern extends Emitter {
     opening?.resolve();
     if (had && kept) this.emit('resumed');
     this.party.snapshot(ok.party);
-    restored?.then((failed) => this.emit('reset', { failed }));
+    restored?.then((failed) => kept || this.emit('reset', { failed }));
   }
 
   /** @returns {Promise<{channel: string, error: any}[]>} what could not be restored */
@@ -945,7 +944,7 @@ export class Tavern extends Emitter {
       this.emit('reconnecting', { code, error });
       if (this.state !== 'connecting') return;
     } else if (error && !why.reached) {
-      // A server refused: the transport works.
+      // The transport works.
     } else if (kind === 'websocket' || why.reached) {
       if (++this.#fails >= (this.#worked.has(kind) ? 4 : 2)) this.#try(this.#at + 1);
     } else {
@@ -1016,7 +1015,7 @@ export class Tavern extends Emitter {
   #ack() {
     const seq = this.#seq;
     const kind = this.transport;
-    // A poll's cursor says it. A page sees no pings: the answer is its sign of life. Never repeated: another session counts anew.
+    // A page sees no pings: the answer is its sign of life. Not repeated: another session counts anew.
     if (!kind || kind === 'poll' || (kind === 'sse' && seq === this.#acked)) return;
     this.call('ack', { seq }, false).then(() => (this.#acked = seq), () => {});
   }

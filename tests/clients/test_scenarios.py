@@ -6,6 +6,7 @@ from .scenarios import Stage, clients, load, matches, play, scenarios
 
 # What the server does not have yet; the scenarios that need it are not asked.
 LACKS = {"parties"}
+SERVER_ACTIONS = {"kill", "start", "restart", "stop", "publish", "letter", "end_session"}
 ASKED = [name for name in scenarios() if load(name).get("needs") not in LACKS]
 
 
@@ -28,8 +29,8 @@ def test_the_scenario_is_well_formed(name):
         assert set(actor) <= {"user", "node", "transports", "token_ttl_s", "allow"}
     for step in scenario["steps"]:
         assert step.get("as", next(iter(scenario["actors"]))) in scenario["actors"]
-        for action in ("link", "server", "storm"):
-            assert action not in step or action != "link" or hasattr(Network, step["link"])
+        assert callable(getattr(Network, step.get("link", "cut"), None))
+        assert step.get("server", "kill") in SERVER_ACTIONS
 
 
 @pytest.mark.parametrize("pattern, value, fits", [

@@ -113,6 +113,20 @@ test('a command that is never answered ends', async () => {
   tavern.suspend();
 });
 
+test('what timed out while no line was there is done when there is one', async () => {
+  const house = new House();
+  const tavern = house.tavern({ commandTimeoutMs: 30 });
+  await assert.rejects(tavern.channel('game#1').subscribe(), refused('timeout'));
+  await assert.rejects(tavern.channel('game#1').join(1), refused('timeout'));
+  house.heard = (socket, frame) => queueMicrotask(() => socket.say({ id: frame.id, ok: {} }));
+  tavern.connect();
+  await until(() => house.last);
+  house.greet();
+  await until(() => house.last.sent.length === 2);
+  assert.deepEqual(house.last.sent.map(({ op }) => op), ['subscribe', 'join']);
+  tavern.suspend();
+});
+
 test('not more than a thousand commands wait', async () => {
   const house = new House();
   const tavern = house.tavern({ commandTimeoutMs: 50 });
