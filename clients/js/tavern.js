@@ -57,10 +57,9 @@ export class Emitter {
     });
   }
 
-  /** @param {string} type @param {any} [event] @returns {boolean} whether anybody listened */
+  /** @param {string} type @param {any} [event] */
   emit(type, event) {
-    const all = [...(this.#listeners.get(type) ?? [])];
-    for (const listener of all) {
+    for (const listener of [...(this.#listeners.get(type) ?? [])]) {
       try {
         listener(event);
       } catch (fault) {
@@ -69,7 +68,6 @@ export class Emitter {
         });
       }
     }
-    return all.length > 0;
   }
 }
 
@@ -77,7 +75,7 @@ export class Emitter {
 function iterate(source, type, client) {
   /** @type {any[]} */
   const unread = [];
-  /** @type {{resolve(result: IteratorResult<any>): void, reject(error: Error): void}[]} */
+  /** @type {((result: IteratorResult<any>) => void)[]} */
   const waiting = [];
   let over = client.state === 'closed';
   /** @type {TavernError | undefined} */
@@ -85,7 +83,7 @@ function iterate(source, type, client) {
   /** @param {any} event */
   const hear = (event) => {
     const reader = waiting.shift();
-    if (reader) return reader.resolve({ value: event, done: false });
+    if (reader) return reader({ value: event, done: false });
     if (unread.push(event) <= UNREAD_MAX) return;
     fault = new TavernError('overflow', `more than ${UNREAD_MAX} events were left unread`);
     unread.length = 0;
@@ -95,7 +93,7 @@ function iterate(source, type, client) {
     over = true;
     source.off(type, hear);
     client.off('closed', end);
-    for (const reader of waiting.splice(0)) reader.resolve({ value: undefined, done: true });
+    for (const reader of waiting.splice(0)) reader({ value: undefined, done: true });
   };
   source.on(type, hear);
   client.on('closed', end);
@@ -111,7 +109,7 @@ function iterate(source, type, client) {
         return Promise.reject(told);
       }
       if (over) return Promise.resolve({ value: undefined, done: true });
-      return new Promise((resolve, reject) => waiting.push({ resolve, reject }));
+      return new Promise((resolve) => waiting.push(resolve));
     },
     return() {
       end();
@@ -501,8 +499,9 @@ export class PartyDesk extends Emitter {
     }
   }
 
-  /** It may be older than what an answer said. @param {Party | null} party */
+  /** It may be older than what an answer said. @param {Party | null} [party] */
   snapshot(party) {
+    if (party === undefined) return;
     if (party?.party_id === this.current?.party_id) this.#set(party);
     else this.#read();
   }
@@ -551,9 +550,13 @@ export function fold(party, letter, me) {
   switch (cmd) {
     case 'accept':
     case 'join':
-      members = [...others, { user: uid, name: letter.user, online: true, since: letter.ts }];
+      // Who has no name is called by his id.
+      members = [...others, { user: uid, name: letter.user === uid ? null : letter.user, online: true, since: letter.ts }];
       pending = uninvited;
       state = 'idle';
+      break;
+    case 'invited':
+      pending = [...pending, { user: letter.invitee, by: uid, expires_at: letter.expires_at }];
       break;
     case 'decline':
     case 'uninvited':
@@ -579,7 +582,7 @@ export function fold(party, letter, me) {
       break;
     case 'party_go':
     case 'ready':
-      state = letter.queued ? 'queued' : 'gathering';
+      ({ state } = letter);
       go_id = letter.go_id;
       break;
     case 'party_matched':
@@ -912,7 +915,8 @@ export class Tavern extends Emitter {
         this.party.hear(event);
         return;
     }
-    if (event.channel !== undefined) this.#find(event.channel).hear(event);
+    if (event.channel?.startsWith('party#')) this.party.emit('say', event);
+    else if (event.channel !== undefined) this.#find(event.channel).hear(event);
     this.emit(event.event, event);
   }
 

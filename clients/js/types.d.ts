@@ -49,7 +49,8 @@ export interface Hello {
   reset?: boolean;
   seq: number;
   heartbeat_ms: number;
-  party: Party | null;
+  /** Absent: the server does not know at the moment. */
+  party?: Party | null;
 }
 
 export interface Message {
@@ -131,7 +132,7 @@ export interface Ending {
 export interface Ear {
   hello(ok: Hello): void;
   frame(frame: any): void;
-  party(party: Party | null): void;
+  party(party?: Party | null): void;
   alive(): void;
   end(why: Ending): void;
 }

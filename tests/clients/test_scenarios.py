@@ -5,7 +5,7 @@ from .network import Network
 from .scenarios import Stage, clients, load, matches, play, scenarios
 
 # What the server does not have yet; the scenarios that need it are not asked.
-LACKS = {"parties"}
+LACKS = set()
 SERVER_ACTIONS = {"kill", "start", "restart", "stop", "publish", "letter", "end_session"}
 ASKED = [name for name in scenarios() if load(name).get("needs") not in LACKS]
 

@@ -21,8 +21,10 @@ function make({ url, user, tokens, transports, resume, options }) {
   tavern.on('closed', ({ code }) => tell('closed', { code }));
   tavern.me.on('status', (event) => tell('status', event));
   tavern.me.on('letter', (event) => tell('letter', event));
-  for (const cmd of ['invite', 'invite_cancel', 'accept', 'decline', 'join', 'kick', 'leave', 'leader', 'disband', 'data', 'party_go',
-    'party_matched', 'go_failed', 'go_cancel', 'say']) tavern.party.on(cmd, (event) => tell('party', event));
+  for (const cmd of ['invite', 'invite_cancel', 'invited', 'uninvited', 'accept', 'decline', 'join', 'kick', 'leave', 'leader', 'disband',
+    'data', 'party_go', 'ready', 'party_matched', 'go_failed', 'go_cancel', 'offline', 'online', 'say']) {
+    tavern.party.on(cmd, (event) => tell('party', { cmd, ...event }));
+  }
 }
 
 const listening = new Set();

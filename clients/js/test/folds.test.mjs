@@ -103,11 +103,13 @@ for (const [what, given, me, expected] of [
   ['accept', letter('accept', 'cid'), 'ann', { members: ['ann', 'bob', 'cid'], pending: 0, state: 'idle' }],
   ['join', letter('join', 'cid'), 'bob', { members: ['ann', 'bob', 'cid'], pending: 0, state: 'idle' }],
   ['decline', letter('decline', 'cid', { reason: 'declined' }), 'ann', { members: ['ann', 'bob'], pending: 0, state: 'idle' }],
+  ['invited', letter('invited', 'ann', { invitee: 'dan', expires_at: 60 }), 'bob', { members: ['ann', 'bob'], pending: 2, state: 'idle' }],
+  ['ready', letter('ready', 'bob', { go_id: 5, state: 'queued' }), 'ann', { members: ['ann', 'bob'], pending: 1, state: 'queued', go_id: 5 }],
   ['uninvited', letter('uninvited', 'cid'), 'bob', { members: ['ann', 'bob'], pending: 0, state: 'idle' }],
   ['leave', letter('leave', 'bob'), 'ann', { members: ['ann'], pending: 1, state: 'forming' }],
   ['leader', letter('leader', 'bob'), 'ann', { members: ['bob', 'ann'], pending: 1, state: 'idle' }],
-  ['party_go', letter('party_go', 'ann', { go_id: 5 }), 'bob', { members: ['ann', 'bob'], pending: 1, state: 'gathering', go_id: 5 }],
-  ['party_go at once', letter('party_go', 'ann', { go_id: 5, queued: true }), 'bob', { members: ['ann', 'bob'], pending: 1, state: 'queued', go_id: 5 }],
+  ['party_go', letter('party_go', 'ann', { go_id: 5, state: 'gathering' }), 'bob', { members: ['ann', 'bob'], pending: 1, state: 'gathering', go_id: 5 }],
+  ['party_go at once', letter('party_go', 'ann', { go_id: 5, state: 'queued' }), 'bob', { members: ['ann', 'bob'], pending: 1, state: 'queued', go_id: 5 }],
   ['go_cancel', letter('go_cancel', 'ann', { go_id: 5 }), 'bob', { members: ['ann', 'bob'], pending: 1, state: 'idle' }],
 ]) {
   test(`party: ${what}`, () => {
@@ -116,7 +118,7 @@ for (const [what, given, me, expected] of [
     const seen = { members: names(after), pending: after?.pending.length, state: after?.state };
     assert.deepEqual(seen, rest);
     assert.equal(after?.version, 5);
-    if (['party_go', 'party_go at once', 'go_cancel'].includes(what)) assert.equal(after?.go_id, go_id);
+    if (['party_go', 'party_go at once', 'go_cancel', 'ready'].includes(what)) assert.equal(after?.go_id, go_id);
   });
 }
 
@@ -155,6 +157,9 @@ test('a party is kept by hello, answers, letters and refusals', async () => {
   assert.equal(tavern.party.invites.get(9).uid, 'eve');
   house.last.say({ seq: 5, letter: 5, ...letter('invite_cancel', 'eve', { party_id: 9, version: 2 }) });
   assert.equal(tavern.party.invites.size, 0);
+  const said = tavern.party.once('say');
+  house.last.say({ seq: 6, event: 'message', channel: 'party#7', data: 'hi', from: { user: 'bob', client: 'b' } });
+  assert.equal((await said).data, 'hi');
   // A refusal repairs.
   house.heard = (socket, { id }) => queueMicrotask(() => socket.say({ id, error: { code: 'not_member', message: 'no', party: null } }));
   await assert.rejects(tavern.party.kick('bob', 'out'), { code: 'not_member', party: null });
