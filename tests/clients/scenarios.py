@@ -24,7 +24,7 @@ from .storm import Storm
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SCENARIOS = ROOT / "clients" / "scenarios"
-ANSWER_S, EXPECT_MS, MESSAGES_MS, QUIET_MS = 40.0, 10_000, 20_000, 300
+ANSWER_S, EXPECT_MS, MESSAGES_MS, QUIET_MS = 90.0, 10_000, 20_000, 300
 
 # A client is known by its driver; one whose driver is not there is not of this checkout.
 DRIVERS = {
