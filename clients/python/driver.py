@@ -1,0 +1,230 @@
+"""The Python client as an actor of the shared scenarios: JSON lines in, JSON lines out. Decides nothing.
+
+    python clients/python/driver.py < commands
+"""
+from __future__ import annotations
+
+import asyncio
+import json
+import pathlib
+import sys
+from typing import Any, Awaitable, Callable
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from tavern_client import Message, Tavern, TavernError  # noqa: E402
+
+Command = dict[str, Any]
+TURNS = ["open", "reconnecting", "resumed", "reset", "gap", "closing", "superseded", "closed"]
+AT_ONCE = 64
+
+
+def say(line: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(line) + "\n")
+    sys.stdout.flush()
+
+
+def tell(kind: str, **members: Any) -> None:
+    say({"event": {**members, "type": kind}})
+
+
+class Driver:
+    def __init__(self) -> None:
+        self.client: Tavern | None = None
+        self.asked: dict[int, asyncio.Future[str]] = {}
+        self.watched: set[str] = set()
+
+    @property
+    def tavern(self) -> Tavern:
+        if self.client is None:
+            raise TavernError("closed", "not connected")
+        return self.client
+
+    async def token(self) -> str:
+        number = len(self.asked) + 1
+        self.asked[number] = asyncio.get_running_loop().create_future()
+        say({"ask": "token", "n": number})
+        return await self.asked[number]
+
+    def begin(self, command: Command) -> None:
+        options: dict[str, Any] = dict(command.get("options") or {})
+        for name in ("user", "transports"):
+            if command.get(name) is not None:
+                options[name] = command[name]
+        if command.get("tokens"):
+            options["get_token"] = self.token
+        if resume := command.get("resume"):
+            options["resume"] = (resume["session"], resume["seq"])
+        self.client = Tavern(command["url"], **options)
+        for turn in TURNS:
+            self.client.on(turn, lambda frame, turn=turn: tell(turn, **self.shown(turn, frame)))
+        self.client.on("event", self.event)
+
+    @staticmethod
+    def shown(turn: str, frame: dict[str, Any]) -> dict[str, Any]:
+        if turn == "gap":
+            return {name: frame[name] for name in ("channel", "pattern", "from", "to") if name in frame}
+        if turn == "closed" and frame["code"] != "closed":
+            return {"code": frame["code"]}
+        return {}
+
+    @staticmethod
+    def event(frame: dict[str, Any]) -> None:
+        if frame["event"] in ("status", "letter", "party"):
+            tell(frame["event"], **{name: value for name, value in frame.items() if name not in ("event", "seq")})
+
+    def message(self, message: Message) -> None:
+        tell("message", channel=message.channel, data=message.data, **{"from": {"user": message.user, "client": message.client}})
+
+    # ---- commands
+
+    async def connect(self, command: Command) -> dict[str, Any]:
+        if "url" in command:
+            self.begin(command)
+        await self.tavern.connect()
+        return {}
+
+    async def suspend(self, command: Command) -> dict[str, Any]:
+        await self.tavern.suspend()
+        return {}
+
+    async def close(self, command: Command) -> dict[str, Any]:
+        await self.tavern.close()
+        return {}
+
+    async def drop_session(self, command: Command) -> dict[str, Any]:
+        session = self.tavern._session
+        session.ticket.session = "spoiled"
+        await session.drop()
+        return {}
+
+    async def ticket(self, command: Command) -> dict[str, Any]:
+        session, seq = self.tavern.ticket or (None, 0)
+        return {"session": session, "seq": seq}
+
+    async def state(self, command: Command) -> dict[str, Any]:
+        tavern = self.tavern
+        return {
+            "state": tavern.state, "transport": tavern.transport, "user": tavern.me.user, "client": tavern.me.client, "node": tavern.node,
+        }
+
+    async def subscribe(self, command: Command) -> dict[str, Any]:
+        name = command["channel"]
+        channel = self.tavern.channel(name)
+        if name not in self.watched:
+            self.watched.add(name)
+            channel.on("message", self.message)
+            channel.on("presence", lambda event: tell("presence", channel=name))
+        if command.get("presence"):
+            await channel.presence()
+        else:
+            await channel.subscribe()
+        return {}
+
+    async def unsubscribe(self, command: Command) -> dict[str, Any]:
+        await self.tavern.channel(command["channel"]).unsubscribe()
+        return {}
+
+    async def publish(self, command: Command) -> dict[str, Any]:
+        return {"receivers": await self.tavern.channel(command["channel"]).publish(command["data"])}
+
+    async def burst(self, command: Command) -> dict[str, Any]:
+        channel = self.tavern.channel(command["channel"])
+        room = asyncio.Semaphore(AT_ONCE)
+
+        async def one(number: int) -> None:
+            try:
+                await channel.publish(number)
+            finally:
+                room.release()
+
+        # Each begins in its turn, so that the numbers go out in order.
+        async with asyncio.TaskGroup() as group:
+            for number in range(command["from"], command["from"] + command["count"]):
+                await room.acquire()
+                group.create_task(one(number))
+        return {}
+
+    async def join(self, command: Command) -> dict[str, Any]:
+        await self.tavern.channel(command["channel"]).join(command["state"])
+        return {}
+
+    async def update(self, command: Command) -> dict[str, Any]:
+        await self.tavern.channel(command["channel"]).update(command["state"])
+        return {}
+
+    async def leave(self, command: Command) -> dict[str, Any]:
+        await self.tavern.channel(command["channel"]).leave()
+        return {}
+
+    async def who(self, command: Command) -> dict[str, Any]:
+        return await self.tavern.channel(command["channel"]).who()
+
+    async def presence(self, command: Command) -> dict[str, Any]:
+        room = await self.tavern.channel(command["channel"]).presence()
+        users = {
+            user.user: {"name": user.name, "clients": {client.client: client.state for client in user.clients.values()}}
+            for user in room.users.values()
+        }
+        return {"users": users, "count": room.count, "mode": room.mode}
+
+    async def status(self, command: Command) -> dict[str, Any]:
+        return {"statuses": await self.tavern.me.status(command["users"])}
+
+    async def follow(self, command: Command) -> dict[str, Any]:
+        await self.tavern.me.follow(command["user"])
+        return {}
+
+    async def unfollow(self, command: Command) -> dict[str, Any]:
+        await self.tavern.me.unfollow(command["user"])
+        return {}
+
+    async def following(self, command: Command) -> dict[str, Any]:
+        return {"users": await self.tavern.me.following()}
+
+    async def followers(self, command: Command) -> dict[str, Any]:
+        return {"users": await self.tavern.me.followers()}
+
+    async def visibility(self, command: Command) -> dict[str, Any]:
+        await self.tavern.me.visibility(command["value"])
+        return {}
+
+    async def party(self, command: Command) -> dict[str, Any]:
+        members = {name: value for name, value in command.items() if name not in ("id", "do", "cmd")}
+        return await self.tavern.party.command(command["cmd"], **members)
+
+    async def party_current(self, command: Command) -> dict[str, Any]:
+        return {"party": self.tavern.party.current}
+
+    # ---- lines
+
+    async def answer(self, command: Command, work: Awaitable[dict[str, Any]]) -> None:
+        try:
+            say({"id": command["id"], "ok": await work})
+        except TavernError as error:
+            say({"id": command["id"], "error": {"code": error.code, "message": error.message}})
+        except Exception as failure:
+            say({"id": command["id"], "error": {"code": "driver", "message": repr(failure)}})
+
+    async def run(self) -> None:
+        reader = asyncio.StreamReader(limit=1 << 24)
+        await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+        running: set[asyncio.Task[None]] = set()
+        while line := await reader.readline():
+            command = json.loads(line)
+            if "answer" in command:
+                self.asked[command["answer"]].set_result(command["token"])
+                continue
+            method: Callable[[Command], Awaitable[dict[str, Any]]] = getattr(self, command["do"])
+            # Tasks begin in the order in which they were made.
+            task = asyncio.create_task(self.answer(command, method(command)))
+            running.add(task)
+            task.add_done_callback(running.discard)
+
+
+if __name__ == "__main__":
+    import os
+
+    asyncio.new_event_loop().run_until_complete(Driver().run())
+    sys.stdout.flush()
+    # At once and without a goodbye.
+    os._exit(0)

@@ -1,0 +1,19 @@
+"""Tavern: presence, messages, parties and letters from Python.
+
+    async with Tavern("http://127.0.0.1:7400", user="ann") as tavern:
+        game = tavern.channel("game#1")
+        await game.subscribe(print)
+        await game.publish({"hello": "world"})
+
+`tavern_client.sync` is the same without asyncio.
+"""
+from .channel import Channel, Message, Pattern
+from .client import Tavern
+from .emitter import Stream
+from .errors import TavernError
+from .me import Me
+from .party import Party
+from .presence import Client, Presence, User
+
+__all__ = ["Channel", "Client", "Me", "Message", "Party", "Pattern", "Presence", "Stream", "Tavern", "TavernError", "User"]
+__version__ = "0.1.0"

@@ -1,0 +1,113 @@
+"""HTTP/1.1 as the client needs it: a POST with its answer on a connection that is kept, and a response that does not end.
+
+Must hold: every wait has a time; what a server sends is bounded before it is kept. One request at a time on one connection.
+"""
+from __future__ import annotations
+
+import asyncio
+import ssl as tls
+from typing import AsyncIterator
+
+from .address import Address
+from .errors import LinkLost
+
+HEAD_BYTES = 64 * 1024
+# The largest message a server can be configured for, with room for what stands around it.
+BODY_BYTES = 66 << 20
+CONNECT_S = 10.0
+
+
+class Connection:
+    def __init__(self, address: Address, context: tls.SSLContext | None) -> None:
+        self._address = address
+        self._context = context
+        self._reader: asyncio.StreamReader | None = None
+        self._writer: asyncio.StreamWriter | None = None
+
+    async def _begin(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        if self._reader is not None and self._writer is not None:
+            # A server that closed an idle connection is noticed before anything is sent on it.
+            if not self._reader.at_eof() and not self._writer.is_closing() and self._reader.exception() is None:
+                return self._reader, self._writer
+            self.close()
+        context = (self._context or tls.create_default_context()) if self._address.secure else None
+        opening = asyncio.open_connection(self._address.host, self._address.port, ssl=context, limit=HEAD_BYTES)
+        try:
+            self._reader, self._writer = await asyncio.wait_for(opening, CONNECT_S)
+        except (OSError, asyncio.TimeoutError) as failure:
+            raise LinkLost(f"cannot reach {self._address.authority}: {failure or 'no answer'}", unsent=True) from failure
+        return self._reader, self._writer
+
+    async def post(self, target: str, body: bytes, headers: dict[str, str], timeout: float) -> tuple[int, bytes]:
+        headers = {"Content-Type": "application/json", "Content-Length": str(len(body)), **headers}
+        try:
+            async with asyncio.timeout(timeout):
+                status, fields = await self._ask("POST", target, headers, body)
+                body_pieces, size = [], 0
+                async for piece in self._body(fields):
+                    size += len(piece)
+                    if size > BODY_BYTES:
+                        raise ValueError("the answer is too large")
+                    body_pieces.append(piece)
+        except (OSError, EOFError, ValueError, asyncio.LimitOverrunError) as failure:
+            self.close()
+            if isinstance(failure, TimeoutError):
+                raise LinkLost("the server did not answer in time") from failure
+            raise LinkLost(f"the connection ended: {failure}") from failure
+        except BaseException:
+            # The answer to come would be taken for that of the next request.
+            self.close()
+            raise
+        if fields.get("connection", "").lower() == "close":
+            self.close()
+        return status, b"".join(body_pieces)
+
+    async def get_stream(self, target: str, headers: dict[str, str], timeout: float) -> tuple[int, AsyncIterator[bytes]]:
+        """The status, and the body as it comes."""
+        try:
+            async with asyncio.timeout(timeout):
+                status, fields = await self._ask("GET", target, headers, b"")
+        except (OSError, EOFError, ValueError, asyncio.LimitOverrunError) as failure:
+            self.close()
+            raise LinkLost(f"the connection ended: {failure or 'no answer in time'}") from failure
+        return status, self._body(fields)
+
+    async def _ask(self, method: str, target: str, headers: dict[str, str], body: bytes) -> tuple[int, dict[str, str]]:
+        reader, writer = await self._begin()
+        lines = [f"{method} {target} HTTP/1.1", f"Host: {self._address.authority}"]
+        for name, value in headers.items():
+            if "\r" in value or "\n" in value:
+                raise ValueError(f"the field {name} may hold no line break")
+            lines.append(f"{name}: {value}")
+        writer.write("\r\n".join(lines).encode() + b"\r\n\r\n" + body)
+        await writer.drain()
+        while True:
+            head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+            status = int(head[0].split(" ", 2)[1])
+            if status >= 200:
+                break
+        pairs = (line.partition(":") for line in head[1:] if line)
+        return status, {name.strip().lower(): value.strip() for name, _, value in pairs}
+
+    async def _body(self, fields: dict[str, str]) -> AsyncIterator[bytes]:
+        reader = self._reader
+        assert reader is not None, "a body follows a head"
+        if fields.get("transfer-encoding", "").lower() == "chunked":
+            while size := int((await reader.readuntil(b"\r\n")).split(b";")[0], 16):
+                if size > BODY_BYTES:
+                    raise ValueError("the answer is too large")
+                yield await reader.readexactly(size)
+                await reader.readexactly(2)
+            while await reader.readuntil(b"\r\n") != b"\r\n":
+                pass
+            return
+        size = int(fields.get("content-length", "0"))
+        if size > BODY_BYTES:
+            raise ValueError("the answer is too large")
+        if size:
+            yield await reader.readexactly(size)
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+        self._reader = self._writer = None

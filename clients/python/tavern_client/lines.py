@@ -1,0 +1,286 @@
+"""The ways to a server: WebSocket, SSE and long-poll, each as one line that opens with a hello, sends commands and receives frames.
+
+Must hold: a line lives once; whatever ends it is a `LinkLost`, a `LinkRefused` (another way may work) or the server's own refusal.
+"""
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl as tls
+from dataclasses import dataclass
+from typing import Any, AsyncIterator, Callable
+
+import websockets.asyncio.client
+import websockets.exceptions
+
+from .address import Address
+from .errors import LinkLost, LinkRefused, TavernError
+from .http import BODY_BYTES, Connection
+
+Frame = dict[str, Any]
+
+OPEN_S = 10.0
+ANSWER_S = 20.0
+POLL_MS = 15_000
+SUPERSEDED_CODE = 4000
+
+
+@dataclass
+class Ticket:
+    """What resumes a session: its secret and the last event that was read."""
+
+    session: str | None = None
+    seq: int = 0
+
+
+@dataclass
+class Credential:
+    token: str | None = None
+    # In dev mode a name will do.
+    user: str | None = None
+
+    def headers(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self.token}"} if self.token is not None else {}
+
+    def query(self) -> dict[str, str]:
+        return {"user": self.user} if self.user is not None and self.token is None else {}
+
+
+class Line:
+    """One transport of one session. `deliver` takes frames that come beside the stream."""
+
+    name = ""
+
+    def __init__(self, address: Address, context: tls.SSLContext | None, credential: Credential, ticket: Ticket, status: bool) -> None:
+        self.address, self.context, self.credential = address, context, credential
+        self.ticket, self.status = ticket, status
+        self.deliver: Callable[[Frame], None] = lambda frame: None
+
+    async def open(self) -> Frame:
+        """Says hello and gives the answer."""
+        raise NotImplementedError
+
+    async def send(self, frame: Frame) -> None:
+        raise NotImplementedError
+
+    async def receive(self) -> list[Frame]:
+        """Waits for the next frames. An empty list is a sign of life."""
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        raise NotImplementedError
+
+    def resume_query(self) -> dict[str, str]:
+        query = self.credential.query()
+        if self.ticket.session is not None:
+            query |= {"session": self.ticket.session, "seq": str(self.ticket.seq)}
+        return query
+
+
+class WebSocketLine(Line):
+    name = "websocket"
+    _socket: websockets.asyncio.client.ClientConnection | None = None
+
+    async def open(self) -> Frame:
+        by_name = self.credential.token is None and self.credential.user is not None
+        # A token travels inside, where no log of a proxy sees it.
+        url = self.address.websocket(self.resume_query() if by_name else None)
+        try:
+            self._socket = await websockets.asyncio.client.connect(
+                url, ssl=self.context if self.address.secure else None, open_timeout=OPEN_S, ping_interval=None, close_timeout=1,
+                max_size=BODY_BYTES, max_queue=256, compression=None, proxy=None,
+            )
+        except websockets.exceptions.InvalidStatus as refused:
+            raise self._refusal(refused) from refused
+        except websockets.exceptions.InvalidHandshake as failure:
+            raise LinkRefused(f"no WebSocket there: {failure}") from failure
+        except (OSError, EOFError, asyncio.TimeoutError) as failure:
+            raise LinkLost(f"cannot reach {self.address.authority}: {failure or 'no answer'}", unsent=True) from failure
+        try:
+            async with asyncio.timeout(OPEN_S):
+                return await self._hello(by_name)
+        except TimeoutError as failure:
+            raise LinkLost("no answer to hello") from failure
+
+    async def _hello(self, by_name: bool) -> Frame:
+        hello: Frame = {"op": "hello", "id": "hello"}
+        if not by_name:
+            hello |= {"token": self.credential.token, "session": self.ticket.session, "seq": self.ticket.seq if self.ticket.session else None}
+        if self.status:
+            hello["status"] = True
+        if not by_name or self.status:
+            await self.send({name: value for name, value in hello.items() if value is not None})
+        # By name the hello is implicit: its answer comes first, and that to our own is nobody's.
+        return checked((await self.receive())[0])
+
+    @staticmethod
+    def _refusal(refused: websockets.exceptions.InvalidStatus) -> Exception:
+        status, body = refused.response.status_code, bytes(refused.response.body or b"")
+        return refusal_of(status, body)
+
+    async def send(self, frame: Frame) -> None:
+        assert self._socket is not None, "opened first"
+        try:
+            await self._socket.send(json.dumps(frame, ensure_ascii=False, separators=(",", ":")))
+        except websockets.exceptions.ConnectionClosed as failure:
+            raise lost(failure) from failure
+
+    async def receive(self) -> list[Frame]:
+        assert self._socket is not None, "opened first"
+        try:
+            return [parsed(await self._socket.recv())]
+        except websockets.exceptions.ConnectionClosed as failure:
+            raise lost(failure) from failure
+
+    async def close(self) -> None:
+        if self._socket is not None:
+            await self._socket.close()
+
+
+class HttpLine(Line):
+    """What SSE and long-poll share: commands are single requests, one after the other, so that they keep their order."""
+
+    def __init__(self, address: Address, context: tls.SSLContext | None, credential: Credential, ticket: Ticket, status: bool) -> None:
+        super().__init__(address, context, credential, ticket, status)
+        self._commands = Connection(address, context)
+        self._events = Connection(address, context)
+
+    async def send(self, frame: Frame) -> None:
+        answer = await self._post(self._commands, "/v1/command", {**frame, "session": self.ticket.session}, ANSWER_S)
+        if answer.get("error", {}).get("code") == "gone":
+            raise LinkLost("the session is gone")
+        self.deliver({"id": frame.get("id"), **answer})
+
+    async def _post(self, connection: Connection, path: str, body: Frame, timeout: float) -> Frame:
+        target = self.address.target(path, self.credential.query())
+        text = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+        status, answer = await connection.post(target, text, self.credential.headers(), timeout)
+        try:
+            return parsed(answer)
+        except LinkLost:
+            raise LinkLost(f"answered {status} by something that is no Tavern") if status >= 500 else LinkRefused(f"answered {status}") from None
+
+    async def close(self) -> None:
+        self._commands.close()
+        self._events.close()
+
+
+class SseLine(HttpLine):
+    name = "sse"
+    _pieces: AsyncIterator[bytes] | None = None
+
+    async def open(self) -> Frame:
+        target = self.address.target("/v1/stream", self.resume_query())
+        headers = {"Accept": "text/event-stream", **self.credential.headers()}
+        status, self._pieces = await self._events.get_stream(target, headers, OPEN_S)
+        self._rest, self._data = b"", b""
+        if status != 200:
+            body = b"".join([piece async for piece in self._pieces])
+            raise refusal_of(status, body)
+        try:
+            async with asyncio.timeout(OPEN_S):
+                frames = await self.receive()
+                while not frames:
+                    frames = await self.receive()
+        except TimeoutError as failure:
+            raise LinkLost("no answer to hello") from failure
+        hello = checked(frames[0])
+        # Events that came in the same piece wait for the first reading.
+        self._ahead = frames[1:]
+        if self.status:
+            await self._post(self._commands, "/v1/command", {"op": "hello", "session": hello["session"], "status": True}, ANSWER_S)
+        return hello
+
+    _ahead: list[Frame] = []
+
+    async def receive(self) -> list[Frame]:
+        if self._ahead:
+            ahead, self._ahead = self._ahead, []
+            return ahead
+        assert self._pieces is not None, "opened first"
+        try:
+            piece = await anext(self._pieces)
+        except StopAsyncIteration:
+            raise LinkLost("the stream ended") from None
+        except (OSError, EOFError, ValueError) as failure:
+            raise LinkLost(f"the stream ended: {failure}") from failure
+        return self._frames(piece)
+
+    def _frames(self, piece: bytes) -> list[Frame]:
+        *lines, self._rest = (self._rest + piece).split(b"\n")
+        if len(self._rest) + len(self._data) > BODY_BYTES:
+            raise LinkLost("an event is too large")
+        frames = []
+        for line in lines:
+            line = line.removesuffix(b"\r")
+            if line.startswith(b"data:"):
+                self._data += (b"\n" if self._data else b"") + line[5:].removeprefix(b" ")
+            elif not line and self._data:
+                frames.append(parsed(self._data))
+                self._data = b""
+        return frames
+
+
+class PollLine(HttpLine):
+    name = "poll"
+
+    async def open(self) -> Frame:
+        hello: Frame = {"op": "hello"}
+        if self.ticket.session is not None:
+            hello |= {"session": self.ticket.session, "seq": self.ticket.seq}
+        if self.status:
+            hello["status"] = True
+        return checked(await self._post(self._commands, "/v1/command", hello, OPEN_S))
+
+    async def receive(self) -> list[Frame]:
+        # The cursor is the acknowledgement: all that came before was taken.
+        asked = {"session": self.ticket.session, "cursor": self.ticket.seq, "timeout_ms": POLL_MS}
+        answer = await self._post(self._events, "/v1/poll", asked, POLL_MS / 1000 * 1.1 + ANSWER_S)
+        if "error" in answer:
+            error = TavernError.from_wire(answer["error"])
+            if error.code == "unauthenticated":
+                raise LinkLost("the token has ended", 4001)
+            raise LinkLost(str(error))
+        if answer.get("superseded"):
+            raise LinkLost("superseded", SUPERSEDED_CODE)
+        if answer.get("reset"):
+            raise LinkLost("the server does not know this session as we do")
+        frames: list[Frame] = list(answer.get("events", ()))
+        if answer.get("gap") and not any(frame.get("event") == "gap" for frame in frames):
+            frames.insert(0, {"event": "gap"})
+        return [*frames, {"party": answer["party"]}] if "party" in answer else frames
+
+
+LINES: dict[str, type[Line]] = {line.name: line for line in (WebSocketLine, SseLine, PollLine)}
+
+
+def checked(answer: Frame) -> Frame:
+    """The ok of a reply, or its error."""
+    if isinstance(answer.get("ok"), dict):
+        ok: Frame = answer["ok"]
+        return ok
+    raise TavernError.from_wire(answer.get("error"))
+
+
+def parsed(text: str | bytes) -> Frame:
+    try:
+        frame = json.loads(text)
+    except ValueError as failure:
+        raise LinkLost("the server sent something else than JSON") from failure
+    if not isinstance(frame, dict):
+        raise LinkLost("the server sent something else than a JSON object")
+    return frame
+
+
+def refusal_of(status: int, body: bytes) -> Exception:
+    """What an HTTP answer that is not the expected one means: the server's own refusal, or somebody between us and it."""
+    try:
+        error = json.loads(body)["error"]
+    except (ValueError, KeyError, TypeError):
+        return LinkLost(f"answered {status}") if status >= 500 else LinkRefused(f"answered {status}")
+    return TavernError.from_wire(error)
+
+
+def lost(failure: websockets.exceptions.ConnectionClosed) -> LinkLost:
+    close = failure.rcvd
+    return LinkLost(f"closed: {close.code} {close.reason}" if close else "the connection ended", close.code if close else None)

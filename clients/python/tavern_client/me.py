@@ -1,0 +1,60 @@
+"""The user himself: whom he follows, what they do, who sees him, and his letters.
+
+Emits `status` when somebody he follows does something else, `statuses` at the beginning if it was asked for, and `letter`.
+"""
+from __future__ import annotations
+
+from typing import Any, AsyncIterator, Iterable
+
+from .emitter import Emitter
+from .session import Session
+
+Status = dict[str, Any]
+
+
+class Me(Emitter):
+    def __init__(self, session: Session) -> None:
+        super().__init__()
+        self._session = session
+
+    @property
+    def user(self) -> str | None:
+        """The name the server knows us by; None: nobody in particular."""
+        return self._session.hello.get("user")
+
+    @property
+    def client(self) -> str | None:
+        """The public id of this session."""
+        return self._session.hello.get("client")
+
+    async def status(self, users: Iterable[str]) -> list[Status]:
+        """The statuses of up to 100 users, in the order asked."""
+        answer = await self._session.ask("status", {"users": list(users)})
+        return list(answer["statuses"])
+
+    async def follow(self, user: str) -> None:
+        await self._session.ask("follow", {"user": user})
+
+    async def unfollow(self, user: str) -> None:
+        await self._session.ask("unfollow", {"user": user})
+
+    async def following(self) -> list[str]:
+        """Everybody he follows, all pages."""
+        return [user async for user in self._pages("following")]
+
+    async def followers(self) -> list[str]:
+        return [user async for user in self._pages("followers")]
+
+    async def _pages(self, op: str) -> AsyncIterator[str]:
+        after: dict[str, str] = {}
+        while True:
+            page = await self._session.ask(op, after)
+            for user in page["users"]:
+                yield user
+            if page.get("next") is None:
+                return
+            after = {"after": page["next"]}
+
+    async def visibility(self, value: str) -> None:
+        """`everyone`, `followers_i_follow` or `nobody`."""
+        await self._session.ask("visibility", {"value": value})

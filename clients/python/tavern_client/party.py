@@ -1,0 +1,201 @@
+"""The user's party: its commands, and a snapshot that the letters keep up to date.
+
+`fold` knows no sockets. Must hold: `current` is what the server last said, or that with the letters since; a letter that does not fit asks the
+server again instead of guessing.
+"""
+from __future__ import annotations
+
+import copy
+import uuid
+from typing import Any
+
+from .emitter import Emitter, report
+from .errors import TavernError
+from .session import Session
+
+Snapshot = dict[str, Any]
+Letter = dict[str, Any]
+
+# These are about invites to us, or to parties that we are not in.
+ABOUT_INVITES = frozenset(["invite", "invite_cancel", "decline", "accept"])
+
+
+def fold(party: Snapshot | None, letter: Letter, me: str | None) -> tuple[Snapshot | None, bool]:
+    """The snapshot after a letter, and whether that is certain."""
+    cmd, uid = letter.get("cmd"), letter.get("uid")
+    if party is None or letter.get("party_id") != party["party_id"]:
+        # To have been thrown out of another party, or to be asked into it, changes nothing in ours.
+        return party, cmd in ("invite", "invite_cancel", "kick", "disband", "decline")
+    version = letter.get("version", 0)
+    if version < party["version"]:
+        return party, True
+    if cmd in ("kick", "disband") or (cmd == "leave" and uid == me):
+        return None, True
+    new = copy.deepcopy(party)
+    new["version"] = version
+    # Letters of one commit may share a version; applying one twice is no harm.
+    certain = version <= party["version"] + 1
+    if not change(new, letter):
+        certain = False
+    settle(new)
+    return new, certain
+
+
+def change(party: Snapshot, letter: Letter) -> bool:
+    """Applies one letter; False when it does not say enough."""
+    cmd, uid, members = letter.get("cmd"), letter.get("uid"), party["members"]
+    if cmd in ("join", "accept"):
+        if not any(member["user"] == uid for member in members):
+            members.append({"user": uid, "name": letter.get("user"), "online": True, "since": letter.get("ts")})
+        drop_pending(party, uid)
+    elif cmd == "decline":
+        drop_pending(party, uid)
+    elif cmd == "leave":
+        party["members"] = [member for member in members if member["user"] != uid]
+    elif cmd == "leader":
+        members.sort(key=lambda member: member["user"] != uid)
+        return bool(members) and members[0]["user"] == uid
+    elif cmd == "data":
+        party["data"] = letter.get("data")
+    elif cmd in ("online", "offline"):
+        for member in members:
+            if member["user"] == uid:
+                member["online"] = cmd == "online"
+    elif cmd in ("party_matched", "go_failed", "go_cancel"):
+        party.pop("go_id", None)
+        party["state"] = "idle"
+    else:
+        # party_go does not tell whether the others are ready; what is new here is asked for.
+        return False
+    return True
+
+
+def drop_pending(party: Snapshot, uid: Any) -> None:
+    party["pending"] = [invite for invite in party["pending"] if invite["user"] != uid]
+
+
+def settle(party: Snapshot) -> None:
+    """The state of a party without a go follows from its members."""
+    if party.get("state") in ("forming", "idle"):
+        party["state"] = "forming" if len(party["members"]) < 2 else "idle"
+
+
+class Party(Emitter):
+    """`current` is the live snapshot, or None. Emits each letter under its `cmd` and as `letter`, and `change` when `current` has changed."""
+
+    def __init__(self, session: Session) -> None:
+        super().__init__()
+        self.current: Snapshot | None = None
+        self._session = session
+        self._asking = False
+
+    # ---- commands
+
+    async def get(self) -> Snapshot | None:
+        return (await self._do("get")).get("party")
+
+    async def invite(self, user: str) -> dict[str, Any]:
+        return await self._do("invite", user=user)
+
+    async def cancel_invite(self, user: str) -> dict[str, Any]:
+        return await self._do("cancel_invite", user=user)
+
+    async def accept(self, party_id: int) -> dict[str, Any]:
+        return await self._do("accept", party_id=party_id)
+
+    async def decline(self, party_id: int, message: str | None = None) -> dict[str, Any]:
+        return await self._do("decline", party_id=party_id, message=message)
+
+    async def kick(self, user: str, message: str | None = None) -> dict[str, Any]:
+        return await self._do("kick", user=user, message=message)
+
+    async def leave(self, message: str | None = None) -> dict[str, Any]:
+        return await self._do("leave", message=message)
+
+    async def promote(self, user: str) -> dict[str, Any]:
+        return await self._do("promote", user=user)
+
+    async def disband(self, message: str | None = None) -> dict[str, Any]:
+        return await self._do("disband", message=message)
+
+    async def set_data(self, data: dict[str, Any], if_version: int | None = None) -> dict[str, Any]:
+        return await self._do("set_data", data=data, if_version=if_version)
+
+    async def go(self, params: Any = None, if_version: int | None = None) -> dict[str, Any]:
+        return await self._do("go", params=params, if_version=if_version)
+
+    async def cancel_go(self) -> dict[str, Any]:
+        return await self._do("cancel_go")
+
+    async def ready(self, go_id: int) -> dict[str, Any]:
+        return await self._do("ready", go_id=go_id)
+
+    async def block(self, user: str) -> dict[str, Any]:
+        return await self._do("block", user=user)
+
+    async def unblock(self, user: str) -> dict[str, Any]:
+        return await self._do("unblock", user=user)
+
+    async def say(self, data: Any) -> dict[str, Any]:
+        return await self._do("say", data=data)
+
+    async def command(self, cmd: str, **members: Any) -> dict[str, Any]:
+        """Any `party.…` command by its name."""
+        return await self._do(cmd, **members)
+
+    async def _do(self, cmd: str, **members: Any) -> dict[str, Any]:
+        asked = {name: value for name, value in members.items() if value is not None}
+        if cmd not in ("get", "say"):
+            # With a name of its own the server does it once, however often it is asked; so it may be asked again after a cut.
+            asked.setdefault("rid", uuid.uuid4().hex)
+
+        def answered(ok: dict[str, Any]) -> None:
+            if "party" in ok:
+                self.take_snapshot(ok["party"])
+            elif cmd not in ("say", "block", "unblock"):
+                self.refresh()
+
+        try:
+            return await self._session.ask(f"party.{cmd}", asked, repeatable=cmd != "say", on_ok=answered)
+        except TavernError as refused:
+            if refused.party is not None:
+                self.take_snapshot(refused.party)
+            raise
+
+    # ---- what is told
+
+    def take_snapshot(self, party: Snapshot | None) -> None:
+        old = self.current
+        if party is not None and old is not None and party["party_id"] == old["party_id"] and party["version"] < old["version"]:
+            # Read before the letters that came meanwhile.
+            return
+        self.current = party
+        if party != old:
+            self.emit("change", party)
+
+    def take_letter(self, letter: Letter, me: str | None) -> None:
+        old = self.current
+        try:
+            self.current, certain = fold(old, letter, me)
+        except (KeyError, TypeError, AttributeError) as surprise:
+            report("a party letter could not be read", surprise)
+            certain = False
+        if not certain:
+            self.refresh()
+        self.emit(str(letter.get("cmd")), letter)
+        self.emit("letter", letter)
+        if self.current != old:
+            self.emit("change", self.current)
+
+    def refresh(self) -> None:
+        """Asks for the snapshot, once for all that want to know."""
+        if self._asking or self._session.ended is not None:
+            return
+        self._asking = True
+
+        def answered(ok: dict[str, Any]) -> None:
+            self._asking = False
+            self.take_snapshot(ok.get("party"))
+
+        command = self._session.begin("party.get", {}, on_ok=answered)
+        command.answer.add_done_callback(lambda answer: setattr(self, "_asking", False))

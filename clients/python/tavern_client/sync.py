@@ -1,0 +1,322 @@
+"""The same client without asyncio: every call blocks, iterators block with a timeout. The asynchronous client runs in a thread of its own.
+
+    with Tavern("http://127.0.0.1:7400", user="ann") as tavern:
+        game = tavern.channel("game#1")
+        with game.messages() as messages:
+            game.subscribe()
+            game.publish("hello")
+            print(messages.next(timeout=5).data)
+
+Must hold: no object of the asynchronous client is touched from another thread than its own; when the client is closed its thread has ended.
+Listeners are called in the client's thread and must not call the client: use an iterator for that.
+"""
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import copy
+import threading
+from typing import Any, Awaitable, Callable, Coroutine, Generic, Iterable, Iterator, Mapping, TypeVar
+
+from . import channel as channels
+from . import client as clients
+from . import emitter, me, party
+from . import presence as presences
+from .channel import UNSET, Message
+from .errors import CLOSED, TavernError
+
+T = TypeVar("T")
+Frame = dict[str, Any]
+
+
+class Loop:
+    """A thread that runs an event loop, and a way to have things done there."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="tavern", daemon=True)
+        self._thread.start()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        if not self._thread.is_alive() or threading.current_thread() is self._thread:
+            work.close()
+            inside = self._thread.is_alive()
+            raise TavernError(CLOSED, "called from a listener, which runs in the client's own thread" if inside else "this client was closed")
+        done: concurrent.futures.Future[T] = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return done.result()
+        except BaseException:
+            # Interrupted from outside: nobody waits for it any more.
+            done.cancel()
+            raise
+
+    def call(self, work: Callable[[], T]) -> T:
+        async def called() -> T:
+            return work()
+
+        return self.run(called())
+
+    def stop(self) -> None:
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+
+
+class Items(Generic[T]):
+    """Items in order, for one reader that blocks. `timeout` ends a wait with `TimeoutError`; closing the client ends the iteration."""
+
+    def __init__(self, loop: Loop, stream: emitter.Stream[T], timeout: float | None = None) -> None:
+        self._loop, self._stream, self.timeout = loop, stream, timeout
+
+    def next(self, timeout: float | None = None) -> T:
+        async def one() -> tuple[bool, T | None]:
+            try:
+                return True, await self._stream.next(timeout)
+            except StopAsyncIteration:
+                return False, None
+
+        try:
+            there, item = self._loop.run(one())
+        except TavernError as failure:
+            if failure.code != CLOSED:
+                raise
+            there, item = False, None
+        if not there:
+            raise StopIteration
+        return item  # type: ignore[return-value]  # None is an item only when T says so
+
+    def __iter__(self) -> Iterator[T]:
+        return self
+
+    def __next__(self) -> T:
+        return self.next(self.timeout)
+
+    def close(self) -> None:
+        try:
+            self._loop.call(self._stream.close)
+        except TavernError:
+            pass
+
+    def __enter__(self) -> Items[T]:
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self.close()
+
+
+class Voice:
+    """What emits, from outside its thread."""
+
+    def __init__(self, loop: Loop, inner: emitter.Emitter) -> None:
+        self._loop, self._emitter = loop, inner
+
+    def on(self, event: str, listener: emitter.Listener) -> Callable[[], None]:
+        remove = self._loop.call(lambda: self._emitter.on(event, listener))
+        return lambda: self._loop.call(remove)
+
+    def stream(self, event: str, timeout: float | None = None) -> Items[Any]:
+        return Items(self._loop, self._loop.call(lambda: self._emitter.stream(event)), timeout)
+
+
+class Presence(Voice):
+    """The live map; each reading is a copy of one moment."""
+
+    def __init__(self, loop: Loop, inner: presences.Presence) -> None:
+        super().__init__(loop, inner)
+        self._inner = inner
+
+    @property
+    def users(self) -> Mapping[str, presences.User]:
+        return self._loop.call(lambda: copy.deepcopy(self._inner.users))
+
+    @property
+    def anonymous(self) -> Mapping[str, presences.Client]:
+        return self._loop.call(lambda: copy.deepcopy(self._inner.anonymous))
+
+    @property
+    def count(self) -> int:
+        return self._loop.call(lambda: self._inner.count)
+
+    @property
+    def mode(self) -> str:
+        return self._loop.call(lambda: self._inner.mode)
+
+    @property
+    def version(self) -> int:
+        return self._loop.call(lambda: self._inner.version)
+
+    def changes(self, timeout: float | None = None) -> Items[Frame]:
+        return self.stream("change", timeout)
+
+
+class Ear(Voice):
+    def __init__(self, loop: Loop, inner: channels.Ear) -> None:
+        super().__init__(loop, inner)
+        self._ear = inner
+
+    def subscribe(self, listener: Callable[[Message], Any] | None = None) -> None:
+        self._loop.run(self._ear.subscribe(listener))
+
+    def unsubscribe(self) -> None:
+        self._loop.run(self._ear.unsubscribe())
+
+    def messages(self, timeout: float | None = None) -> Items[Message]:
+        """The messages from now on. Does not subscribe by itself."""
+        return Items(self._loop, self._loop.call(self._ear.messages), timeout)
+
+    def __iter__(self) -> Iterator[Message]:
+        """Subscribes if need be, and gives each message."""
+        with self.messages() as messages:
+            if not self._loop.call(lambda: self._ear.subscribed):
+                self.subscribe()
+            yield from messages
+
+
+class Pattern(Ear):
+    pass
+
+
+class Channel(Ear):
+    def __init__(self, loop: Loop, inner: channels.Channel) -> None:
+        super().__init__(loop, inner)
+        self._inner = inner
+        self.name = inner.name
+
+    def publish(self, data: Any) -> int:
+        return self._loop.run(self._inner.publish(data))
+
+    def join(self, state: Any = UNSET) -> None:
+        self._loop.run(self._inner.join(state))
+
+    def update(self, state: Any) -> None:
+        self._loop.run(self._inner.update(state))
+
+    def leave(self) -> None:
+        self._loop.run(self._inner.leave())
+
+    def who(self, *, counts_only: bool = False, after: str | None = None, limit: int | None = None) -> Frame:
+        return self._loop.run(self._inner.who(counts_only=counts_only, after=after, limit=limit))
+
+    def presence(self) -> Presence:
+        return Presence(self._loop, self._loop.run(self._inner.presence()))
+
+
+class Me(Voice):
+    def __init__(self, loop: Loop, inner: me.Me) -> None:
+        super().__init__(loop, inner)
+        self._inner = inner
+
+    @property
+    def user(self) -> str | None:
+        return self._loop.call(lambda: self._inner.user)
+
+    @property
+    def client(self) -> str | None:
+        return self._loop.call(lambda: self._inner.client)
+
+    def status(self, users: Iterable[str]) -> list[me.Status]:
+        return self._loop.run(self._inner.status(users))
+
+    def follow(self, user: str) -> None:
+        self._loop.run(self._inner.follow(user))
+
+    def unfollow(self, user: str) -> None:
+        self._loop.run(self._inner.unfollow(user))
+
+    def following(self) -> list[str]:
+        return self._loop.run(self._inner.following())
+
+    def followers(self) -> list[str]:
+        return self._loop.run(self._inner.followers())
+
+    def visibility(self, value: str) -> None:
+        self._loop.run(self._inner.visibility(value))
+
+
+class Party(Voice):
+    """The commands of a party by their names: `tavern.party.invite("bob")`."""
+
+    def __init__(self, loop: Loop, inner: party.Party) -> None:
+        super().__init__(loop, inner)
+        self._inner = inner
+
+    @property
+    def current(self) -> party.Snapshot | None:
+        return self._loop.call(lambda: copy.deepcopy(self._inner.current))
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        method: Callable[..., Awaitable[Any]] = getattr(party.Party, name)
+        if name.startswith("_") or not asyncio.iscoroutinefunction(method):
+            raise AttributeError(name)
+
+        def command(*arguments: Any, **named: Any) -> Any:
+            async def run() -> Any:
+                return await method(self._inner, *arguments, **named)
+
+            return self._loop.run(run())
+
+        return command
+
+
+class Tavern(Voice):
+    """Like the asynchronous `Tavern`, with the same arguments. Connects in `with` or by `connect`."""
+
+    def __init__(self, url: str | list[str], **options: Any) -> None:
+        loop = Loop()
+        try:
+            self._inner = loop.call(lambda: clients.Tavern(url, **options))
+        except BaseException:
+            loop.stop()
+            raise
+        super().__init__(loop, self._inner)
+        self.me = Me(loop, self._inner.me)
+        self.party = Party(loop, self._inner.party)
+
+    def connect(self, timeout: float | None = 30.0) -> Tavern:
+        self._loop.run(self._inner.connect(timeout))
+        return self
+
+    def close(self) -> None:
+        """Goodbye; the client cannot be used after it."""
+        try:
+            self._loop.run(self._inner.close())
+        except TavernError as again:
+            if again.code != CLOSED:
+                raise
+        finally:
+            self._loop.stop()
+
+    def suspend(self) -> None:
+        self._loop.run(self._inner.suspend())
+
+    def __enter__(self) -> Tavern:
+        try:
+            return self.connect()
+        except BaseException:
+            self.close()
+            raise
+
+    def __exit__(self, *failure: object) -> None:
+        self.close()
+
+    @property
+    def state(self) -> str:
+        return self._inner.state
+
+    @property
+    def transport(self) -> str | None:
+        return self._inner.transport
+
+    @property
+    def ticket(self) -> tuple[str, int] | None:
+        return self._loop.call(lambda: self._inner.ticket)
+
+    def channel(self, name: str) -> Channel:
+        return Channel(self._loop, self._loop.call(lambda: self._inner.channel(name)))
+
+    def pattern(self, glob: str) -> Pattern:
+        return Pattern(self._loop, self._loop.call(lambda: self._inner.pattern(glob)))
+
+    def command(self, op: str, *, repeatable: bool = False, timeout: float | None = 30.0, **members: Any) -> Frame:
+        return self._loop.run(self._inner.command(op, repeatable=repeatable, timeout=timeout, **members))
