@@ -5,7 +5,9 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
+import os
 import pathlib
 import sys
 from typing import Any, Awaitable, Callable
@@ -56,8 +58,11 @@ class Driver:
             options["resume"] = (resume["session"], resume["seq"])
         self.client = Tavern(command["url"], **options)
         for turn in TURNS:
-            self.client.on(turn, lambda frame, turn=turn: tell(turn, **self.shown(turn, frame)))
+            self.client.on(turn, functools.partial(self.turn, turn))
         self.client.on("event", self.event)
+
+    def turn(self, turn: str, frame: dict[str, Any]) -> None:
+        tell(turn, **self.shown(turn, frame))
 
     @staticmethod
     def shown(turn: str, frame: dict[str, Any]) -> dict[str, Any]:
@@ -222,8 +227,6 @@ class Driver:
 
 
 if __name__ == "__main__":
-    import os
-
     asyncio.new_event_loop().run_until_complete(Driver().run())
     sys.stdout.flush()
     # At once and without a goodbye.

@@ -10,7 +10,7 @@ from typing import Any, AsyncIterator, Callable
 from .emitter import Emitter, Stream
 from .errors import TavernError
 from .presence import Presence
-from .session import Session
+from .session import Session, Wanted
 
 Frame = dict[str, Any]
 UNSET: Any = object()
@@ -54,6 +54,10 @@ class Ear(Emitter):
     def _granted(self, ok: Frame) -> None:
         self.subscribed = True
 
+    def restoring(self) -> list[Wanted]:
+        """What a new session must be told so that all is as before."""
+        return [("subscribe", self._target, self._granted)] if self.subscribed else []
+
     async def unsubscribe(self) -> None:
         def done(ok: Frame) -> None:
             self.subscribed = False
@@ -77,9 +81,6 @@ class Pattern(Ear):
     def __init__(self, session: Session, glob: str) -> None:
         super().__init__(session, {"pattern": glob})
         self.glob = glob
-
-    def restoring(self) -> list[tuple[str, Frame, Callable[[Frame], None] | None]]:
-        return [("subscribe", self._target, self._granted)] if self.subscribed else []
 
 
 class Channel(Ear):
@@ -181,14 +182,11 @@ class Channel(Ear):
         self.emit("gap", event)
         self._presence.lose()
 
-    def restoring(self) -> list[tuple[str, Frame, Callable[[Frame], None] | None]]:
-        """What a new session must be told so that all is as before."""
-        asked: list[tuple[str, Frame, Callable[[Frame], None] | None]] = []
+    def restoring(self) -> list[Wanted]:
+        asked = super().restoring()
         if self.watching:
             self._presence.synced = False
-            asked.append(("subscribe", {"channel": self.name, "presence": True}, self._shown))
-        elif self.subscribed:
-            asked.append(("subscribe", {"channel": self.name}, self._granted))
+            asked = [("subscribe", {"channel": self.name, "presence": True}, self._shown)]
         if self.joined:
             state = {} if self.state is UNSET else {"state": self.state}
             asked.append(("join", {"channel": self.name, **state}, None))

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import asyncio
 import ssl as tls
-from typing import Any, Callable, Sequence
+from typing import Any, Sequence
 
 from .address import Address
-from .channel import Channel, Message, Pattern
+from .channel import Channel, Ear, Message, Pattern
 from .emitter import Emitter
 from .errors import TIMEOUT, TavernError
 from .glob import matches
@@ -17,7 +17,7 @@ from .lines import LINES
 from .me import Me
 from .party import Party
 from .presence import EVENTS
-from .session import Session, Settings, TokenSource
+from .session import Session, Settings, TokenSource, Wanted
 
 Frame = dict[str, Any]
 
@@ -145,8 +145,9 @@ class Tavern(Emitter):
         return [self, self.me, self.party, *self._channels.values(), *self._patterns.values(), *maps]
 
     def _restore(self) -> None:
-        restored: list[tuple[str, Frame, Callable[[Frame], None] | None]] = []
-        for ear in (*self._channels.values(), *self._patterns.values()):
+        restored: list[Wanted] = []
+        ears: list[Ear] = [*self._channels.values(), *self._patterns.values()]
+        for ear in ears:
             restored.extend(ear.restoring())
         self._session.restore_with(restored, self._failed)
 

@@ -33,10 +33,11 @@ class Connection:
         context = (self._context or tls.create_default_context()) if self._address.secure else None
         opening = asyncio.open_connection(self._address.host, self._address.port, ssl=context, limit=HEAD_BYTES)
         try:
-            self._reader, self._writer = await asyncio.wait_for(opening, CONNECT_S)
+            reader, writer = await asyncio.wait_for(opening, CONNECT_S)
         except (OSError, asyncio.TimeoutError) as failure:
             raise LinkLost(f"cannot reach {self._address.authority}: {failure or 'no answer'}", unsent=True) from failure
-        return self._reader, self._writer
+        self._reader, self._writer = reader, writer
+        return reader, writer
 
     async def post(self, target: str, body: bytes, headers: dict[str, str], timeout: float) -> tuple[int, bytes]:
         headers = {"Content-Type": "application/json", "Content-Length": str(len(body)), **headers}

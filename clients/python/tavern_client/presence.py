@@ -135,6 +135,8 @@ class Presence(Emitter):
         user = self.users.setdefault(name, User(name))
         if kind == "user_online":
             user.name = event.get("name")
+        elif client is None:
+            return
         elif kind == "client_online":
             user.leaving = False
             user.clients[client] = Client(client, event.get("state"))
@@ -157,7 +159,7 @@ class Presence(Emitter):
         for gone in event.get("left", ()):
             name, client = gone["user"], gone.get("client")
             if name is None:
-                self.anonymous.pop(client, None)
+                self._nameless("client_offline", client, None)
             elif client is None:
                 self.users.pop(name, None)
             elif name in self.users:

@@ -21,6 +21,8 @@ from .backoff import Backoff
 from .errors import CLOSED, SUPERSEDED, TIMEOUT, UNKNOWN_OUTCOME, LinkLost, LinkRefused, TavernError
 from .lines import LINES, SUPERSEDED_CODE, Credential, Frame, Line, Ticket
 
+# A command that a new session must be told, and what its ok is given to.
+Wanted = tuple[str, Frame, "Callable[[Frame], None] | None"]
 TokenSource = Callable[[], "str | Awaitable[str]"]
 
 # Commands that wait for a line or an answer.
@@ -148,7 +150,7 @@ class Session:
         self._wake.set()
         return command
 
-    def restore_with(self, restored: list[tuple[str, Frame, Callable[[Frame], None] | None]], failed: Callable[[TavernError], None]) -> None:
+    def restore_with(self, restored: list[Wanted], failed: Callable[[TavernError], None]) -> None:
         """What the new session must be told before anything that waits."""
         waiting, self._outbox = self._outbox, collections.deque()
         for op, members, on_ok in restored:

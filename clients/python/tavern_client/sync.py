@@ -7,7 +7,7 @@
             game.publish("hello")
             print(messages.next(timeout=5).data)
 
-Must hold: no object of the asynchronous client is touched from another thread than its own; when the client is closed its thread has ended.
+Must hold: nothing of the asynchronous client is changed from another thread than its own; when the client is closed its thread has ended.
 Listeners are called in the client's thread and must not call the client: use an iterator for that.
 """
 from __future__ import annotations

@@ -1,0 +1,40 @@
+"""Addresses: what is taken, what it means, what is refused."""
+import pytest
+
+from tavern_client.address import Address
+
+
+@pytest.mark.parametrize(
+    ("url", "socket", "target"),
+    [
+        ("http://127.0.0.1:7400", "ws://127.0.0.1:7400/v1/connect", "/v1/poll"),
+        ("http://127.0.0.1:7400/", "ws://127.0.0.1:7400/v1/connect", "/v1/poll"),
+        ("127.0.0.1:7400", "ws://127.0.0.1:7400/v1/connect", "/v1/poll"),
+        ("ws://127.0.0.1:7400/v1/connect", "ws://127.0.0.1:7400/v1/connect", "/v1/poll"),
+        ("https://example.org", "wss://example.org/v1/connect", "/v1/poll"),
+        ("wss://example.org:443", "wss://example.org/v1/connect", "/v1/poll"),
+        ("https://example.org:8443/tavern/", "wss://example.org:8443/tavern/v1/connect", "/tavern/v1/poll"),
+        ("http://[::1]:7400", "ws://[::1]:7400/v1/connect", "/v1/poll"),
+    ],
+)
+def test_one_address_serves_every_transport(url, socket, target):
+    address = Address.parse(url)
+    assert address.websocket() == socket
+    assert address.target("/v1/poll") == target
+
+
+def test_what_stands_in_a_query_is_escaped():
+    query = {"user": "Zoë & co", "session": "a~b", "seq": "7"}
+    assert Address.parse("http://h").websocket(query) == "ws://h/v1/connect?user=Zo%C3%AB%20%26%20co&session=a~b&seq=7"
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("ftp://h", "begins with"), ("http://", "names no host"), ("http://h:99999", "port"), ("http://h:x", "port"),
+        ("http://h?token=x", "beside it"), ("http://ann:secret@h", "beside it"), ("http://h#x", "beside it"),
+    ],
+)
+def test_a_wrong_address_is_refused_with_its_reason(url, why):
+    with pytest.raises(ValueError, match=why):
+        Address.parse(url)

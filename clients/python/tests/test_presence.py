@@ -1,0 +1,213 @@
+"""The live map: snapshots, changes, sums, numbers, holes."""
+import random
+
+import pytest
+
+from tavern_client.presence import Presence
+
+
+def shown(room):
+    named = {user.user: (user.leaving, {c.client: c.state for c in user.clients.values()}) for user in room.users.values()}
+    return named, {c.client: c.state for c in room.anonymous.values()}, room.count
+
+
+def room_at(version=0, users=(), count=None):
+    asked = []
+    room = Presence("game#1", lambda: asked.append(True))
+    room.restore({"version": version, "users": list(users), "count": len(users) if count is None else count})
+    return room, asked
+
+
+ANN = {"user": "ann", "name": "Ann", "clients": [{"client": "a1", "state": 1, "since": 5}], "since": 5}
+
+
+def event(kind, version, user, **members):
+    return {"event": kind, "channel": "game#1", "version": version, "user": user, **members}
+
+
+def test_arrival_change_and_departure():
+    room, asked = room_at(7, [ANN])
+    room.apply(event("user_online", 8, "bob", name="Bob"))
+    room.apply(event("client_online", 9, "bob", client="b1", state={"seat": 2}))
+    room.apply(event("client_updated", 10, "bob", client="b1", state={"seat": 3}))
+    assert shown(room) == ({"ann": (False, {"a1": 1}), "bob": (False, {"b1": {"seat": 3}})}, {}, 2)
+    assert room.users["bob"].name == "Bob" and room.users["ann"].since == 5
+    room.apply(event("client_offline", 11, "bob", client="b1", explicit=False, reason="lost"))
+    assert room.users["bob"].leaving, "in his grace he is there, and leaving"
+    room.apply(event("client_online", 12, "bob", client="b2", state=None))
+    assert shown(room)[0]["bob"] == (False, {"b2": None})
+    room.apply(event("client_offline", 13, "bob", client="b2", explicit=True, reason="left"))
+    room.apply(event("user_offline", 14, "bob", last_seen=1, reason="left"))
+    assert shown(room) == ({"ann": (False, {"a1": 1})}, {}, 1) and room.version == 14 and not asked
+
+
+def test_what_is_older_than_the_snapshot_is_not_applied():
+    room, asked = room_at(7, [ANN])
+    room.apply(event("user_offline", 7, "ann", last_seen=1, reason="left"))
+    assert shown(room)[2] == 1 and not asked
+
+
+def test_a_hole_asks_once_for_the_whole_and_keeps_what_came_meanwhile():
+    room, asked = room_at(7, [ANN])
+    room.apply(event("client_online", 10, "ann", client="a3", state=3))
+    room.apply(event("client_online", 11, "ann", client="a4", state=4))
+    assert asked == [True] and room.version == 7
+    room.restore({"version": 10, "users": [{**ANN, "clients": [{"client": "a3", "state": 3, "since": 1}]}], "count": 1})
+    assert shown(room)[0] == {"ann": (False, {"a3": 3, "a4": 4})} and room.version == 11 and asked == [True]
+
+
+def test_after_a_channel_was_empty_its_version_may_jump():
+    room, asked = room_at(0)
+    room.apply(event("user_online", 1_000, "ann", name=None))
+    room.apply(event("client_online", 1_001, "ann", client="a1", state=1))
+    assert shown(room) == ({"ann": (False, {"a1": 1})}, {}, 1) and not asked
+
+
+def test_changes_that_overtake_the_first_snapshot_wait_for_it():
+    room = Presence("game#1")
+    room.apply(event("user_online", 8, "bob", name=None))
+    room.apply(event("client_online", 9, "bob", client="b1", state=0))
+    assert room.count == 0
+    room.restore({"version": 8, "users": [ANN, {"user": "bob", "name": None, "clients": [], "since": 1}], "count": 2})
+    assert shown(room) == ({"ann": (False, {"a1": 1}), "bob": (False, {"b1": 0})}, {}, 2)
+
+
+def test_sums_say_what_is_there_now():
+    room, asked = room_at(7, [ANN])
+    room.apply({
+        "event": "presence", "channel": "game#1", "from_version": 7, "version": 30, "count": 2,
+        "joined": [{"user": "bob", "client": "b1", "state": 1}, {"user": "bob", "client": "b2", "state": 2}, {"user": "cid"}],
+        "updated": [], "left": [{"user": "ann"}],
+    })
+    assert shown(room) == ({"bob": (False, {"b1": 1, "b2": 2}), "cid": (True, {})}, {}, 2)
+    room.apply({
+        "event": "presence", "channel": "game#1", "from_version": 30, "version": 31, "count": 2,
+        "joined": [], "updated": [{"user": "bob", "client": "b1", "state": 9}], "left": [{"user": "bob", "client": "b2"}],
+    })
+    assert shown(room)[0]["bob"] == (False, {"b1": 9}) and not asked
+    room.apply({"event": "presence", "channel": "game#1", "from_version": 40, "version": 41, "count": 2, "joined": [], "updated": [], "left": []})
+    assert asked == [True]
+
+
+def test_people_without_a_name_are_counted_and_known_by_their_client():
+    room, _ = room_at(1, [{"user": None, "name": None, "clients": [{"client": "x1", "state": 0, "since": 1}], "since": 1}])
+    room.apply(event("user_online", 2, None, name=None))
+    room.apply(event("client_online", 3, None, client="x2", state=5))
+    room.apply(event("user_online", 4, None, name=None))
+    room.apply(event("client_online", 5, None, client=None, state=None))
+    assert shown(room) == ({}, {"x1": 0, "x2": 5}, 3), "who hides is a number"
+    room.apply(event("client_offline", 6, None, client="x2", explicit=True, reason="left"))
+    room.apply(event("user_offline", 7, None, last_seen=1, reason="left"))
+    assert shown(room) == ({}, {"x1": 0}, 2)
+
+
+def test_a_crowd_is_a_number_and_names_again_when_it_has_gone():
+    room, asked = room_at(7, [ANN])
+    room.apply({"event": "presence_mode", "channel": "game#1", "mode": "counts", "version": 7})
+    assert room.users == {} and room.count == 1 and room.mode == "counts"
+    room.apply({"event": "presence", "channel": "game#1", "from_version": 7, "version": 9, "count": 6_000})
+    room.apply({
+        "event": "presence", "channel": "game#1", "from_version": 9, "version": 12, "count": 6_001,
+        "joined": [{"user": "friend", "client": "f1", "state": 1}], "updated": [], "left": [],
+    })
+    assert room.count == 6_001 and set(room.users) == {"friend"} and not asked
+    room.apply({"event": "presence_mode", "channel": "game#1", "mode": "coalesced", "version": 12})
+    assert asked == [True], "the names are asked for"
+    room.restore({"version": 12, "users": [ANN], "count": 1})
+    assert set(room.users) == {"ann"} and room.mode == "coalesced"
+
+
+def test_a_snapshot_without_users_is_that_of_a_crowd():
+    room = Presence("game#1")
+    room.restore({"version": 3, "count": 9_000})
+    assert (room.mode, room.count, room.users) == ("counts", 9_000, {})
+
+
+def test_every_change_is_told():
+    room, _ = room_at(7, [ANN])
+    heard = []
+    room.on("change", heard.append)
+    room.apply(event("client_updated", 8, "ann", client="a1", state=2))
+    room.apply(event("client_updated", 8, "ann", client="a1", state=2))
+    assert [change["version"] for change in heard] == [8]
+
+
+class Model:
+    """A channel as the server keeps it; gives events and snapshots."""
+
+    def __init__(self, dice):
+        self.dice, self.version, self.users, self.events = dice, 100, {}, []
+
+    def tell(self, kind, user, **members):
+        self.version += 1
+        self.events.append(event(kind, self.version, user, **members))
+
+    def step(self):
+        user, client = self.dice.choice("abcd"), self.dice.choice("123")
+        client = user + client
+        clients = self.users.get(user)
+        what = self.dice.choice(["join", "join", "update", "leave", "lose", "expire"])
+        if what == "join" and not (clients and client in clients):
+            if clients is None:
+                clients = self.users[user] = {}
+                self.tell("user_online", user, name=user.upper())
+            clients[client] = self.version
+            self.tell("client_online", user, client=client, state=clients[client])
+        elif what == "update" and clients and client in clients:
+            clients[client] = self.version
+            self.tell("client_updated", user, client=client, state=clients[client])
+        elif what in ("leave", "lose") and clients and client in clients:
+            del clients[client]
+            self.tell("client_offline", user, client=client, explicit=what == "leave", reason="left")
+            if what == "leave" and not clients:
+                del self.users[user]
+                self.tell("user_offline", user, last_seen=1, reason="left")
+        elif what == "expire" and clients == {}:
+            del self.users[user]
+            self.tell("user_offline", user, last_seen=1, reason="lost")
+
+    def members(self):
+        users = [
+            {"user": user, "name": user.upper(), "clients": [{"client": c, "state": s, "since": 1} for c, s in clients.items()], "since": 1}
+            | ({} if clients else {"leaving": True})
+            for user, clients in self.users.items()
+        ]
+        return {"version": self.version, "users": users, "count": len(users)}
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_snapshot_and_later_events_give_the_later_snapshot_whatever_is_lost(seed):
+    dice = random.Random(seed)
+    model = Model(dice)
+    room = Presence("game#1", lambda: late.append(model.members()))
+    late = []
+    room.restore(model.members())
+    for _ in range(300):
+        before = len(model.events)
+        model.step()
+        for told in model.events[before:]:
+            if dice.random() < 0.05:
+                continue
+            room.apply(told)
+        if late and dice.random() < 0.5:
+            room.restore(late.pop())
+    room.lose()
+    late = [model.members()]
+    room.restore(late.pop())
+    expected, _ = room_at(model.version, model.members()["users"])
+    assert shown(room) == shown(expected)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_events_without_a_loss_never_ask_again(seed):
+    model = Model(random.Random(seed))
+    for _ in range(20):
+        model.step()
+    model.events.clear()
+    room, asked = room_at(model.version, model.members()["users"])
+    for _ in range(300):
+        model.step()
+    for told in model.events:
+        room.apply(told)
+    expected, _ = room_at(model.version, model.members()["users"])
+    assert shown(room) == shown(expected) and room.version == model.version and not asked
