@@ -26,6 +26,7 @@ class Tavern(Emitter):
     """A client of the server at `url` (or one of several: the next is tried when one does not answer).
 
     Who it is: `token`, or `get_token`, a function or coroutine function that is asked for one whenever it is needed, or in dev mode `user`.
+    With `statuses` each new session begins with the statuses of everybody the user follows.
     Emits `open`, `reconnecting`, `resumed`, `reset`, `gap`, `closing`, `superseded`, `closed`, `error`, and each event of the server as `event`.
     """
 
@@ -37,7 +38,7 @@ class Tavern(Emitter):
         get_token: TokenSource | None = None,
         user: str | None = None,
         transports: Sequence[str] = ("websocket", "sse", "poll"),
-        status: bool = False,
+        statuses: bool = False,
         resume: tuple[str, int] | None = None,
         ssl: tls.SSLContext | None = None,
     ) -> None:
@@ -51,7 +52,7 @@ class Tavern(Emitter):
         if unknown or not transports:
             raise ValueError(f"transports are {', '.join(LINES)}; not {unknown}")
         addresses = [Address.parse(given) for given in urls]
-        settings = Settings(addresses, list(transports), token, get_token, user, status, ssl)
+        settings = Settings(addresses, list(transports), token, get_token, user, statuses, ssl)
         self._session = Session(settings, self._take, self._turn, self._restore)
         if resume is not None:
             self._session.claim(*resume)

@@ -147,8 +147,6 @@ class HttpLine(Line):
 
     async def send(self, frame: Frame) -> None:
         answer = await self._post(self._commands, "/v1/command", {**frame, "session": self.ticket.session}, ANSWER_S)
-        if answer.get("error", {}).get("code") == "gone":
-            raise LinkLost("the session is gone")
         self.deliver({"id": frame.get("id"), **answer})
 
     async def _post(self, connection: Connection, path: str, body: Frame, timeout: float) -> Frame:

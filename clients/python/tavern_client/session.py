@@ -28,6 +28,8 @@ TokenSource = Callable[[], "str | Awaitable[str]"]
 # Commands that wait for a line or an answer.
 WAITING = 16_384
 COMMAND_S = 30.0
+# How often a command is asked again when the server says that it could not, and how long to wait the first time.
+TRIES, AGAIN_MS = 5, 125
 BYE_S = 2.0
 # Refusals of a way before the next is tried: of one that never worked, and of one that did.
 REFUSALS, REFUSALS_WORKED = 2, 5
@@ -48,6 +50,7 @@ class Command:
     # Called with the ok before any later frame is read.
     on_ok: Callable[[Frame], None] | None = None
     sent: bool = False
+    tries: int = 0
 
 
 @dataclass
@@ -57,7 +60,7 @@ class Settings:
     token: str | None = None
     get_token: TokenSource | None = None
     user: str | None = None
-    status: bool = False
+    statuses: bool = False
     context: tls.SSLContext | None = None
     backoff: Backoff = field(default_factory=Backoff)
 
@@ -182,6 +185,9 @@ class Session:
                     # Nobody is to come back: what is still unanswered never will be.
                     return self._fail(TavernError(CLOSED, "this client was closed"))
                 self._after(why)
+                if self.settings.transports[0] in self._worked:
+                    # Another stood in for it: the best is the next.
+                    self._way = self._refusals = 0
                 self.state = "connecting"
                 self._requeue()
                 self._on_turn("reconnecting", {"why": str(why)})
@@ -222,7 +228,7 @@ class Session:
                 await self._provide_token()
                 name = self.settings.transports[self._way % len(self.settings.transports)]
                 address = self.settings.addresses[self._at % len(self.settings.addresses)]
-                line = LINES[name](address, self.settings.context, self.credential, self.ticket, self.settings.status)
+                line = LINES[name](address, self.settings.context, self.credential, self.ticket, self.settings.statuses)
                 hello = await line.open()
                 self._welcome(line, hello)
                 return line
@@ -395,10 +401,39 @@ class Session:
             if command.on_ok is not None:
                 command.on_ok(frame["ok"])
             command.answer.set_result(frame["ok"])
-        else:
-            command.answer.set_exception(TavernError.from_wire(frame.get("error")))
+            return
+        refused = TavernError.from_wire(frame.get("error"))
+        if not self._once_more(command, refused):
+            command.answer.set_exception(refused)
             # Nobody may be waiting: an acknowledgement that was refused is no failure of the program.
             command.answer.exception()
+
+    def _once_more(self, command: Command, refused: TavernError) -> bool:
+        """Whether a refusal is not the answer: the command was not carried out and may be, later or in another session."""
+        command.tries += 1
+        if command.tries > TRIES or command.frame["op"] == "bye":
+            return False
+        if refused.code == "gone":
+            command.sent = False
+            self._pending[command.id] = command
+            raise LinkLost("the session is gone", unsent=True)
+        # A party says itself how often it wants to be asked.
+        limited = refused.code == "rate_limited" and not command.frame["op"].startswith("party.")
+        if not command.repeatable or not (limited or refused.code == "unavailable"):
+            return False
+        wait = refused.retry_after_ms if refused.retry_after_ms is not None else AGAIN_MS * 2**command.tries
+        asyncio.get_running_loop().call_later(wait / 1000, self._again, command)
+        return True
+
+    def _again(self, command: Command) -> None:
+        if self.ended is not None:
+            if not command.answer.done():
+                command.answer.set_exception(self.ended)
+                command.answer.exception()
+        elif not command.answer.done():
+            command.sent = False
+            self._outbox.append(command)
+            self._wake.set()
 
     def _requeue(self) -> None:
         """After a line: what was not answered is asked again, or nobody knows."""

@@ -1,6 +1,6 @@
 """The Python client as an actor of the shared scenarios: JSON lines in, JSON lines out. Decides nothing.
 
-    python clients/python/driver.py < commands
+    python clients/python/tests/driver.py < commands
 """
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pathlib
 import sys
 from typing import Any, Awaitable, Callable
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from tavern_client import Message, Tavern, TavernError  # noqa: E402
 
 Command = dict[str, Any]

@@ -1,0 +1,85 @@
+"""A server with a script, for what a real one does rarely: it answers hello, and does to each line what the test says."""
+import asyncio
+import contextlib
+import json
+import urllib.parse
+
+import websockets.asyncio.server
+
+
+class House:
+    """`lines` are the connections so far; each knows what it was told and can tell anything."""
+
+    def __init__(self, heartbeat_ms=15_000, hello=None):
+        self.heartbeat_ms, self.lines, self.changed = heartbeat_ms, [], asyncio.Event()
+        # What is answered to the hello of each line; by default the session it names is resumed.
+        self.hello = hello or (lambda number, asked: {"ok": self.welcome(asked)})
+        self.replies = {}
+
+    def welcome(self, asked, **members):
+        resumed = asked.get("session") == "secret"
+        return {
+            "session": "secret", "client": "c1", "user": "ann", "node": "n1", "epoch": 1, "resumed": resumed, "seq": 0,
+            "heartbeat_ms": self.heartbeat_ms, "party": None, **members,
+        }
+
+    async def __aenter__(self):
+        self.server = await websockets.asyncio.server.serve(self.serve, "127.0.0.1", 0, compression=None)
+        self.url = f"http://127.0.0.1:{self.server.sockets[0].getsockname()[1]}"
+        return self
+
+    async def __aexit__(self, *failure):
+        self.server.close()
+        await self.server.wait_closed()
+
+    async def serve(self, socket):
+        line = Line(socket)
+        query = dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(socket.request.path).query))
+        asked = query if "user" in query else json.loads(await socket.recv())
+        line.hello = asked
+        self.lines.append(line)
+        answer = self.hello(len(self.lines), asked)
+        await line.tell({"id": asked["id"], **answer} if "id" in asked else answer)
+        self.changed.set()
+        with contextlib.suppress(websockets.exceptions.ConnectionClosed):
+            async for text in socket:
+                command = json.loads(text)
+                line.heard.append(command)
+                self.changed.set()
+                reply = self.replies.get(command["op"], {"ok": {}})
+                if reply is not None:
+                    await line.tell({"id": command["id"], **(reply(command) if callable(reply) else reply)})
+
+    async def until(self, fact, seconds=5):
+        async with asyncio.timeout(seconds):
+            while not fact():
+                self.changed.clear()
+                await self.changed.wait()
+
+    async def line(self, number):
+        await self.until(lambda: len(self.lines) >= number)
+        return self.lines[number - 1]
+
+
+async def eventually(fact, seconds=5):
+    """Waits for a fact of the client, which only shows by looking."""
+    async with asyncio.timeout(seconds):
+        while not fact():
+            await asyncio.sleep(0.005)
+
+
+class Line:
+    def __init__(self, socket):
+        self.socket, self.heard, self.hello = socket, [], None
+
+    async def tell(self, frame):
+        await self.socket.send(json.dumps(frame))
+
+    async def message(self, seq, data, channel="game#1"):
+        await self.tell({"seq": seq, "event": "message", "channel": channel, "data": data, "from": None})
+
+    async def close(self, code):
+        await self.socket.close(code)
+
+    def ops(self):
+        return [command["op"] for command in self.heard]

@@ -1,0 +1,46 @@
+"""The Python client's own tests (clients/python/tests) and the package as it is built."""
+import pathlib
+import shutil
+import subprocess
+import sys
+import zipfile
+
+import pytest
+
+HOME = pathlib.Path(__file__).resolve().parents[2] / "clients" / "python"
+FILES = sorted(path.name for path in (HOME / "tests").glob("test_*.py"))
+
+
+def run(*command, **options):
+    done = subprocess.run([sys.executable, *map(str, command)], text=True, capture_output=True, timeout=120, **options)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def test_there_are_tests():
+    assert len(FILES) >= 7
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_the_clients_own_tests(name):
+    assert " passed" in run("-m", "pytest", "-q", "-p", "no:cacheprovider", HOME / "tests" / name, cwd=HOME)
+
+
+def test_the_package_is_installed_from_its_folder_without_a_registry(tmp_path):
+    shutil.copytree(HOME, tmp_path / "source", ignore=shutil.ignore_patterns("__pycache__"))
+    site = tmp_path / "site"
+    run("-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-index", "--no-deps", "--target", site, tmp_path / "source")
+    shown = run("-I", "-c", f"import sys; sys.path.insert(0, {str(site)!r}); import tavern_client.sync; print(tavern_client.__file__)")
+    assert str(site) in shown and (site / "tavern_client" / "py.typed").exists()
+
+
+def test_the_same_sources_give_the_same_wheel(tmp_path):
+    build = "import sys; sys.path.insert(0, 'build'); import wheel_of; print(wheel_of.build_wheel(sys.argv[1]), wheel_of.build_sdist(sys.argv[1]))"
+    wheels = []
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        wheel = run("-c", build, tmp_path / name, cwd=HOME).split()[0]
+        wheels.append((tmp_path / name / wheel).read_bytes())
+    assert wheels[0] == wheels[1]
+    with zipfile.ZipFile(tmp_path / "one" / wheel) as archive:
+        assert archive.testzip() is None and any(name.endswith("RECORD") for name in archive.namelist())
