@@ -1,0 +1,127 @@
+//! Where a server is: one address for WebSocket and HTTP.
+//! Must hold: whatever of http, https, ws and wss was given, both forms are known; a wrong address is refused before anything is sent.
+
+use crate::Error;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Address {
+    pub secure: bool,
+    pub host: String,
+    pub port: u16,
+    /// What stands before /v1/…, for a server behind a path of a proxy; empty, or begins with a slash and does not end with one.
+    pub path: String,
+}
+
+impl Address {
+    pub fn parse(url: &str) -> Result<Address, Error> {
+        let wrong = |why: &str| Error::new("bad_request", format!("{url:?}: {why}"));
+        let whole = if url.contains("://") { url.to_owned() } else { format!("http://{url}") };
+        if whole.contains('#') {
+            return Err(wrong("an address has no fragment"));
+        }
+        let uri: http::Uri = whole.parse().map_err(|_| wrong("this is no address"))?;
+        let secure = match uri.scheme_str() {
+            Some("http" | "ws") => false,
+            Some("https" | "wss") => true,
+            _ => return Err(wrong("an address begins with http, https, ws or wss")),
+        };
+        let authority = uri.authority().map(http::uri::Authority::as_str).unwrap_or_default();
+        if uri.query().is_some() || authority.contains('@') {
+            return Err(wrong("an address is only scheme, host, port and path; give the token beside it"));
+        }
+        let host = uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
+        if host.is_empty() {
+            return Err(wrong("no host is named"));
+        }
+        let port =
+            match (uri.port_u16(), authority.ends_with(|last: char| last != ']') && uri.port().is_none()) {
+                (Some(port), _) => port,
+                (None, _) if authority.rsplit(']').next().is_some_and(|rest| rest.contains(':')) => {
+                    return Err(wrong("the port is not a number below 65536"));
+                }
+                (None, _) if secure => 443,
+                (None, _) => 80,
+            };
+        let path = uri.path().trim_end_matches('/');
+        let path = path.strip_suffix("/v1/connect").unwrap_or(path).to_owned();
+        Ok(Address { secure, host: host.to_owned(), port, path })
+    }
+
+    /// As it stands in a `Host` field.
+    pub fn authority(&self) -> String {
+        let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
+        if self.port == if self.secure { 443 } else { 80 } { host } else { format!("{host}:{}", self.port) }
+    }
+
+    /// Path and query of a request.
+    pub fn target(&self, path: &str, query: &[(&str, String)]) -> String {
+        let mut target = format!("{}{path}", self.path);
+        for (at, (name, value)) in query.iter().enumerate() {
+            target.push(if at == 0 { '?' } else { '&' });
+            target.push_str(name);
+            target.push('=');
+            escape(&mut target, value);
+        }
+        target
+    }
+}
+
+fn escape(out: &mut String, text: &str) {
+    for byte in text.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => out.push(byte as char),
+            _ => out.push_str(&format!("%{byte:02X}")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(url: &str, authority: &str, poll: &str) {
+        let address = Address::parse(url).expect(url);
+        assert_eq!(
+            (address.authority().as_str(), address.target("/v1/poll", &[]).as_str()),
+            (authority, poll),
+            "{url}"
+        );
+    }
+
+    #[test]
+    fn one_address_serves_every_transport() {
+        check("http://127.0.0.1:7400", "127.0.0.1:7400", "/v1/poll");
+        check("127.0.0.1:7400", "127.0.0.1:7400", "/v1/poll");
+        check("ws://127.0.0.1:7400/v1/connect", "127.0.0.1:7400", "/v1/poll");
+        check("https://example.org", "example.org", "/v1/poll");
+        check("wss://example.org:443/", "example.org", "/v1/poll");
+        check("https://example.org:8443/tavern/", "example.org:8443", "/tavern/v1/poll");
+        check("http://[::1]:7400", "[::1]:7400", "/v1/poll");
+        check("http://[::1]", "[::1]", "/v1/poll");
+        assert!(Address::parse("wss://example.org").expect("an address").secure);
+    }
+
+    #[test]
+    fn what_stands_in_a_query_is_escaped() {
+        let address = Address::parse("http://h").expect("an address");
+        let query = [("user", "Zoë & co".to_owned()), ("session", "a~b".to_owned())];
+        assert_eq!(address.target("/v1/connect", &query), "/v1/connect?user=Zo%C3%AB%20%26%20co&session=a~b");
+    }
+
+    #[test]
+    fn a_wrong_address_is_refused() {
+        for url in [
+            "ftp://h",
+            "http://",
+            "http://h:99999",
+            "http://h:x",
+            "http://h?token=x",
+            "http://ann:secret@h",
+            "http://h#x",
+            "",
+        ] {
+            let refused = Address::parse(url).expect_err(url);
+            assert_eq!(refused.code, "bad_request");
+        }
+    }
+}

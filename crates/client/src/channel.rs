@@ -1,0 +1,164 @@
+//! A channel as an app sees it: messages, who is there, and being there oneself; and a pattern of channels.
+
+use crate::Error;
+use crate::event::{Events, Message, Messages};
+use crate::roster::Roster;
+use crate::shared::{Handle, Live, Note, lock};
+use serde::Serialize;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use tokio::sync::watch;
+
+/// One channel.
+#[derive(Clone)]
+pub struct Channel {
+    handle: Handle,
+    name: String,
+}
+
+impl Channel {
+    pub(crate) fn new(handle: Handle, name: String) -> Channel {
+        Channel { handle, name }
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn members(&self) -> Value {
+        json!({"channel": self.name})
+    }
+
+    /// Hears messages from the return of this call on, through [`Channel::messages`].
+    pub async fn subscribe(&self) -> Result<(), Error> {
+        let note = Note::Subscribe { channel: self.name.clone(), watch: false };
+        self.handle.ask("subscribe", self.members(), true, note).await.map(drop)
+    }
+
+    pub async fn unsubscribe(&self) -> Result<(), Error> {
+        let note = Note::Unsubscribe { channel: self.name.clone() };
+        self.handle.ask("unsubscribe", self.members(), true, note).await.map(drop)
+    }
+
+    /// The messages from now on. Does not subscribe by itself.
+    pub fn messages(&self) -> Messages {
+        let (shared, name) = (self.handle.shared.clone(), self.name.clone());
+        let events = Events::new(shared.events.subscribe());
+        Messages::new(events, move |message: &Message| message.channel == shared.actual(&name))
+    }
+
+    /// How many subscriptions on the server's node got it. `unknown_outcome` when the link was lost before the answer: it is not repeated.
+    pub async fn publish(&self, data: impl Serialize) -> Result<u64, Error> {
+        let mut members = self.members();
+        members["data"] = value(data)?;
+        let ok = self.handle.ask("publish", members, false, Note::Nothing).await?;
+        Ok(ok["receivers"].as_u64().unwrap_or(0))
+    }
+
+    /// Present in the channel, with a small state.
+    pub async fn join(&self, state: impl Serialize) -> Result<(), Error> {
+        let state = value(state)?;
+        let mut members = self.members();
+        members["state"] = state.clone();
+        let note = Note::Join { channel: self.name.clone(), state: Some(state) };
+        self.handle.ask("join", members, true, note).await.map(drop)
+    }
+
+    pub async fn update(&self, state: impl Serialize) -> Result<(), Error> {
+        let state = value(state)?;
+        let mut members = self.members();
+        members["state"] = state.clone();
+        let note = Note::Update { channel: self.name.clone(), state };
+        self.handle.ask("update", members, true, note).await.map(drop)
+    }
+
+    pub async fn leave(&self) -> Result<(), Error> {
+        let note = Note::Leave { channel: self.name.clone() };
+        self.handle.ask("leave", self.members(), true, note).await.map(drop)
+    }
+
+    /// A snapshot from the server: its first page, or the one after a user.
+    pub async fn who(&self, after: Option<&str>) -> Result<Value, Error> {
+        let mut members = self.members();
+        if let Some(after) = after {
+            members["after"] = json!(after);
+        }
+        self.handle.ask("who", members, true, Note::Nothing).await
+    }
+
+    /// The live map of who is here. The first call begins to watch, which is to subscribe too.
+    pub async fn presence(&self) -> Result<Presence, Error> {
+        let live = self.handle.shared.live(&self.name);
+        if !lock(&live.roster).is_synced() {
+            let mut members = self.members();
+            members["presence"] = json!(true);
+            let note = Note::Subscribe { channel: self.name.clone(), watch: true };
+            self.handle.ask("subscribe", members, true, note).await?;
+        }
+        let changes = live.changes.subscribe();
+        Ok(Presence { live, changes })
+    }
+}
+
+fn value(data: impl Serialize) -> Result<Value, Error> {
+    serde_json::to_value(data).map_err(|error| Error::new("bad_request", error.to_string()))
+}
+
+/// A live map; clones see the same.
+#[derive(Clone)]
+pub struct Presence {
+    live: Arc<Live>,
+    changes: watch::Receiver<u64>,
+}
+
+impl Presence {
+    /// Looks at the map as it is now. Keep it short: the client waits meanwhile.
+    pub fn look<T>(&self, at: impl FnOnce(&Roster) -> T) -> T {
+        at(&lock(&self.live.roster))
+    }
+
+    /// A copy of the map as it is now.
+    pub fn snapshot(&self) -> Roster {
+        self.look(Roster::clone)
+    }
+
+    /// Waits until the map has changed since this was last asked. False: the client has gone.
+    pub async fn changed(&mut self) -> bool {
+        self.changes.changed().await.is_ok()
+    }
+}
+
+/// All channels that match a glob.
+#[derive(Clone)]
+pub struct Pattern {
+    handle: Handle,
+    glob: String,
+}
+
+impl Pattern {
+    pub(crate) fn new(handle: Handle, glob: String) -> Pattern {
+        Pattern { handle, glob }
+    }
+
+    pub async fn subscribe(&self) -> Result<(), Error> {
+        self.want("subscribe", true).await
+    }
+
+    pub async fn unsubscribe(&self) -> Result<(), Error> {
+        self.want("unsubscribe", false).await
+    }
+
+    async fn want(&self, op: &str, wanted: bool) -> Result<(), Error> {
+        let note = Note::Pattern { pattern: self.glob.clone(), wanted };
+        self.handle.ask(op, json!({"pattern": self.glob}), true, note).await.map(drop)
+    }
+
+    /// The messages from now on. Does not subscribe by itself.
+    pub fn messages(&self) -> Messages {
+        let glob = self.glob.clone();
+        let events = Events::new(self.handle.shared.events.subscribe());
+        Messages::new(events, move |message| {
+            tavern_domain::pattern::matches(glob.as_bytes(), message.channel.as_bytes())
+        })
+    }
+}

@@ -1,0 +1,146 @@
+//! The party's snapshot after a letter. Knows no sockets.
+//! Must hold: a letter that comes twice changes nothing; one that does not say enough is not guessed at.
+
+use serde_json::{Value, json};
+
+/// The snapshot after a letter, and whether that is certain.
+pub(crate) fn fold(party: Option<&Value>, letter: &Value, me: Option<&str>) -> (Option<Value>, bool) {
+    let cmd = letter["cmd"].as_str().unwrap_or_default();
+    let Some(party) = party.filter(|party| party["party_id"] == letter["party_id"]) else {
+        // To have been thrown out of another party, or to be asked into it, changes nothing in ours.
+        return (party.cloned(), ["invite", "invite_cancel", "kick", "disband", "decline"].contains(&cmd));
+    };
+    let (version, known) = (letter["version"].as_u64().unwrap_or(0), party["version"].as_u64().unwrap_or(0));
+    if version < known {
+        return (Some(party.clone()), true);
+    }
+    if cmd == "kick" || cmd == "disband" || (cmd == "leave" && letter["uid"].as_str() == me && me.is_some()) {
+        return (None, true);
+    }
+    let mut new = party.clone();
+    new["version"] = json!(version);
+    let told = change(&mut new, cmd, letter).is_some();
+    settle(&mut new);
+    // Letters of one commit may share a version.
+    (Some(new), told && version <= known + 1)
+}
+
+/// Applies one letter. None: it does not say enough, or the snapshot is not as it should be.
+fn change(party: &mut Value, cmd: &str, letter: &Value) -> Option<()> {
+    let uid = &letter["uid"];
+    let is_him = |member: &Value| member["user"] == *uid;
+    match cmd {
+        "join" | "accept" => {
+            let members = party["members"].as_array_mut()?;
+            if !members.iter().any(is_him) {
+                members.push(
+                    json!({"user": uid, "name": letter["user"], "online": true, "since": letter["ts"]}),
+                );
+            }
+            party["pending"].as_array_mut()?.retain(|invite| !is_him(invite));
+        }
+        "decline" => party["pending"].as_array_mut()?.retain(|invite| !is_him(invite)),
+        "leave" => party["members"].as_array_mut()?.retain(|member| !is_him(member)),
+        "leader" => {
+            let members = party["members"].as_array_mut()?;
+            let at = members.iter().position(is_him)?;
+            members[..=at].rotate_right(1);
+        }
+        "data" => party["data"] = letter["data"].clone(),
+        "online" | "offline" => {
+            let members = party["members"].as_array_mut()?;
+            members.iter_mut().find(|member| is_him(member))?["online"] = json!(cmd == "online");
+        }
+        "party_matched" | "go_failed" | "go_cancel" => {
+            party.as_object_mut()?.remove("go_id");
+            party["state"] = json!("idle");
+        }
+        // party_go does not tell whether the others are ready; what is new here is asked for.
+        _ => return None,
+    }
+    Some(())
+}
+
+/// The state of a party without a go follows from its members.
+fn settle(party: &mut Value) {
+    if matches!(party["state"].as_str(), Some("forming" | "idle")) {
+        let few = party["members"].as_array().is_none_or(|members| members.len() < 2);
+        party["state"] = json!(if few { "forming" } else { "idle" });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn party() -> Value {
+        json!({
+            "party_id": 5, "version": 3, "state": "idle", "data": {},
+            "members": [{"user": "ann", "name": "Ann", "online": true, "since": 1}, {"user": "bob", "name": "Bob", "online": true, "since": 2}],
+            "pending": [{"user": "cid", "by": "ann", "expires_at": 99}],
+        })
+    }
+
+    fn letter(cmd: &str, uid: &str, version: u64) -> Value {
+        json!({"event": "party", "cmd": cmd, "party_id": 5, "version": version, "ts": 7, "uid": uid, "user": uid.to_uppercase(), "data": {"map": "x"}})
+    }
+
+    /// `5@4 idle ann bob? +cid`: id, version, state, members (`?` offline), pendings.
+    fn words(party: Option<&Value>) -> String {
+        let Some(party) = party else { return "none".into() };
+        let mut words =
+            format!("{}@{} {}", party["party_id"], party["version"], party["state"].as_str().unwrap_or("?"));
+        for member in party["members"].as_array().into_iter().flatten() {
+            let away = if member["online"] == true { "" } else { "?" };
+            words.push_str(&format!(" {}{away}", member["user"].as_str().unwrap_or_default()));
+        }
+        for invite in party["pending"].as_array().into_iter().flatten() {
+            words.push_str(&format!(" +{}", invite["user"].as_str().unwrap_or_default()));
+        }
+        words
+    }
+
+    fn check(letter: &Value, me: &str, expected: &str) {
+        let (new, certain) = fold(Some(&party()), letter, Some(me));
+        assert_eq!(words(new.as_ref()) + if certain { "" } else { " ask" }, expected, "{letter}");
+        if let (Some(new), true) = (new, certain) {
+            assert_eq!(fold(Some(&new), letter, Some(me)), (Some(new), true), "once more changes nothing");
+        }
+    }
+
+    #[test]
+    fn letters_give_the_next_snapshot() {
+        check(&letter("join", "cid", 4), "ann", "5@4 idle ann bob cid");
+        check(&letter("accept", "cid", 4), "ann", "5@4 idle ann bob cid");
+        check(&letter("decline", "cid", 4), "ann", "5@4 idle ann bob");
+        check(&letter("leave", "ann", 4), "bob", "5@4 forming bob +cid");
+        check(&letter("leader", "bob", 4), "bob", "5@4 idle bob ann +cid");
+        check(&letter("offline", "bob", 4), "ann", "5@4 idle ann bob? +cid");
+        check(&letter("data", "ann", 4), "bob", "5@4 idle ann bob +cid");
+        check(&letter("go_failed", "ann", 4), "bob", "5@4 idle ann bob +cid");
+    }
+
+    #[test]
+    fn whoever_is_out_has_no_party() {
+        check(&letter("kick", "ann", 4), "bob", "none");
+        check(&letter("leave", "bob", 4), "bob", "none");
+        check(&letter("disband", "ann", 4), "bob", "none");
+    }
+
+    #[test]
+    fn what_is_older_is_not_applied_and_what_does_not_fit_is_asked() {
+        check(&letter("disband", "ann", 2), "bob", "5@3 idle ann bob +cid");
+        check(&letter("data", "ann", 6), "bob", "5@6 idle ann bob +cid ask");
+        check(&letter("party_go", "ann", 4), "bob", "5@4 idle ann bob +cid ask");
+        check(&letter("leader", "stranger", 4), "bob", "5@4 idle ann bob +cid ask");
+        assert_eq!(fold(None, &letter("join", "bob", 1), Some("ann")), (None, false));
+    }
+
+    #[test]
+    fn invites_to_us_change_nothing() {
+        assert_eq!(fold(None, &letter("invite", "dan", 1), Some("ann")), (None, true));
+        let mut other = letter("kick", "dan", 9);
+        other["party_id"] = json!(6);
+        assert_eq!(fold(Some(&party()), &other, Some("ann")), (Some(party()), true));
+    }
+}

@@ -1,0 +1,122 @@
+//! What SSE and long-poll share: requests on a connection that is kept, and commands as single requests, one after the other.
+//! Must hold: every wait has a time; what a server sends is bounded before it is kept.
+
+use super::stream;
+use super::{ANSWER_PATIENCE, Credential, Incoming, MESSAGE_BYTES, parse};
+use crate::address::Address;
+use crate::error::{Ending, OpenError};
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming as Body;
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper_util::rt::TokioIo;
+use rustls::ClientConfig;
+use serde_json::Value;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+pub(super) struct Connection {
+    address: Address,
+    tls: Arc<ClientConfig>,
+    credential: Arc<Credential>,
+    sender: Option<SendRequest<Full<Bytes>>>,
+    /// Moves the bytes of the connection; ends with it.
+    driver: JoinSet<()>,
+}
+
+impl Connection {
+    pub fn new(address: Address, tls: Arc<ClientConfig>, credential: Arc<Credential>) -> Connection {
+        Connection { address, tls, credential, sender: None, driver: JoinSet::new() }
+    }
+
+    /// Sends one request; the answer's body is still to be read.
+    pub async fn request(
+        &mut self,
+        method: &str,
+        target: &str,
+        body: Bytes,
+    ) -> Result<http::Response<Body>, OpenError> {
+        let lost = |error: hyper::Error| OpenError::Lost(error.to_string());
+        if self.sender.as_ref().is_none_or(SendRequest::is_closed) {
+            self.driver.abort_all();
+            let stream = stream::connect(&self.address, &self.tls).await?;
+            let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(lost)?;
+            self.driver.spawn(async move {
+                // How it ended shows in the request that was under way.
+                let _ = connection.await;
+            });
+            self.sender = Some(sender);
+        }
+        let mut request =
+            http::Request::builder().method(method).uri(target).header("host", self.address.authority());
+        if let Some(token) = self.credential.token() {
+            request = request.header("authorization", format!("Bearer {token}"));
+        }
+        if method == "POST" {
+            request = request.header("content-type", "application/json");
+        }
+        let request = request.body(Full::new(body)).map_err(|error| OpenError::Blocked(error.to_string()))?;
+        let Some(sender) = &mut self.sender else { return Err(OpenError::Lost("not connected".into())) };
+        sender.ready().await.map_err(lost)?;
+        sender.send_request(request).await.map_err(lost)
+    }
+
+    /// Posts JSON; gives the status and the whole answer.
+    pub async fn post(&mut self, path: &str, body: &Value, patience: Duration) -> Result<Value, OpenError> {
+        let target = self.address.target(path, &self.credential.query());
+        let posting = async {
+            let answer = self.request("POST", &target, Bytes::from(body.to_string())).await?;
+            let status = answer.status().as_u16();
+            let body = Limited::new(answer.into_body(), MESSAGE_BYTES).collect().await;
+            let body = body.map_err(|error| OpenError::Lost(error.to_string()))?.to_bytes();
+            match parse(&body) {
+                Ok(answer) => Ok(answer),
+                Err(_) => Err(super::refusal(status, &body)),
+            }
+        };
+        let posted = tokio::time::timeout(patience, posting).await;
+        let posted =
+            posted.unwrap_or_else(|_| Err(OpenError::Lost("the server did not answer in time".into())));
+        if posted.is_err() {
+            // The answer to come would be taken for that of the next request.
+            self.sender = None;
+        }
+        posted
+    }
+}
+
+/// Carries out commands one after the other, so that they keep their order.
+pub(super) async fn commands(
+    mut connection: Connection,
+    session: String,
+    mut commands: mpsc::Receiver<Value>,
+    tell: mpsc::Sender<Incoming>,
+) {
+    while let Some(mut command) = commands.recv().await {
+        let id = command["id"].clone();
+        command["session"] = Value::String(session.clone());
+        let told = match connection.post("/v1/command", &command, ANSWER_PATIENCE).await {
+            Ok(mut answer) => {
+                answer["id"] = id;
+                Incoming::Frame(answer)
+            }
+            Err(error) => Incoming::End(ending(error)),
+        };
+        let over = matches!(told, Incoming::End(_));
+        if tell.send(told).await.is_err() || over {
+            return;
+        }
+    }
+}
+
+pub(super) fn ending(error: OpenError) -> Ending {
+    match error {
+        OpenError::Refused(error) if error.code == "unauthenticated" => {
+            Ending::coded(super::TOKEN_EXPIRED, error.message)
+        }
+        OpenError::Refused(error) => Ending::new(error.to_string()),
+        OpenError::Blocked(why) | OpenError::Lost(why) => Ending::new(why),
+    }
+}

@@ -1,0 +1,136 @@
+//! SSE: a response that does not end, and commands beside it.
+
+use super::http::{self, Connection};
+use super::{
+    ANSWER_PATIENCE, Door, INCOMING, Incoming, Link, MESSAGE_BYTES, OUTGOING, Transport, checked, parse,
+    refusal,
+};
+use crate::error::{Ending, OpenError};
+use bytes::Bytes;
+use http_body_util::{BodyExt, Limited};
+use hyper::body::Incoming as Body;
+use serde_json::{Value, json};
+use std::collections::VecDeque;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+const REFUSAL_BYTES: usize = 4_096;
+
+pub(super) async fn open(door: Door) -> Result<(Value, Link), OpenError> {
+    let connection = || Connection::new(door.address.clone(), door.tls.clone(), door.credential.clone());
+    let mut events = connection();
+    let target = door.address.target("/v1/stream", &door.query());
+    let answer = events.request("GET", &target, Bytes::new()).await?;
+    let status = answer.status().as_u16();
+    if status != 200 {
+        let body = Limited::new(answer.into_body(), REFUSAL_BYTES).collect().await;
+        return Err(refusal(status, &body.map(|body| body.to_bytes()).unwrap_or_default()));
+    }
+    let mut stream = Stream { body: answer.into_body(), blocks: Blocks::default(), ready: VecDeque::new() };
+    let hello = loop {
+        match stream.next().await.map_err(|ending| OpenError::Lost(ending.why))? {
+            Some(frame) => break checked(&frame)?,
+            None => continue,
+        }
+    };
+    let session = hello["session"].as_str().unwrap_or_default().to_owned();
+    let mut beside = connection();
+    if door.statuses {
+        beside
+            .post("/v1/command", &json!({"op": "hello", "session": session, "status": true}), ANSWER_PATIENCE)
+            .await?;
+    }
+    let (tell, incoming) = mpsc::channel(INCOMING);
+    let (outgoing, commands) = mpsc::channel(OUTGOING);
+    let mut tasks = JoinSet::new();
+    tasks.spawn(http::commands(beside, session, commands, tell.clone()));
+    tasks.spawn(read(stream, events, tell));
+    Ok((hello, Link { transport: Transport::Sse, incoming, outgoing, _tasks: tasks }))
+}
+
+/// Holds the connection too: the stream ends with it.
+async fn read(mut stream: Stream, _connection: Connection, tell: mpsc::Sender<Incoming>) {
+    loop {
+        let told = match stream.next().await {
+            Ok(Some(frame)) => Incoming::Frame(frame),
+            Ok(None) => Incoming::Life,
+            Err(ending) => Incoming::End(ending),
+        };
+        let over = matches!(told, Incoming::End(_));
+        if tell.send(told).await.is_err() || over {
+            return;
+        }
+    }
+}
+
+struct Stream {
+    body: Body,
+    blocks: Blocks,
+    ready: VecDeque<Vec<u8>>,
+}
+
+impl Stream {
+    /// The next frame; None: something came that is not a whole one.
+    async fn next(&mut self) -> Result<Option<Value>, Ending> {
+        if let Some(block) = self.ready.pop_front() {
+            return parse(&block).map(Some);
+        }
+        let piece = match self.body.frame().await {
+            Some(Ok(piece)) => piece.into_data().unwrap_or_default(),
+            Some(Err(error)) => return Err(Ending::new(error.to_string())),
+            None => return Err(Ending::new("the stream ended")),
+        };
+        self.ready = self.blocks.feed(&piece)?;
+        self.ready.pop_front().map(|block| parse(&block)).transpose()
+    }
+}
+
+/// Lines of a stream, put together to the data of events.
+#[derive(Default)]
+struct Blocks {
+    rest: Vec<u8>,
+    data: Vec<u8>,
+}
+
+impl Blocks {
+    fn feed(&mut self, piece: &[u8]) -> Result<VecDeque<Vec<u8>>, Ending> {
+        let mut ready = VecDeque::new();
+        for byte in piece {
+            if *byte != b'\n' {
+                self.rest.push(*byte);
+                continue;
+            }
+            let line = std::mem::take(&mut self.rest);
+            let line = line.strip_suffix(b"\r").unwrap_or(&line);
+            if let Some(data) = line.strip_prefix(b"data:") {
+                if !self.data.is_empty() {
+                    self.data.push(b'\n');
+                }
+                self.data.extend_from_slice(data.strip_prefix(b" ").unwrap_or(data));
+            } else if line.is_empty() && !self.data.is_empty() {
+                ready.push_back(std::mem::take(&mut self.data));
+            }
+        }
+        if self.rest.len() + self.data.len() > MESSAGE_BYTES {
+            return Err(Ending::new("an event is too large"));
+        }
+        Ok(ready)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_are_found_wherever_the_pieces_end() {
+        let text = b": hello\n\nid: 1\ndata: {\"a\":1}\n\ndata: {\"b\":\r\ndata: 2}\r\n\r\n";
+        let expected: Vec<Vec<u8>> = vec![b"{\"a\":1}".to_vec(), b"{\"b\":\n2}".to_vec()];
+        for size in 1..text.len() {
+            let mut blocks = Blocks::default();
+            let found: Vec<Vec<u8>> =
+                text.chunks(size).flat_map(|piece| blocks.feed(piece).expect("small enough")).collect();
+            assert_eq!(found, expected, "pieces of {size}");
+        }
+    }
+}

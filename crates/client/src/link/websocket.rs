@@ -1,0 +1,244 @@
+//! WebSocket: one task reads, one writes; pings are answered between.
+//! Must hold: a message larger than `MESSAGE_BYTES` is refused before it is kept.
+
+use super::stream::{self, Io};
+use super::{Door, INCOMING, Incoming, Link, MESSAGE_BYTES, OUTGOING, Transport, checked, parse, refusal};
+use crate::backoff::random;
+use crate::error::{Ending, OpenError};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+use std::time::Duration;
+use tavern_wire::ws::{self, Opcode, Role};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+/// A head larger than this is not one of ours.
+const HEAD_BYTES: usize = 16 * 1024;
+const REFUSAL_BYTES: u64 = 4_096;
+const REFUSAL_PATIENCE: Duration = Duration::from_millis(300);
+
+pub(super) async fn open(door: Door) -> Result<(Value, Link), OpenError> {
+    let by_name = door.credential.user.is_some();
+    let mut stream = stream::connect(&door.address, &door.tls).await?;
+    let rest = upgrade(&mut stream, &door, by_name).await?;
+    let (reader, writer) = tokio::io::split(stream);
+    let (tell, incoming) = mpsc::channel(INCOMING);
+    let (outgoing, commands) = mpsc::channel(OUTGOING);
+    let (pong, pongs) = mpsc::channel(2);
+    let mut tasks = JoinSet::new();
+    tasks.spawn(read(reader, rest, tell, pong));
+    tasks.spawn(write(writer, commands, pongs));
+    let mut link = Link { transport: Transport::WebSocket, incoming, outgoing, _tasks: tasks };
+    hello(&mut link, &door, by_name).await.map(|answer| (answer, link))
+}
+
+/// By name the hello is implicit; a token travels inside, where no log of a proxy sees it.
+async fn hello(link: &mut Link, door: &Door, by_name: bool) -> Result<Value, OpenError> {
+    let mut hello = json!({"id": "hello", "op": "hello"});
+    if !by_name {
+        if let Some(token) = door.credential.token() {
+            hello["token"] = json!(token);
+        }
+        if let Some((session, seq)) = &door.resume {
+            hello["session"] = json!(session);
+            hello["seq"] = json!(seq);
+        }
+    }
+    if door.statuses {
+        hello["status"] = json!(true);
+    }
+    if !by_name || door.statuses {
+        let _ = link.outgoing.send(hello).await;
+    }
+    loop {
+        match link.incoming.recv().await {
+            Some(Incoming::Frame(frame)) => return checked(&frame),
+            Some(Incoming::Life) => {}
+            Some(Incoming::End(ending)) => return Err(OpenError::Lost(ending.why)),
+            None => return Err(OpenError::Lost("the connection ended".into())),
+        }
+    }
+}
+
+/// The handshake; gives what came behind it already.
+async fn upgrade(stream: &mut Box<dyn Io>, door: &Door, by_name: bool) -> Result<Vec<u8>, OpenError> {
+    let target = door.address.target("/v1/connect", &if by_name { door.query() } else { Vec::new() });
+    let nonce = STANDARD.encode(random::<16>());
+    let request = format!(
+        "GET {target} HTTP/1.1\r\nHost: {}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {nonce}\r\n\r\n",
+        door.address.authority()
+    );
+    stream.write_all(request.as_bytes()).await?;
+    stream.flush().await?;
+    let mut input = Vec::new();
+    let end = loop {
+        if let Some(at) = input.windows(4).position(|window| window == b"\r\n\r\n") {
+            break at + 4;
+        }
+        if input.len() > HEAD_BYTES || stream.read_buf(&mut input).await? == 0 {
+            return Err(OpenError::Blocked(
+                "no WebSocket there: the connection ended in the handshake".into(),
+            ));
+        }
+    };
+    let head = String::from_utf8_lossy(&input[..end]).into_owned();
+    let mut rest = input.split_off(end);
+    let status: u16 = head.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0);
+    if status != 101 {
+        // The connection may stay open behind the body: only what an error can hold, and only briefly.
+        let reading = stream.take(REFUSAL_BYTES);
+        let _ = tokio::time::timeout(REFUSAL_PATIENCE, { reading }.read_to_end(&mut rest)).await;
+        return Err(refusal(status, &rest));
+    }
+    let field = |line: &str| {
+        let (name, value) = line.split_once(':')?;
+        name.eq_ignore_ascii_case("sec-websocket-accept").then(|| value.trim().to_owned())
+    };
+    if head.lines().find_map(field) != Some(accept(&nonce)) {
+        return Err(OpenError::Blocked("no WebSocket there".into()));
+    }
+    Ok(rest)
+}
+
+/// What a WebSocket server must answer to this key.
+fn accept(nonce: &str) -> String {
+    let joined = format!("{nonce}258EAFA5-E914-47DA-95CA-C5AB0DC85B11");
+    let sha1 = &aws_lc_rs::digest::SHA1_FOR_LEGACY_USE_ONLY;
+    STANDARD.encode(aws_lc_rs::digest::digest(sha1, joined.as_bytes()))
+}
+
+async fn read(
+    mut reader: ReadHalf<Box<dyn Io>>,
+    input: Vec<u8>,
+    tell: mpsc::Sender<Incoming>,
+    pong: mpsc::Sender<Vec<u8>>,
+) {
+    let mut frames = Frames { input, message: Vec::new() };
+    let ending = loop {
+        match frames.next() {
+            Ok(Some(Frame::Message(text))) => match parse(&text) {
+                Ok(frame) => {
+                    if tell.send(Incoming::Frame(frame)).await.is_err() {
+                        return;
+                    }
+                }
+                Err(ending) => break ending,
+            },
+            Ok(Some(Frame::Ping(payload))) => {
+                // Two that wait are enough to be alive.
+                let _ = pong.try_send(payload);
+                if tell.send(Incoming::Life).await.is_err() {
+                    return;
+                }
+            }
+            Ok(None) => match reader.read_buf(&mut frames.input).await {
+                Ok(0) => break Ending::new("the server closed the connection"),
+                Ok(_) => {}
+                Err(error) => break Ending::new(error.to_string()),
+            },
+            Err(ending) => break ending,
+        }
+    };
+    let _ = tell.send(Incoming::End(ending)).await;
+}
+
+enum Frame {
+    Message(Vec<u8>),
+    Ping(Vec<u8>),
+}
+
+/// Bytes that came, taken apart.
+struct Frames {
+    input: Vec<u8>,
+    /// The beginning of a message whose other fragments are still to come.
+    message: Vec<u8>,
+}
+
+impl Frames {
+    fn next(&mut self) -> Result<Option<Frame>, Ending> {
+        loop {
+            let room = MESSAGE_BYTES - self.message.len();
+            let head = ws::read_head(&self.input, Role::Client, room)
+                .map_err(|error| Ending::new(error.to_string()))?;
+            let Some(head) = head.filter(|head| self.input.len() >= head.head_len + head.payload_len) else {
+                return Ok(None);
+            };
+            let payload = self.input[head.head_len..head.head_len + head.payload_len].to_vec();
+            self.input.drain(..head.head_len + head.payload_len);
+            match head.opcode {
+                Opcode::Ping => return Ok(Some(Frame::Ping(payload))),
+                Opcode::Pong => {}
+                Opcode::Close => {
+                    return Err(match ws::parse_close(&payload).ok().flatten() {
+                        Some((code, why)) => Ending::coded(code, format!("closed: {code} {why}")),
+                        None => Ending::new("closed without a reason"),
+                    });
+                }
+                Opcode::Text | Opcode::Binary | Opcode::Continuation => {
+                    self.message.extend_from_slice(&payload);
+                    if head.fin {
+                        return Ok(Some(Frame::Message(std::mem::take(&mut self.message))));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Ends when nobody can give commands any more, or the connection does; why is told by the reader.
+async fn write(
+    mut writer: WriteHalf<Box<dyn Io>>,
+    mut commands: mpsc::Receiver<Value>,
+    mut pongs: mpsc::Receiver<Vec<u8>>,
+) {
+    let mut out = Vec::new();
+    loop {
+        tokio::select! {
+            command = commands.recv() => match command {
+                Some(command) => frame(&mut out, Opcode::Text, command.to_string().as_bytes()),
+                None => return,
+            },
+            Some(payload) = pongs.recv() => frame(&mut out, Opcode::Pong, &payload),
+        }
+        // What is ready goes out in one piece.
+        while out.len() < HEAD_BYTES
+            && let Ok(command) = commands.try_recv()
+        {
+            frame(&mut out, Opcode::Text, command.to_string().as_bytes());
+        }
+        if writer.write_all(&out).await.is_err() || writer.flush().await.is_err() {
+            return;
+        }
+        out.clear();
+    }
+}
+
+fn frame(out: &mut Vec<u8>, opcode: Opcode, payload: &[u8]) {
+    ws::write_frame_masked(out, opcode, payload, random());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_handshake_is_that_of_the_standard() {
+        assert_eq!(accept("dGhlIHNhbXBsZSBub25jZQ=="), "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
+    }
+
+    #[test]
+    fn fragments_are_joined_and_closes_are_read() {
+        let mut frames = Frames {
+            input: vec![0x01, 2, b'{', b'"', 0x89, 1, b'x', 0x80, 3, b'a', b'"', b'}', 0x88, 2, 0x0f, 0xa0],
+            message: Vec::new(),
+        };
+        assert!(matches!(frames.next(), Ok(Some(Frame::Ping(payload))) if payload == b"x"));
+        assert!(matches!(frames.next(), Ok(Some(Frame::Message(text))) if text == b"{\"a\"}"));
+        assert!(matches!(frames.next(), Err(Ending { code: Some(4000), .. })));
+        let mut part = Frames { input: vec![0x81, 5, b'a'], message: Vec::new() };
+        assert!(matches!(part.next(), Ok(None)));
+    }
+}

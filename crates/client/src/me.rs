@@ -1,0 +1,88 @@
+//! The user himself: whom he follows, what they do, who sees him. Statuses and letters come as events.
+
+use crate::Error;
+use crate::shared::{Handle, Note};
+use serde_json::{Value, json};
+
+pub struct Me {
+    handle: Handle,
+}
+
+/// To whom a user shows himself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Visibility {
+    Everyone,
+    FollowersIFollow,
+    Nobody,
+}
+
+impl Visibility {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Visibility::Everyone => "everyone",
+            Visibility::FollowersIFollow => "followers_i_follow",
+            Visibility::Nobody => "nobody",
+        }
+    }
+}
+
+impl Me {
+    pub(crate) fn new(handle: Handle) -> Me {
+        Me { handle }
+    }
+
+    /// The name the server knows us by; None: nobody in particular.
+    pub fn user(&self) -> Option<String> {
+        self.handle.shared.face().user.clone()
+    }
+
+    /// The public id of this session.
+    pub fn client(&self) -> Option<String> {
+        self.handle.shared.face().client.clone()
+    }
+
+    async fn ask(&self, op: &str, members: Value) -> Result<Value, Error> {
+        self.handle.ask(op, members, true, Note::Nothing).await
+    }
+
+    /// The statuses of up to 100 users, in the order asked.
+    pub async fn status<'a>(&self, users: impl IntoIterator<Item = &'a str>) -> Result<Vec<Value>, Error> {
+        let users: Vec<&str> = users.into_iter().collect();
+        let ok = self.ask("status", json!({"users": users})).await?;
+        Ok(ok["statuses"].as_array().cloned().unwrap_or_default())
+    }
+
+    pub async fn follow(&self, user: &str) -> Result<(), Error> {
+        self.ask("follow", json!({"user": user})).await.map(drop)
+    }
+
+    pub async fn unfollow(&self, user: &str) -> Result<(), Error> {
+        self.ask("unfollow", json!({"user": user})).await.map(drop)
+    }
+
+    /// Everybody he follows, all pages.
+    pub async fn following(&self) -> Result<Vec<String>, Error> {
+        self.pages("following").await
+    }
+
+    pub async fn followers(&self) -> Result<Vec<String>, Error> {
+        self.pages("followers").await
+    }
+
+    async fn pages(&self, op: &str) -> Result<Vec<String>, Error> {
+        let (mut users, mut members) = (Vec::new(), json!({}));
+        loop {
+            let page = self.ask(op, members).await?;
+            let listed = page["users"].as_array().into_iter().flatten();
+            users.extend(listed.filter_map(Value::as_str).map(str::to_owned));
+            match page["next"].as_str() {
+                Some(next) => members = json!({"after": next}),
+                None => return Ok(users),
+            }
+        }
+    }
+
+    pub async fn visibility(&self, value: Visibility) -> Result<(), Error> {
+        self.ask("visibility", json!({"value": value.as_str()})).await.map(drop)
+    }
+}

@@ -1,0 +1,156 @@
+//! The live map in words: each story is events, and what is known in the end.
+
+use super::*;
+use serde_json::json;
+
+fn room(version: u64, users: &[&str]) -> Roster {
+    let shown: Vec<Value> = users
+        .iter()
+        .map(|user| json!({"user": user, "name": null, "clients": [{"client": format!("{user}1"), "state": 0, "since": 5}], "since": 5}))
+        .collect();
+    let mut roster = Roster::default();
+    let outcome = roster.restore(&json!({"version": version, "users": shown, "count": users.len()}));
+    assert_eq!(outcome, Applied::Changed);
+    roster
+}
+
+/// `ann(ann1=0) bob(leaving) 3`: the users, clients of nobody in particular, and the count.
+fn words(roster: &Roster) -> String {
+    let clients = |clients: &BTreeMap<String, Guest>| {
+        clients
+            .iter()
+            .map(|(client, guest)| format!("{client}={}", guest.state))
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
+    let mut parts: Vec<String> = roster
+        .users
+        .iter()
+        .map(|(user, shown)| {
+            format!("{user}({})", if shown.leaving { "leaving".to_owned() } else { clients(&shown.clients) })
+        })
+        .collect();
+    if !roster.anonymous.is_empty() {
+        parts.push(format!("?({})", clients(&roster.anonymous)));
+    }
+    parts.push(roster.count.to_string());
+    parts.join(" ")
+}
+
+fn single(kind: &str, version: u64, user: Value, client: Value, state: Value) -> Value {
+    json!({"event": kind, "channel": "game#1", "version": version, "user": user, "client": client, "state": state})
+}
+
+fn check(mut roster: Roster, events: &[Value], outcome: Applied, expected: &str) {
+    let mut last = Applied::Nothing;
+    for event in events {
+        last = roster.apply(event);
+    }
+    assert_eq!((last, words(&roster).as_str()), (outcome, expected));
+}
+
+#[test]
+fn arrival_change_and_departure() {
+    let events = [
+        json!({"event": "user_online", "version": 8, "user": "bob", "name": "Bob"}),
+        single("client_online", 9, json!("bob"), json!("b1"), json!(1)),
+        single("client_updated", 10, json!("bob"), json!("b1"), json!(2)),
+    ];
+    check(room(7, &["ann"]), &events, Applied::Changed, "ann(ann1=0) bob(b1=2) 2");
+    let lost =
+        [&events[..], &[single("client_offline", 11, json!("bob"), json!("b1"), json!(null))]].concat();
+    check(room(7, &["ann"]), &lost, Applied::Changed, "ann(ann1=0) bob(leaving) 2");
+    let gone = [&lost[..], &[single("user_offline", 12, json!("bob"), json!(null), json!(null))]].concat();
+    check(room(7, &["ann"]), &gone, Applied::Changed, "ann(ann1=0) 1");
+    let back = [&lost[..], &[single("client_online", 12, json!("bob"), json!("b2"), json!(null))]].concat();
+    check(room(7, &["ann"]), &back, Applied::Changed, "ann(ann1=0) bob(b2=null) 2");
+}
+
+#[test]
+fn what_is_older_is_not_applied() {
+    check(
+        room(7, &["ann"]),
+        &[single("user_offline", 7, json!("ann"), json!(null), json!(null))],
+        Applied::Nothing,
+        "ann(ann1=0) 1",
+    );
+}
+
+#[test]
+fn a_hole_asks_once_and_what_came_meanwhile_is_kept() {
+    let mut roster = room(7, &["ann"]);
+    assert_eq!(
+        roster.apply(&single("client_online", 10, json!("ann"), json!("a3"), json!(3))),
+        Applied::Hole
+    );
+    assert_eq!(
+        roster.apply(&single("client_online", 11, json!("ann"), json!("a4"), json!(4))),
+        Applied::Nothing
+    );
+    assert_eq!(words(&roster), "ann(ann1=0) 1");
+    roster.restore(&json!({"version": 10, "count": 1, "users": [{"user": "ann", "name": null, "clients": [{"client": "a3", "state": 3}]}]}));
+    assert_eq!((words(&roster).as_str(), roster.version), ("ann(a3=3 a4=4) 1", 11));
+}
+
+#[test]
+fn after_a_channel_was_empty_its_version_may_jump() {
+    let events = [
+        json!({"event": "user_online", "version": 1_000, "user": "ann", "name": null}),
+        single("client_online", 1_001, json!("ann"), json!("a1"), json!(1)),
+    ];
+    check(room(0, &[]), &events, Applied::Changed, "ann(a1=1) 1");
+}
+
+#[test]
+fn sums_say_what_is_there_now() {
+    let sum = json!({
+        "event": "presence", "from_version": 7, "version": 30, "count": 2, "updated": [], "left": [{"user": "ann"}],
+        "joined": [{"user": "bob", "client": "b1", "state": 1}, {"user": "bob", "client": "b2", "state": 2}, {"user": "cid"}],
+    });
+    check(room(7, &["ann"]), std::slice::from_ref(&sum), Applied::Changed, "bob(b1=1 b2=2) cid(leaving) 2");
+    let next = json!({
+        "event": "presence", "from_version": 30, "version": 31, "count": 2, "joined": [],
+        "updated": [{"user": "bob", "client": "b1", "state": 9}], "left": [{"user": "bob", "client": "b2"}],
+    });
+    check(room(7, &["ann"]), &[sum.clone(), next], Applied::Changed, "bob(b1=9) cid(leaving) 2");
+    let hole = json!({"event": "presence", "from_version": 40, "version": 41, "count": 9, "joined": [], "updated": [], "left": []});
+    check(room(7, &["ann"]), &[sum, hole], Applied::Hole, "bob(b1=1 b2=2) cid(leaving) 2");
+}
+
+#[test]
+fn people_without_a_name_are_counted_and_known_by_their_client() {
+    let events = [
+        json!({"event": "user_online", "version": 8, "user": null, "name": null}),
+        single("client_online", 9, json!(null), json!("x1"), json!(5)),
+        json!({"event": "user_online", "version": 10, "user": null, "name": null}),
+        single("client_online", 11, json!(null), json!(null), json!(null)),
+    ];
+    check(room(7, &["ann"]), &events, Applied::Changed, "ann(ann1=0) ?(x1=5) 3");
+    let gone = [&events[..], &[single("client_offline", 12, json!(null), json!("x1"), json!(null))]].concat();
+    check(room(7, &["ann"]), &gone, Applied::Changed, "ann(ann1=0) 3");
+}
+
+#[test]
+fn a_crowd_is_a_number_and_names_are_asked_for_when_it_has_gone() {
+    let mut roster = room(7, &["ann"]);
+    let mode = |mode: &str, version: u64| json!({"event": "presence_mode", "mode": mode, "version": version});
+    assert_eq!(roster.apply(&mode("counts", 7)), Applied::Changed);
+    roster.apply(&json!({"event": "presence", "from_version": 7, "version": 9, "count": 6_000}));
+    assert_eq!((words(&roster).as_str(), roster.mode), ("6000", Mode::Counts));
+    assert_eq!(roster.apply(&mode("coalesced", 9)), Applied::Hole);
+    roster.restore(&json!({"version": 9, "count": 0, "users": []}));
+    assert_eq!((words(&roster).as_str(), roster.mode), ("0", Mode::Coalesced));
+    assert_eq!(Roster::default().restore(&json!({"version": 3, "count": 9_000})), Applied::Changed);
+}
+
+#[test]
+fn changes_that_overtake_the_first_snapshot_wait_for_it() {
+    let mut roster = Roster::default();
+    assert_eq!(
+        roster.apply(&single("client_online", 8, json!("ann"), json!("a2"), json!(2))),
+        Applied::Nothing
+    );
+    roster
+        .restore(&json!({"version": 7, "count": 1, "users": [{"user": "ann", "name": null, "clients": []}]}));
+    assert_eq!(words(&roster), "ann(a2=2) 1");
+}

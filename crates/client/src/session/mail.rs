@@ -1,0 +1,165 @@
+//! Frames of the server: to whom each goes. Must hold: what came before is not told again, neither an event nor a letter.
+
+use super::Session;
+use crate::error::Ending;
+use crate::event::{Event, Gap, Message};
+use crate::fold::fold;
+use crate::link::SUPERSEDED;
+use crate::roster::{self, Applied, Roster};
+use crate::shared::lock;
+use crate::wanted;
+use serde_json::Value;
+
+impl Session {
+    pub(super) fn take(&mut self, frame: Value) -> Result<(), Ending> {
+        if frame["event"].is_string() {
+            return self.take_event(frame);
+        }
+        match frame.get("id").map(Value::as_u64) {
+            Some(Some(id)) => return self.take_answer(id, frame),
+            Some(None) => {}
+            None if frame.get("party").is_some() => self.take_party(frame["party"].clone()),
+            None => {}
+        }
+        Ok(())
+    }
+
+    fn take_event(&mut self, frame: Value) -> Result<(), Ending> {
+        if let Some(seq) = frame["seq"].as_u64() {
+            if seq <= *self.seq.borrow() {
+                return Ok(());
+            }
+            self.seq.send_replace(seq);
+            if let Some(ticket) = &mut self.shared.face().ticket {
+                ticket.1 = seq;
+            }
+        }
+        if let Some(letter) = frame["letter"].as_u64() {
+            if letter <= self.letter {
+                return Ok(());
+            }
+            self.letter = letter;
+        }
+        let text = |name: &str| frame[name].as_str().map(str::to_owned);
+        match frame["event"].as_str().unwrap_or_default() {
+            "message" => self.message(frame),
+            "status" => self.shared.tell(Event::Status(frame)),
+            "statuses" => {
+                let statuses = frame["statuses"].as_array().cloned().unwrap_or_default();
+                self.shared.tell(Event::Statuses(statuses));
+            }
+            "letter" => self.shared.tell(Event::Letter { letter: self.letter, data: frame["data"].clone() }),
+            "party" => self.party_letter(frame),
+            "gap" => {
+                let number = |name: &str| frame[name].as_u64();
+                self.gap(Gap {
+                    channel: text("channel"),
+                    pattern: text("pattern"),
+                    from: number("from"),
+                    to: number("to"),
+                });
+            }
+            "closing" => {
+                let reconnect_after_ms = frame["reconnect_after_ms"].as_u64().unwrap_or(0);
+                self.closing_ms = Some(reconnect_after_ms);
+                self.shared.tell(Event::Closing { reconnect_after_ms });
+                return Err(Ending::new("the server stops"));
+            }
+            "superseded" => return Err(Ending::coded(SUPERSEDED, "superseded")),
+            event if roster::concerns(event) => {
+                let channel = self.shared.asked(frame["channel"].as_str().unwrap_or_default());
+                self.show(&channel, |roster| roster.apply(&frame));
+            }
+            // What a later server tells is not for this client.
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn message(&self, mut frame: Value) {
+        let from = |name: &str| frame["from"][name].as_str().map(str::to_owned);
+        let (user, client) = (from("user"), from("client"));
+        let channel = frame["channel"].as_str().unwrap_or_default().to_owned();
+        if !self.wanted.is_subscribed(&self.shared.asked(&channel)) && !self.wanted.hears_pattern(&channel) {
+            return;
+        }
+        let encoding = frame["encoding"].as_str().map(str::to_owned);
+        let seq = frame["seq"].as_u64();
+        self.shared.tell(Event::Message(Message {
+            channel,
+            data: frame["data"].take(),
+            user,
+            client,
+            seq,
+            encoding,
+        }));
+    }
+
+    fn gap(&mut self, gap: Gap) {
+        let whole = gap.channel.is_none() && gap.pattern.is_none();
+        let concerned: Vec<String> = match &gap.channel {
+            Some(channel) => vec![self.shared.asked(channel)],
+            None if whole => self.shared.lives().into_iter().map(|(name, _)| name).collect(),
+            None => Vec::new(),
+        };
+        self.shared.tell(Event::Gap(gap));
+        for channel in concerned {
+            if self.wanted.is_watching(&channel) && lock(&self.shared.live(&channel).roster).lose() {
+                self.watch_again(&channel);
+            }
+        }
+        if whole && self.shared.party.borrow().is_some() {
+            self.ask_party();
+        }
+    }
+
+    /// Changes a live map; a hole in it is mended by asking to watch again, which gives the whole of it.
+    pub(super) fn show(&mut self, channel: &str, change: impl FnOnce(&mut Roster) -> Applied) {
+        let live = self.shared.live(channel);
+        let applied = change(&mut lock(&live.roster));
+        match applied {
+            Applied::Nothing => return,
+            Applied::Hole => self.watch_again(channel),
+            Applied::Changed => {}
+        }
+        live.changes.send_modify(|changes| *changes += 1);
+        self.shared.tell(Event::Presence { channel: channel.to_owned() });
+    }
+
+    fn watch_again(&mut self, channel: &str) {
+        let (op, members, note) = wanted::subscribe(channel, true);
+        let command = self.command(op, members, true, note, None);
+        self.waiting.push_back(command);
+    }
+
+    pub(super) fn take_party(&mut self, party: Value) {
+        let party = Some(party).filter(Value::is_object);
+        self.shared.party.send_if_modified(|current| {
+            // Read before the letters that came meanwhile.
+            let older = match (&party, &*current) {
+                (Some(new), Some(old)) => {
+                    new["party_id"] == old["party_id"] && new["version"].as_u64() < old["version"].as_u64()
+                }
+                _ => false,
+            };
+            let changed = !older && *current != party;
+            if changed {
+                *current = party;
+            }
+            changed
+        });
+    }
+
+    fn party_letter(&mut self, letter: Value) {
+        let me = self.shared.face().user.clone();
+        let old = self.shared.party.borrow().clone();
+        let (new, certain) = fold(old.as_ref(), &letter, me.as_deref());
+        if new != old {
+            self.shared.party.send_replace(new);
+        }
+        if !certain {
+            self.ask_party();
+        }
+        self.shared.tell(Event::Party(letter));
+    }
+}

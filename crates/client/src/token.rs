@@ -1,0 +1,72 @@
+//! Tokens: where they come from, and when they end as far as they say so.
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde_json::Value;
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+type Giving = Pin<Box<dyn Future<Output = Result<String, String>> + Send>>;
+
+/// Who a client is.
+#[derive(Clone)]
+pub enum Auth {
+    Token(String),
+    /// In dev mode a name will do.
+    User(String),
+    /// Asked for the first token, for another before that one ends, and when the server says that it has. Made by [`Auth::source`].
+    Source(Arc<dyn Fn() -> Giving + Send + Sync>),
+}
+
+impl Auth {
+    /// A function that gives a token each time one is needed. An error is no end: it is asked again later.
+    pub fn source<F, G>(source: F) -> Auth
+    where
+        F: Fn() -> G + Send + Sync + 'static,
+        G: Future<Output = Result<String, String>> + Send + 'static,
+    {
+        Auth::Source(Arc::new(move || Box::pin(source())))
+    }
+}
+
+impl fmt::Debug for Auth {
+    /// Without the secret.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Auth::Token(_) => out.write_str("Token"),
+            Auth::User(user) => write!(out, "User({user:?})"),
+            Auth::Source(_) => out.write_str("Source"),
+        }
+    }
+}
+
+/// The time until a token ends; nothing when it has ended. None: it does not say.
+pub(crate) fn remaining(token: &str) -> Option<Duration> {
+    let claims = URL_SAFE_NO_PAD.decode(token.split('.').nth(1)?.trim_end_matches('=')).ok()?;
+    let ends = serde_json::from_slice::<Value>(&claims).ok()?.get("exp")?.as_f64()?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+    // Bounded: a token may claim to live for ever.
+    Some(Duration::from_secs_f64((ends - now).clamp(0.0, 1e9)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_says_when_it_ends() {
+        let minted = |claims: &str| format!("h.{}.s", URL_SAFE_NO_PAD.encode(claims));
+        assert_eq!(remaining(&minted(r#"{"exp":1}"#)), Some(Duration::ZERO));
+        assert!(remaining(&minted(r#"{"exp":1e300}"#)).is_some_and(|left| left.as_secs() == 1_000_000_000));
+        for odd in ["", "a.b.c", "tvk_key", &minted("[]"), &minted(r#"{"exp":"x"}"#)] {
+            assert_eq!(remaining(odd), None, "{odd}");
+        }
+    }
+
+    #[test]
+    fn secrets_are_not_printed() {
+        assert_eq!(format!("{:?}", Auth::Token("secret".into())), "Token");
+    }
+}
