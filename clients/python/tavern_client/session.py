@@ -240,6 +240,9 @@ class Session:
                 why = str(refused)
             except LinkLost as lost:
                 self._at += 1
+                if self.settings.transports[0] in self._worked:
+                    # Nobody answered at all: no way is to blame, and the best is the next.
+                    self._way = self._refusals = 0
                 why = str(lost)
             except TavernError as error:
                 at_least, why = self._refused(error), str(error)

@@ -3,10 +3,10 @@
 use crate::Error;
 use crate::event::{Events, Message, Messages};
 use crate::roster::Roster;
-use crate::shared::{Handle, Live, Note, lock};
+use crate::shared::{Handle, Note, lock};
 use serde::Serialize;
 use serde_json::{Value, json};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use tokio::sync::watch;
 
 /// One channel.
@@ -96,7 +96,7 @@ impl Channel {
             self.handle.ask("subscribe", members, true, note).await?;
         }
         let changes = live.changes.subscribe();
-        Ok(Presence { live, changes })
+        Ok(Presence { roster: live.roster.clone(), changes })
     }
 }
 
@@ -107,14 +107,14 @@ fn value(data: impl Serialize) -> Result<Value, Error> {
 /// A live map; clones see the same.
 #[derive(Clone)]
 pub struct Presence {
-    live: Arc<Live>,
+    roster: Arc<Mutex<Roster>>,
     changes: watch::Receiver<u64>,
 }
 
 impl Presence {
     /// Looks at the map as it is now. Keep it short: the client waits meanwhile.
     pub fn look<T>(&self, at: impl FnOnce(&Roster) -> T) -> T {
-        at(&lock(&self.live.roster))
+        at(&lock(&self.roster))
     }
 
     /// A copy of the map as it is now.

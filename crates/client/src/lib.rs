@@ -55,6 +55,11 @@ pub use party::Party;
 pub use roster::{Guest, Mode, Roster, User};
 pub use token::Auth;
 
+/// The examples of the document are compiled with the tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/clients-rust.md")]
+struct Document;
+
 /// Where a client is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {

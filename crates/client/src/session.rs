@@ -4,11 +4,11 @@
 
 use crate::address::Address;
 use crate::backoff::{Backoff, chance};
-use crate::error::{Ending, OpenError};
+use crate::error::Ending;
 use crate::event::Event;
-use crate::link::{self, Credential, Door, Incoming, Link, SUPERSEDED, TOKEN_EXPIRED, Transport};
+use crate::link::{Credential, Incoming, Link, SUPERSEDED, TOKEN_EXPIRED, Transport};
 use crate::shared::{Ask, Control, Note, Shared};
-use crate::token::{Auth, remaining};
+use crate::token::Auth;
 use crate::wanted::Wanted;
 use crate::{Error, State};
 use rustls::ClientConfig;
@@ -20,18 +20,14 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 mod answer;
+mod connect;
 mod mail;
 
 /// Commands that wait for a link or an answer.
 const WAITING: usize = 16_384;
-/// Refusals of a way before the next is tried: of one that never worked, and of one that did.
-const REFUSALS: (u32, u32) = (2, 5);
 /// A link that lived so long ends the backing off.
 const STEADY: Duration = Duration::from_secs(5);
-const TOKEN_PATIENCE: Duration = Duration::from_secs(20);
 const BYE_PATIENCE: Duration = Duration::from_secs(2);
-/// Hello refused with one of these: asking again may help. Anything else ends the client.
-const RETRY: [&str; 7] = ["rate_limited", "busy", "unavailable", "internal", "gone", "conflict", "blocked"];
 
 pub(crate) struct Settings {
     pub addresses: Vec<Address>,
@@ -178,7 +174,7 @@ impl Session {
         control: &mut mpsc::Receiver<Control>,
         opened: oneshot::Sender<Result<(), Error>>,
     ) -> Option<(Error, bool)> {
-        let mut opened = Some(opened);
+        let mut opened = vec![opened];
         loop {
             let connected = tokio::select! {
                 connected = self.connect() => Ok(connected),
@@ -187,17 +183,21 @@ impl Session {
             let mut link = match connected {
                 Ok(Ok(link)) => link,
                 Ok(Err(ended)) => {
-                    if let Some(opened) = opened.take() {
+                    for opened in opened.drain(..) {
                         let _ = opened.send(Err(ended.clone()));
                     }
                     return Some((ended, false));
+                }
+                Err(Some(Control::Open(another))) => {
+                    opened.push(another);
+                    continue;
                 }
                 Err(told) => match self.leave(told?, None).await {
                     Some(left) => return Some(left),
                     None => continue,
                 },
             };
-            if let Some(opened) = opened.take() {
+            for opened in opened.drain(..) {
                 let _ = opened.send(Ok(()));
             }
             let began = Instant::now();
@@ -302,110 +302,6 @@ impl Session {
         self.shared.tell(Event::Reconnecting { why: ending.why });
     }
 
-    /// Tries until a link is open; each failure may choose another way or address, or end it all.
-    async fn connect(&mut self) -> Result<Link, Error> {
-        loop {
-            let transport = self.settings.transports[self.way % self.settings.transports.len()];
-            let opened = match self.provide_token().await {
-                Ok(()) => link::open(transport, self.door()).await,
-                Err(why) => Err(OpenError::Lost(why)),
-            };
-            let mut at_least = None;
-            match opened {
-                Ok((hello, link)) => {
-                    self.welcome(&hello, transport);
-                    return Ok(link);
-                }
-                Err(OpenError::Blocked(_)) => {
-                    self.refusals += 1;
-                    let most = if self.worked.contains(&transport) { REFUSALS.1 } else { REFUSALS.0 };
-                    if self.refusals >= most {
-                        (self.way, self.refusals) = (self.way + 1, 0);
-                    }
-                }
-                Err(OpenError::Lost(_)) => self.at += 1,
-                Err(OpenError::Refused(error)) => {
-                    let source = matches!(self.settings.auth, Some(Auth::Source(_)));
-                    if error.code == "unauthenticated" && source && !self.fresh {
-                        self.stale = true;
-                    } else if !RETRY.contains(&error.code.as_str()) {
-                        return Err(error);
-                    }
-                    at_least = error.retry_after_ms;
-                }
-            }
-            sleep(self.backoff.next(chance(), at_least)).await;
-        }
-    }
-
-    fn door(&self) -> Door {
-        Door {
-            address: self.settings.addresses[self.at % self.settings.addresses.len()].clone(),
-            tls: self.settings.tls.clone(),
-            credential: self.credential.clone(),
-            resume: self.session.clone().map(|session| (session, *self.seq.borrow())),
-            statuses: self.settings.statuses,
-            taken: self.seq.subscribe(),
-        }
-    }
-
-    async fn provide_token(&mut self) -> Result<(), String> {
-        let Some(Auth::Source(source)) = &self.settings.auth else { return Ok(()) };
-        let has = self.credential.token();
-        if has.is_some_and(|token| !self.stale && remaining(&token).is_none_or(|left| !left.is_zero())) {
-            return Ok(());
-        }
-        let given =
-            timeout(TOKEN_PATIENCE, source()).await.unwrap_or_else(|_| Err("no token in time".into()));
-        self.credential.replace(given?);
-        (self.stale, self.fresh) = (false, true);
-        Ok(())
-    }
-
-    /// The link is open: the old session goes on, or another has begun.
-    fn welcome(&mut self, hello: &Value, transport: Transport) {
-        let resumed = hello["resumed"] == true && hello["reset"] != true;
-        let before = self.session.is_some();
-        self.session = hello["session"].as_str().map(str::to_owned);
-        if !resumed {
-            self.seq.send_replace(0);
-            self.acked = 0;
-        }
-        self.heartbeat = Duration::from_millis(hello["heartbeat_ms"].as_u64().unwrap_or(15_000).max(100));
-        (self.fresh, self.refusals) = (false, 0);
-        if !self.worked.contains(&transport) {
-            self.worked.push(transport);
-        }
-        {
-            let text = |name: &str| hello[name].as_str().map(str::to_owned);
-            let mut face = self.shared.face();
-            (face.state, face.transport) = (State::Open, Some(transport));
-            (face.user, face.client, face.node) = (text("user"), text("client"), text("node"));
-            face.ticket = self.session.clone().map(|session| (session, *self.seq.borrow()));
-        }
-        self.take_party(hello["party"].clone());
-        if before && !resumed {
-            self.restore();
-        }
-        self.shared.tell(match (resumed, before) {
-            (true, _) => Event::Resumed,
-            (false, true) => Event::Reset,
-            (false, false) => Event::Open,
-        });
-    }
-
-    /// What the new session must be told before anything that waits.
-    fn restore(&mut self) {
-        for (_, live) in self.shared.lives() {
-            crate::shared::lock(&live.roster).lose();
-        }
-        let commands = self.wanted.commands();
-        for (op, members, note) in commands.into_iter().rev() {
-            let command = self.command(op, members, true, note, None);
-            self.waiting.push_front(command);
-        }
-    }
-
     async fn serve(&mut self, link: &mut Link, control: &mut mpsc::Receiver<Control>) -> Left {
         let mut heard = Instant::now();
         let mut beat = tokio::time::interval_at(heard + self.heartbeat, self.heartbeat);
@@ -415,7 +311,11 @@ impl Session {
             let soon = Instant::now() + Duration::from_secs(3600);
             tokio::select! {
                 incoming = link.incoming.recv() => {
-                    heard = Instant::now();
+                    // Beside a stream, the answers to commands come by another connection.
+                    let beside = |frame: &Value| link.transport == Transport::Sse && frame.get("id").is_some();
+                    if !matches!(&incoming, Some(Incoming::Frame(frame)) if beside(frame)) {
+                        heard = Instant::now();
+                    }
                     let taken = match incoming {
                         Some(Incoming::Frame(frame)) => self.take(frame),
                         Some(Incoming::Life) => Ok(()),
@@ -486,16 +386,6 @@ impl Session {
         Ok(())
     }
 
-    /// When to get another token.
-    fn renewal(&self) -> Option<Instant> {
-        let Some(Auth::Source(_)) = self.settings.auth else { return None };
-        let left = remaining(&self.credential.token()?)?;
-        Some(
-            Instant::now()
-                + left.saturating_sub((left / 4).min(Duration::from_secs(60))).max(Duration::from_millis(50)),
-        )
-    }
-
     /// Everybody who waits hears why, unless what waits is kept for the next opening.
     fn end(&mut self, why: Error, keep: bool) {
         {
@@ -509,6 +399,7 @@ impl Session {
         if keep {
             return self.requeue();
         }
+        self.party_asked = false;
         let later = std::mem::take(&mut self.later).into_iter().map(|(_, command)| command);
         for command in
             std::mem::take(&mut self.pending).into_values().chain(self.waiting.drain(..)).chain(later)

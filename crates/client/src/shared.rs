@@ -29,7 +29,7 @@ pub(crate) struct Face {
 /// A live map and a number that grows when it changes.
 #[derive(Debug)]
 pub(crate) struct Live {
-    pub roster: Mutex<Roster>,
+    pub roster: Arc<Mutex<Roster>>,
     pub changes: watch::Sender<u64>,
 }
 
@@ -60,7 +60,7 @@ impl Shared {
     }
 
     pub fn live(&self, channel: &str) -> Arc<Live> {
-        let new = || Arc::new(Live { roster: Mutex::default(), changes: watch::channel(0).0 });
+        let new = || Arc::new(Live { roster: Arc::default(), changes: watch::channel(0).0 });
         lock(&self.lives).entry(channel.to_owned()).or_insert_with(new).clone()
     }
 
