@@ -223,6 +223,7 @@ class Session:
         """Tries until a line is open; each failure may choose another way or address, or end it all."""
         while True:
             at_least: int | None = None
+            at_once = False
             line: Line | None = None
             try:
                 await self._provide_token()
@@ -246,6 +247,9 @@ class Session:
                 why = str(lost)
             except TavernError as error:
                 at_least, why = self._refused(error), str(error)
+                if self._stale:
+                    # With another token, and at once; a new one that is refused is the end.
+                    at_once = True
             except BaseException:
                 if line is not None:
                     await self._close(line)
@@ -253,7 +257,8 @@ class Session:
             if line is not None:
                 await self._close(line)
             self._on_turn("trying", {"why": why})
-            await asyncio.sleep(self.settings.backoff.next(at_least))
+            if not at_once:
+                await asyncio.sleep(self.settings.backoff.next(at_least))
 
     def _refused(self, error: TavernError) -> int | None:
         if error.code == "unauthenticated" and self.settings.get_token is not None and not self._fresh:

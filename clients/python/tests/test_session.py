@@ -316,3 +316,25 @@ def test_wrong_arguments_are_refused(wrong):
 
     with pytest.raises(ValueError):
         asyncio.run(make())
+
+
+@story
+async def test_a_token_that_the_server_does_not_take_any_more_is_replaced_at_once():
+    given = iter(["old", "new"])
+    allowed = {"old"}
+
+    def hello(number, asked):
+        if asked["token"] in allowed:
+            return {"ok": house.welcome(asked)}
+        return {"error": {"code": "unauthenticated", "message": "revoked"}}
+
+    house = House(hello=hello)
+    async with house, Tavern(house.url, get_token=lambda: next(given)) as tavern:
+        allowed = {"new"}
+        # Only the wait after the lost line is nothing; one after the refusal would be fifteen seconds.
+        dice = iter([0.0])
+        tavern._session.settings.backoff.tries = 30
+        tavern._session.settings.backoff.dice = lambda: next(dice, 1.0)
+        await tavern._session.drop()
+        line = await house.line(3)
+        assert line.hello["token"] == "new" and line.hello["session"] == "secret"

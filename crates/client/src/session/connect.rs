@@ -51,7 +51,9 @@ impl Session {
                 Err(OpenError::Refused(error)) => {
                     let source = matches!(self.settings.auth, Some(Auth::Source(_)));
                     if error.code == "unauthenticated" && source && !self.fresh {
+                        // With another token, and at once; a new one that is refused is the end.
                         self.stale = true;
+                        continue;
                     } else if !RETRY.contains(&error.code.as_str()) {
                         return Err(error);
                     }
