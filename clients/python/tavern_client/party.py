@@ -16,25 +16,20 @@ from .session import Session
 Snapshot = dict[str, Any]
 Letter = dict[str, Any]
 
-# These are about invites to us, or to parties that we are not in.
-ABOUT_INVITES = frozenset(["invite", "invite_cancel", "decline", "accept"])
-
-
 def fold(party: Snapshot | None, letter: Letter, me: str | None) -> tuple[Snapshot | None, bool]:
     """The snapshot after a letter, and whether that is certain."""
     cmd, uid = letter.get("cmd"), letter.get("uid")
     if party is None or letter.get("party_id") != party["party_id"]:
         # To have been thrown out of another party, or to be asked into it, changes nothing in ours.
-        return party, cmd in ("invite", "invite_cancel", "kick", "disband", "decline")
+        return party, cmd in ("invite", "invite_cancel", "kick", "disband", "decline", "leave")
     version = letter.get("version", 0)
-    if version < party["version"]:
+    if version <= party["version"]:
         return party, True
     if cmd in ("kick", "disband") or (cmd == "leave" and uid == me):
         return None, True
     new = copy.deepcopy(party)
     new["version"] = version
-    # Letters of one commit may share a version; applying one twice is no harm.
-    certain = version <= party["version"] + 1
+    certain = version == party["version"] + 1
     if not change(new, letter):
         certain = False
     settle(new)
@@ -45,10 +40,13 @@ def change(party: Snapshot, letter: Letter) -> bool:
     """Applies one letter; False when it does not say enough."""
     cmd, uid, members = letter.get("cmd"), letter.get("uid"), party["members"]
     if cmd in ("join", "accept"):
-        if not any(member["user"] == uid for member in members):
-            members.append({"user": uid, "name": letter.get("user"), "online": True, "since": letter.get("ts")})
+        # Who has no name is called by his id.
+        name = None if letter.get("user") == uid else letter.get("user")
+        members.append({"user": uid, "name": name, "online": True, "since": letter.get("ts")})
         drop_pending(party, uid)
-    elif cmd == "decline":
+    elif cmd == "invited":
+        party["pending"].append({"user": letter["invitee"], "by": uid, "expires_at": letter.get("expires_at")})
+    elif cmd in ("decline", "uninvited"):
         drop_pending(party, uid)
     elif cmd == "leave":
         party["members"] = [member for member in members if member["user"] != uid]
@@ -61,11 +59,13 @@ def change(party: Snapshot, letter: Letter) -> bool:
         for member in members:
             if member["user"] == uid:
                 member["online"] = cmd == "online"
+    elif cmd in ("party_go", "ready"):
+        party["go_id"], party["state"] = letter["go_id"], letter["state"]
     elif cmd in ("party_matched", "go_failed", "go_cancel"):
         party.pop("go_id", None)
         party["state"] = "idle"
     else:
-        # party_go does not tell whether the others are ready; what is new here is asked for.
+        # What a later server tells is asked for.
         return False
     return True
 

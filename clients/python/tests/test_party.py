@@ -23,6 +23,7 @@ def test_who_joins_is_last_and_no_longer_invited():
         assert new["members"][2] == {"user": "cid", "name": "Cid", "online": True, "since": 7}
         again, certain = fold(new, letter(cmd, uid="cid", user="Cid"), "ann")
         assert certain and again == new, "a letter that comes twice changes nothing"
+        assert fold(PARTY, letter(cmd, uid="cid", user="cid"), "ann")[0]["members"][2]["name"] is None, "his id is no name"
     assert users(PARTY) == ["ann", "bob"], "the old snapshot is left as it was"
 
 
@@ -39,12 +40,22 @@ def test_whoever_is_out_has_no_party():
     assert fold(PARTY, letter("disband", reason="empty"), "bob") == (None, True)
 
 
-def test_declines_data_and_being_away():
-    assert fold(PARTY, letter("decline", uid="cid"), "ann")[0]["pending"] == []
+def test_invites_declines_data_and_being_away():
+    invited, certain = fold(PARTY, letter("invited", uid="ann", invitee="dan", expires_at=100), "bob")
+    assert certain and invited["pending"] == [*PARTY["pending"], {"user": "dan", "by": "ann", "expires_at": 100}]
+    for cmd in ("decline", "uninvited"):
+        assert fold(PARTY, letter(cmd, uid="cid"), "ann")[0]["pending"] == []
     assert fold(PARTY, letter("data", uid="ann", data={"map": "x"}), "bob")[0]["data"] == {"map": "x"}
     away, certain = fold(PARTY, letter("offline", uid="bob"), "ann")
     assert certain and [member["online"] for member in away["members"]] == [True, False]
     assert fold(away, letter("online", 5, uid="bob"), "ann")[0]["members"] == PARTY["members"]
+
+
+def test_a_go_gathers_and_is_queued():
+    new, certain = fold(PARTY, letter("party_go", uid="ann", go_id=4, state="gathering"), "bob")
+    assert certain and (new["state"], new["go_id"]) == ("gathering", 4)
+    new, certain = fold(new, letter("ready", 5, uid="bob", go_id=4, state="queued"), "bob")
+    assert certain and (new["state"], new["go_id"]) == ("queued", 4)
 
 
 def test_a_go_that_ends_leaves_the_party_idle():
@@ -60,7 +71,6 @@ def test_what_is_older_is_not_applied():
 
 def test_what_does_not_fit_asks_the_server():
     assert fold(PARTY, letter("data", 6, uid="ann", data={}), "bob")[1] is False, "a version is missing"
-    assert fold(PARTY, letter("party_go", go_id=4), "bob")[1] is False
     assert fold(PARTY, letter("something_new"), "bob")[1] is False
     assert fold(None, letter("join", uid="bob"), "ann") == (None, False), "a party that we do not know of"
 

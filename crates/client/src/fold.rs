@@ -8,10 +8,13 @@ pub(crate) fn fold(party: Option<&Value>, letter: &Value, me: Option<&str>) -> (
     let cmd = letter["cmd"].as_str().unwrap_or_default();
     let Some(party) = party.filter(|party| party["party_id"] == letter["party_id"]) else {
         // To have been thrown out of another party, or to be asked into it, changes nothing in ours.
-        return (party.cloned(), ["invite", "invite_cancel", "kick", "disband", "decline"].contains(&cmd));
+        return (
+            party.cloned(),
+            ["invite", "invite_cancel", "kick", "disband", "decline", "leave"].contains(&cmd),
+        );
     };
     let (version, known) = (letter["version"].as_u64().unwrap_or(0), party["version"].as_u64().unwrap_or(0));
-    if version < known {
+    if version <= known {
         return (Some(party.clone()), true);
     }
     if cmd == "kick" || cmd == "disband" || (cmd == "leave" && letter["uid"].as_str() == me && me.is_some()) {
@@ -21,8 +24,7 @@ pub(crate) fn fold(party: Option<&Value>, letter: &Value, me: Option<&str>) -> (
     new["version"] = json!(version);
     let told = change(&mut new, cmd, letter).is_some();
     settle(&mut new);
-    // Letters of one commit may share a version.
-    (Some(new), told && version <= known + 1)
+    (Some(new), told && version == known + 1)
 }
 
 /// Applies one letter. None: it does not say enough, or the snapshot is not as it should be.
@@ -32,14 +34,16 @@ fn change(party: &mut Value, cmd: &str, letter: &Value) -> Option<()> {
     match cmd {
         "join" | "accept" => {
             let members = party["members"].as_array_mut()?;
-            if !members.iter().any(is_him) {
-                members.push(
-                    json!({"user": uid, "name": letter["user"], "online": true, "since": letter["ts"]}),
-                );
-            }
+            // Who has no name is called by his id.
+            let name = Some(&letter["user"]).filter(|name| *name != uid);
+            members.push(json!({"user": uid, "name": name, "online": true, "since": letter["ts"]}));
             party["pending"].as_array_mut()?.retain(|invite| !is_him(invite));
         }
-        "decline" => party["pending"].as_array_mut()?.retain(|invite| !is_him(invite)),
+        "invited" => {
+            let invite = json!({"user": letter["invitee"], "by": uid, "expires_at": letter["expires_at"]});
+            party["pending"].as_array_mut()?.push(invite);
+        }
+        "decline" | "uninvited" => party["pending"].as_array_mut()?.retain(|invite| !is_him(invite)),
         "leave" => party["members"].as_array_mut()?.retain(|member| !is_him(member)),
         "leader" => {
             let members = party["members"].as_array_mut()?;
@@ -51,11 +55,15 @@ fn change(party: &mut Value, cmd: &str, letter: &Value) -> Option<()> {
             let members = party["members"].as_array_mut()?;
             members.iter_mut().find(|member| is_him(member))?["online"] = json!(cmd == "online");
         }
+        "party_go" | "ready" => {
+            party["go_id"] = letter["go_id"].clone();
+            party["state"] = letter["state"].clone();
+        }
         "party_matched" | "go_failed" | "go_cancel" => {
             party.as_object_mut()?.remove("go_id");
             party["state"] = json!("idle");
         }
-        // party_go does not tell whether the others are ready; what is new here is asked for.
+        // What a later server tells is asked for.
         _ => return None,
     }
     Some(())
@@ -82,7 +90,7 @@ mod tests {
     }
 
     fn letter(cmd: &str, uid: &str, version: u64) -> Value {
-        json!({"event": "party", "cmd": cmd, "party_id": 5, "version": version, "ts": 7, "uid": uid, "user": uid.to_uppercase(), "data": {"map": "x"}})
+        json!({"event": "party", "cmd": cmd, "party_id": 5, "version": version, "ts": 7, "uid": uid, "user": uid.to_uppercase(), "data": {"map": "x"}, "invitee": "dan", "state": "queued"})
     }
 
     /// `5@4 idle ann bob? +cid`: id, version, state, members (`?` offline), pendings.
@@ -113,11 +121,22 @@ mod tests {
         check(&letter("join", "cid", 4), "ann", "5@4 idle ann bob cid");
         check(&letter("accept", "cid", 4), "ann", "5@4 idle ann bob cid");
         check(&letter("decline", "cid", 4), "ann", "5@4 idle ann bob");
+        check(&letter("uninvited", "cid", 4), "bob", "5@4 idle ann bob");
+        check(&letter("invited", "ann", 4), "bob", "5@4 idle ann bob +cid +dan");
+        check(&letter("party_go", "ann", 4), "bob", "5@4 queued ann bob +cid");
         check(&letter("leave", "ann", 4), "bob", "5@4 forming bob +cid");
         check(&letter("leader", "bob", 4), "bob", "5@4 idle bob ann +cid");
         check(&letter("offline", "bob", 4), "ann", "5@4 idle ann bob? +cid");
         check(&letter("data", "ann", 4), "bob", "5@4 idle ann bob +cid");
         check(&letter("go_failed", "ann", 4), "bob", "5@4 idle ann bob +cid");
+    }
+
+    #[test]
+    fn who_has_no_name_is_called_by_his_id() {
+        let mut nameless = letter("join", "cid", 4);
+        nameless["user"] = json!("cid");
+        let (new, _) = fold(Some(&party()), &nameless, Some("ann"));
+        assert_eq!(new.expect("a party")["members"][2]["name"], Value::Null);
     }
 
     #[test]
@@ -131,7 +150,7 @@ mod tests {
     fn what_is_older_is_not_applied_and_what_does_not_fit_is_asked() {
         check(&letter("disband", "ann", 2), "bob", "5@3 idle ann bob +cid");
         check(&letter("data", "ann", 6), "bob", "5@6 idle ann bob +cid ask");
-        check(&letter("party_go", "ann", 4), "bob", "5@4 idle ann bob +cid ask");
+        check(&letter("something_new", "ann", 4), "bob", "5@4 idle ann bob +cid ask");
         check(&letter("leader", "stranger", 4), "bob", "5@4 idle ann bob +cid ask");
         assert_eq!(fold(None, &letter("join", "bob", 1), Some("ann")), (None, false));
     }
