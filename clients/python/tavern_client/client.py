@@ -180,6 +180,9 @@ class Tavern(Emitter):
 
     def _message(self, frame: Frame) -> None:
         message = Message.from_wire(frame)
+        if message.channel.startswith("party#"):
+            # Members listen to it by themselves.
+            self.party.emit("say", message)
         if (channel := self._named(message.channel)) is not None and channel.subscribed:
             channel.emit("message", message)
         for pattern in list(self._patterns.values()):

@@ -81,7 +81,8 @@ def settle(party: Snapshot) -> None:
 
 
 class Party(Emitter):
-    """`current` is the live snapshot, or None. Emits each letter under its `cmd` and as `letter`, and `change` when `current` has changed."""
+    """`current` is the live snapshot, or None. Emits each letter under its `cmd` and as `letter`, `say` with a `Message` when
+    a member says something, and `change` when `current` has changed."""
 
     def __init__(self, session: Session) -> None:
         super().__init__()

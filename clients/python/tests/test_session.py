@@ -66,6 +66,14 @@ async def test_a_letter_is_told_once_in_all_sessions():
 
 
 @story
+async def test_what_members_say_is_heard_by_the_party():
+    async with House() as house, Tavern(house.url, user="ann") as tavern:
+        said, line = tavern.party.stream("say"), await house.line(1)
+        await line.message(1, "ready?", "party#5")
+        assert (await said.next(2)).data == "ready?"
+
+
+@story
 async def test_commands_that_may_be_repeated_are_and_others_say_that_nobody_knows():
     async with House() as house, Tavern(house.url, user="ann") as tavern:
         house.replies |= {"join": None, "publish": None}

@@ -242,6 +242,7 @@ fn show(event: Event) {
         Event::Status(status) => tell("status", status),
         Event::Letter { letter, data } => tell("letter", json!({"letter": letter, "data": data})),
         Event::Party(letter) => tell("party", letter),
+        Event::Said(said) => tell("party", json!({"cmd": "say", "data": said.data, "uid": said.user})),
         Event::Refused(error) => eprintln!("refused: {error}"),
         _ => {}
     }

@@ -71,6 +71,8 @@ pub enum Event {
         letter: u64,
         data: Value,
     },
+    /// What a member of the party says.
+    Said(Message),
     /// A letter about parties, as it came: `{cmd, party_id, version, …}`.
     Party(Value),
 }

@@ -80,19 +80,16 @@ impl Session {
         let from = |name: &str| frame["from"][name].as_str().map(str::to_owned);
         let (user, client) = (from("user"), from("client"));
         let channel = frame["channel"].as_str().unwrap_or_default().to_owned();
-        if !self.wanted.is_subscribed(&self.shared.asked(&channel)) && !self.wanted.hears_pattern(&channel) {
-            return;
-        }
         let encoding = frame["encoding"].as_str().map(str::to_owned);
         let seq = frame["seq"].as_u64();
-        self.shared.tell(Event::Message(Message {
-            channel,
-            data: frame["data"].take(),
-            user,
-            client,
-            seq,
-            encoding,
-        }));
+        let asked = self.shared.asked(&channel);
+        let message = Message { data: frame["data"].take(), channel, user, client, seq, encoding };
+        if message.channel.starts_with("party#") {
+            // Members listen to it by themselves.
+            self.shared.tell(Event::Said(message));
+        } else if self.wanted.is_subscribed(&asked) || self.wanted.hears_pattern(&message.channel) {
+            self.shared.tell(Event::Message(message));
+        }
     }
 
     fn gap(&mut self, gap: Gap) {
