@@ -16,6 +16,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("crates/engine", &["tavern-domain", "tavern-local", "rusqlite", "tokio", "tracing", "serde_json"]),
     ("crates/hub", &["tavern-domain", "tavern-wire", "tavern-engine", "serde_json"]),
     ("crates/sim", &["tavern-domain", "tavern-wire", "tavern-engine", "tavern-hub", "serde_json"]),
+    ("crates/client", &["tavern-domain", "tavern-wire", "tokio", "hyper", "serde", "serde_json"]),
     ("bench", &["mio", "serde", "serde_json", "socket2"]),
 ];
 
