@@ -171,6 +171,9 @@ impl Shard {
                     Op::Party(wish) => self.op_party(now, caller, id, wish, body),
                     Op::Ack { seq } => self.op_ack(id, seq),
                     Op::Bye => {
+                        let own = self.listeners.get(id).and_then(|listener| listener.link);
+                        let other = own.filter(|link| link.id != caller.link.id);
+                        self.effects.closes.extend(other.map(|link| (link.id, Goodbye::Ended)));
                         self.leave_all(now, id, Departure::Bye);
                         self.end(id);
                         caller.listener = None;

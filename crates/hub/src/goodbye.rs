@@ -19,6 +19,8 @@ pub enum Goodbye {
     Silent,
     /// The server is stopping; the session may be resumed, here or elsewhere.
     Closing,
+    /// Its session was ended over another transport; a new one can begin.
+    Ended,
 }
 
 impl Goodbye {
@@ -32,6 +34,7 @@ impl Goodbye {
             Goodbye::SlowReader => 4500,
             Goodbye::Silent => 4501,
             Goodbye::Closing => 4502,
+            Goodbye::Ended => 4503,
         }
     }
 
@@ -45,6 +48,7 @@ impl Goodbye {
             Goodbye::SlowReader => "slow reader",
             Goodbye::Silent => "silent",
             Goodbye::Closing => "closing",
+            Goodbye::Ended => "the session has ended",
         }
     }
 }
