@@ -37,7 +37,7 @@ fn a_database_of_a_newer_version_is_refused_and_left_as_it_is() {
     let url = server::fresh();
     drop(open(&url).unwrap());
     let reader = Reader::new(&url);
-    reader.run("UPDATE schema_version SET version = 99; DROP TABLE documents");
+    reader.run("UPDATE schema_version SET version = 99; DROP TABLE documents CASCADE");
     match open(&url).map(drop) {
         Err(StoreError::Newer { found: 99, known }) => assert!(known < 99),
         other => panic!("{other:?}"),
