@@ -12,6 +12,7 @@ use crate::estate;
 use crate::events::{Postman, courier, keeper};
 use crate::hook::Hook;
 use crate::http::{self, Edge};
+use crate::metrics;
 use crate::resp::Peer;
 use crate::services::{Parts, Services, TokenGate};
 use crate::settings;
@@ -84,6 +85,7 @@ async fn serve(mut config: Config) -> anyhow::Result<()> {
     let keeper = tokio::spawn(keeper::keep(services.clone()));
     let courier = tokio::spawn(courier::keep(services.clone(), postman, no_more_posts.clone()));
     tokio::spawn(crate::events::matchmaker::arrange(services.clone()));
+    let teller = tokio::spawn(metrics::tell(services.clone()));
     let mut doors = vec![tokio::spawn(accept_web(services.clone(), tls.clone(), web))];
     if let Some(redis) = redis {
         doors.push(tokio::spawn(accept_redis(services.clone(), tls, redis)));
@@ -100,6 +102,7 @@ async fn serve(mut config: Config) -> anyhow::Result<()> {
     no_more_posts.notify_one();
     courier.await?;
     keeper.abort();
+    teller.abort();
     let stop = stop(&services, &desk, &writer, renewal.abort_handle());
     let stopped = tokio::time::timeout(patience, stop).await;
     doors.iter().for_each(|door| door.abort());

@@ -15,6 +15,7 @@ mod events;
 pub mod fuzz;
 mod hook;
 mod http;
+mod metrics;
 mod resp;
 mod services;
 mod settings;

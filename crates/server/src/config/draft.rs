@@ -70,6 +70,7 @@ pub fn build(mode: Mode, for_server: bool, given: Vec<Given>, errors: Vec<Config
             cache_ms: draft.integer("authorize.cache_ms"),
         },
         events: draft.events(),
+        metrics: draft.metrics(),
         parties: draft.parties(),
         inbox: Inbox {
             letters: draft.size("inbox.letters"),

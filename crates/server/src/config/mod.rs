@@ -7,6 +7,7 @@ pub mod dev;
 mod draft;
 mod environment;
 mod layer;
+mod metrics;
 mod origin;
 mod place;
 pub mod schema;
@@ -15,6 +16,7 @@ mod whole;
 
 pub use cidr::Cidr;
 pub use environment::Flag;
+pub use metrics::Metrics;
 pub use origin::{ConfigError, ConfigErrors, Origin};
 pub use secret::{Secret, without_password};
 
@@ -63,6 +65,7 @@ pub struct Config {
     pub presence: Presence,
     pub authorize: Authorize,
     pub events: Events,
+    pub metrics: Metrics,
     pub parties: Parties,
     pub inbox: Inbox,
     /// Public keys whose tokens are accepted beside those signed with the secret.
@@ -468,11 +471,12 @@ mod tests {
             ("trusted_proxies", "10.0.0.1/8"),
             ("authorize.url", "ftp://x"),
             ("log_level", "tavern=loud"),
+            ("metrics.statsd", "8125"),
             ("listen", "here"),
             ("resume", "1"),
         ]);
-        // Ten wrong values, one unknown key, and the missing secret.
-        assert_eq!(errors.len(), 12, "{errors:#?}");
+        // Eleven wrong values, one unknown key, and the missing secret.
+        assert_eq!(errors.len(), 13, "{errors:#?}");
         assert!(errors.iter().any(|error| error
             == "--events.low_bytes: events.low_bytes (2000000000) must be below events.max_bytes (1073741824)"));
     }

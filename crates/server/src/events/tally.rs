@@ -1,5 +1,6 @@
 //! What was counted about events, for the metrics. Must hold: one row for each subscription and topic that is known, no more.
 
+use crate::metrics::{Kind, Label, Series};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tavern_domain::delivery::{Reason, Verdict};
@@ -86,65 +87,62 @@ impl Tally {
         (counts.in_flight, counts.oldest_ms) = (in_flight as u64, oldest_ms);
     }
 
-    /// In the text format of Prometheus. The names are of letters that need no escape.
-    pub fn write(&self, out: &mut String) {
+    /// What was counted, for whoever shows it.
+    pub fn gather(&self, all: &mut Vec<Series>) {
         let counts = self.counts();
-        let topic = |name: &str| format!("topic=\"{name}\"");
-        let of = |name: &str| format!("subscription=\"{name}\"");
+        let mut put = |name, kind, help, rows: &mut dyn Iterator<Item = (Vec<Label>, u64)>| {
+            all.push(Series { rows: rows.collect(), ..Series::new(name, kind, help) });
+        };
+        let topic = |name: &Arc<str>| ("topic", name.clone());
+        let of = |name: &Arc<str>| ("subscription", name.clone());
         let topics = || counts.topics.iter();
         let subscriptions = || counts.subscriptions.iter();
-        series(
-            out,
+        put(
             "tavern_topic_events_total",
-            "counter",
+            Kind::Counter,
             "Events accepted here",
-            topics().map(|(name, row)| (topic(name), row.events)),
+            &mut topics().map(|(name, row)| (vec![topic(name)], row.events)),
         );
-        series(
-            out,
+        put(
             "tavern_topic_duplicates_total",
-            "counter",
+            Kind::Counter,
             "Events whose id was known",
-            topics().map(|(name, row)| (topic(name), row.duplicates)),
+            &mut topics().map(|(name, row)| (vec![topic(name)], row.duplicates)),
         );
-        let verdicts = subscriptions().flat_map(|(name, row)| {
-            row.verdicts
-                .iter()
-                .map(move |(verdict, count)| (format!("{},outcome=\"{verdict}\"", of(name)), *count))
-        });
-        series(
-            out,
+        let by = |name: &Arc<str>, label, value: &'static str| vec![of(name), (label, value.into())];
+        put(
             "tavern_deliveries_total",
-            "counter",
+            Kind::Counter,
             "Attempts to deliver, by what became of them",
-            verdicts,
+            &mut subscriptions().flat_map(|(name, row)| {
+                row.verdicts.iter().map(move |(verdict, count)| (by(name, "outcome", verdict), *count))
+            }),
         );
-        let reasons = subscriptions().flat_map(|(name, row)| {
-            row.reasons
-                .iter()
-                .map(move |(reason, count)| (format!("{},reason=\"{reason}\"", of(name)), *count))
-        });
-        series(out, "tavern_batches_total", "counter", "Batches delivered, by why they left", reasons);
+        put(
+            "tavern_batches_total",
+            Kind::Counter,
+            "Batches delivered, by why they left",
+            &mut subscriptions().flat_map(|(name, row)| {
+                row.reasons.iter().map(move |(reason, count)| (by(name, "reason", reason), *count))
+            }),
+        );
         for (name, help, pick) in SUMS {
-            series(out, name, "counter", help, subscriptions().map(|(name, row)| (of(name), pick(row))));
+            let mut rows = subscriptions().map(|(name, row)| (vec![of(name)], pick(row)));
+            put(name, Kind::Counter, help, &mut rows);
         }
-        let oldest = counts.oldest_ms.iter().map(|(name, age)| (of(name), *age));
-        series(
-            out,
+        put(
             "tavern_subscription_oldest_ms",
-            "gauge",
+            Kind::Gauge,
             "Age of the oldest event that this node is to deliver",
-            oldest,
+            &mut counts.oldest_ms.iter().map(|(name, age)| (vec![of(name)], *age)),
         );
-        let one = |value| std::iter::once((String::new(), value));
-        series(out, "tavern_webhooks_in_flight", "gauge", "Posts under way", one(counts.in_flight));
-        series(
-            out,
+        all.push(Series::one("tavern_webhooks_in_flight", Kind::Gauge, "Posts under way", counts.in_flight));
+        all.push(Series::one(
             "tavern_delivery_leases_taken_over_total",
-            "counter",
+            Kind::Counter,
             "Subscriptions taken over from another worker",
-            one(counts.taken_over),
-        );
+            counts.taken_over,
+        ));
     }
 }
 
@@ -159,16 +157,6 @@ const SUMS: [Sum; 5] = [
     }),
     ("tavern_subscription_wait_ms_count", "Batches in tavern_subscription_wait_ms_sum", |row| row.delivered),
 ];
-
-fn series(out: &mut String, name: &str, kind: &str, help: &str, rows: impl Iterator<Item = (String, u64)>) {
-    out.push_str(&format!("# HELP {name} {help}\n# TYPE {name} {kind}\n"));
-    for (labels, value) in rows {
-        match labels.is_empty() {
-            true => out.push_str(&format!("{name} {value}\n")),
-            false => out.push_str(&format!("{name}{{{labels}}} {value}\n")),
-        }
-    }
-}
 
 fn row<'a, T: Default>(rows: &'a mut BTreeMap<Arc<str>, T>, name: &Arc<str>) -> &'a mut T {
     let name = match rows.len() < NAMES_MAX || rows.contains_key(name) {

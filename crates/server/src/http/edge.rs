@@ -1,9 +1,10 @@
 //! The edge of HTTP: one connection, its requests in turn, each to its handler.
 //! Must hold: a hostile request costs bounded time and memory and gets an answer; routes are in one table.
 
-use super::body::{Answer, Body, refusal, text};
-use super::{client, connect, metrics, openapi, origin, page, party, rest, session, stream};
+use super::body::{Answer, Body, refusal, text, whole};
+use super::{client, connect, openapi, origin, page, party, rest, session, stream};
 use crate::door::Seat;
+use crate::metrics;
 use crate::services::Services;
 use crate::shard::mail::HttpAnswer;
 use http::{HeaderValue, Method, Response, StatusCode};
@@ -170,7 +171,10 @@ async fn route(guest: &Arc<Guest>, request: Request<Incoming>) -> Answer {
             text(StatusCode::SERVICE_UNAVAILABLE, "the bus does not answer\n")
         }
         ("GET", "/readyz") => text(StatusCode::OK, "ready\n"),
-        ("GET", "/metrics") => metrics::page(services),
+        ("GET", "/metrics") => {
+            let page = metrics::page(&metrics::gather(services));
+            whole(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", page)
+        }
         ("GET", "/openapi.json") => openapi::page(),
         ("GET", "/client.js") => client::script(request.headers()),
         ("GET", "/") => page::index(services),

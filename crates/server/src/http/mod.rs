@@ -7,7 +7,6 @@ pub(crate) mod connect;
 mod edge;
 mod events;
 pub mod idempotency;
-mod metrics;
 mod openapi;
 pub(crate) mod origin;
 mod page;

@@ -1,0 +1,143 @@
+//! Every number that is shown about this server, gathered at one moment: the shards' counters summed, what the door and the bus
+//! count, what the tally of events holds.
+
+use super::series::{Kind, Series};
+use crate::services::Services;
+use std::sync::atomic::Ordering;
+use tavern_hub::Space;
+
+/// (counter of a shard, series, kind, help). What follows a `/` is the value of the label `reason`.
+const SHARDS: &[(&str, &str, Kind, &str)] = &[
+    ("published", "tavern_messages_published_total", Kind::Counter, "Messages published on this node"),
+    ("delivered", "tavern_events_delivered_total", Kind::Counter, "Events put into mailboxes"),
+    ("dropped_full", "tavern_events_dropped_total/mailbox_full", Kind::Counter, "Unread events dropped"),
+    ("dropped_budget", "tavern_events_dropped_total/memory", Kind::Counter, "Unread events dropped"),
+    (
+        "closed_slow",
+        "tavern_transports_closed_slow_total",
+        Kind::Counter,
+        "Transports closed for slow reading",
+    ),
+    (
+        "closed_lost",
+        "tavern_transports_closed_lost_total",
+        Kind::Counter,
+        "Redis connections closed because messages of another node were lost",
+    ),
+    ("rumours", "tavern_rumours_total", Kind::Counter, "Changes of users told to their followers, each once"),
+    ("statuses", "tavern_statuses_total", Kind::Counter, "Statuses put into mailboxes of followers"),
+    ("sessions_opened", "tavern_sessions_opened_total", Kind::Counter, "Sessions opened"),
+    (
+        "sessions_resumed",
+        "tavern_sessions_resumed_total",
+        Kind::Counter,
+        "Transports attached to a living session",
+    ),
+    (
+        "sessions_superseded",
+        "tavern_sessions_superseded_total",
+        Kind::Counter,
+        "Transports replaced by a newer one",
+    ),
+    ("sessions_ended", "tavern_sessions_ended_total", Kind::Counter, "Sessions ended"),
+    (
+        "sessions_expired",
+        "tavern_sessions_expired_total",
+        Kind::Counter,
+        "Sessions ended because nobody came back",
+    ),
+    ("sessions_came", "tavern_sessions_came_total", Kind::Counter, "Sessions that came from other nodes"),
+    ("sessions_left", "tavern_sessions_left_total", Kind::Counter, "Sessions that went to other nodes"),
+    (
+        "presences_swept",
+        "tavern_presences_swept_total",
+        Kind::Counter,
+        "Presences removed that no living node vouched for",
+    ),
+    ("commands", "tavern_commands_total", Kind::Counter, "Commands of the JSON protocol"),
+    ("refused", "tavern_commands_refused_total", Kind::Counter, "Commands refused"),
+    ("sessions", "tavern_sessions", Kind::Gauge, "Sessions alive"),
+    ("sessions_detached", "tavern_sessions_detached", Kind::Gauge, "Sessions without a transport"),
+    ("redis_listeners", "tavern_redis_listeners", Kind::Gauge, "Redis connections that subscribed"),
+    ("mailbox_events", "tavern_mailbox_events", Kind::Gauge, "Events kept in all mailboxes"),
+    ("mailbox_bytes", "tavern_mailbox_bytes", Kind::Gauge, "Logical bytes kept in all mailboxes"),
+    ("event_bytes", "tavern_event_bytes", Kind::Gauge, "Physical bytes of all events, each counted once"),
+    ("polls_parked", "tavern_polls_parked", Kind::Gauge, "Long-polls that wait"),
+];
+
+pub fn gather(services: &Services) -> Vec<Series> {
+    let mut all: Vec<Series> = Vec::with_capacity(64);
+    let counters: Vec<_> = services.node.stats.iter().map(|stats| stats.all()).collect();
+    for &(counter, series, kind, help) in SHARDS {
+        let (name, reason) = series.split_once('/').map_or((series, None), |(name, of)| (name, Some(of)));
+        let sum: u64 = counters.iter().map(|of| find(of, counter)).sum();
+        if all.last().is_none_or(|last| last.name != name) {
+            all.push(Series::new(name, kind, help));
+        }
+        if let Some(last) = all.last_mut() {
+            last.add(reason.map(|reason| ("reason", reason.into())), sum);
+        }
+    }
+    let doors = &services.doors;
+    let registry = &services.node.registry;
+    let bus = services.node.carrier.bus().map(|bus| bus.counts()).unwrap_or_default();
+    let store_up = !services.store_trouble.load(Ordering::Relaxed);
+    let more: [(&'static str, Kind, &'static str, u64); 12] = [
+        ("tavern_store_up", Kind::Gauge, "1 while the store takes the node's lease", u64::from(store_up)),
+        ("tavern_bus_up", Kind::Gauge, "1 while the bus answers", u64::from(services.is_bus_well())),
+        ("tavern_bus_sent_total", Kind::Counter, "Messages handed to the bus for other nodes", bus.sent),
+        ("tavern_bus_received_total", Kind::Counter, "Messages that came from other nodes", bus.received),
+        ("tavern_bus_failed_total", Kind::Counter, "Messages the bus could not carry", bus.failed),
+        (
+            "tavern_bus_losses_total",
+            Kind::Counter,
+            "Times messages of others were lost on the way",
+            bus.losses,
+        ),
+        ("tavern_connections", Kind::Gauge, "Open connections", doors.open() as u64),
+        (
+            "tavern_connections_accepted_total",
+            Kind::Counter,
+            "Accepted",
+            doors.accepted.load(Ordering::Relaxed),
+        ),
+        (
+            "tavern_connections_refused_total",
+            Kind::Counter,
+            "Over a limit",
+            doors.refused.load(Ordering::Relaxed),
+        ),
+        (
+            "tavern_channels",
+            Kind::Gauge,
+            "Channels with a subscription",
+            registry.listened(Space::Channel).len() as u64,
+        ),
+        ("tavern_patterns", Kind::Gauge, "Patterns with a subscription", registry.pattern_count() as u64),
+        ("tavern_uptime_seconds", Kind::Gauge, "Since the start", services.started.elapsed().as_secs()),
+    ];
+    all.extend(more.map(|(name, kind, help, number)| Series::one(name, kind, help, number)));
+    let mut info = Series::new("tavern_info", Kind::Gauge, "Version and node");
+    let (version, node) = (env!("CARGO_PKG_VERSION"), services.node.settings.node.as_str());
+    info.add([("version", version.into()), ("node", node.into())], 1);
+    all.push(info);
+    services.tally.gather(&mut all);
+    all
+}
+
+fn find(counters: &[(&'static str, u64)], name: &str) -> u64 {
+    counters.iter().find(|(known, _)| *known == name).map_or(0, |(_, number)| *number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::SHARDS;
+
+    #[test]
+    fn every_counter_of_a_shard_is_shown_and_every_shown_one_exists() {
+        let known: Vec<&str> =
+            tavern_hub::stats::Stats::default().all().into_iter().map(|(name, _)| name).collect();
+        let shown: Vec<&str> = SHARDS.iter().map(|(counter, ..)| *counter).collect();
+        assert_eq!(known, shown);
+    }
+}

@@ -1,0 +1,16 @@
+//! The text format of Prometheus. The labels' values are of letters that need no escape.
+
+use super::series::Series;
+use std::fmt::Write;
+
+pub fn page(all: &[Series]) -> String {
+    let mut out = String::with_capacity(8_192);
+    for series in all {
+        let (name, kind, help) = (series.name, series.kind.as_str(), series.help);
+        let _ = writeln!(out, "# HELP {name} {help}.\n# TYPE {name} {kind}");
+        for (labels, value) in &series.rows {
+            let _ = writeln!(out, "{} {value}", series.named(labels));
+        }
+    }
+    out
+}

@@ -1,0 +1,60 @@
+//! All numbers as one line of the log, each `metrics.log_ms`: a JSON object by the names that Prometheus sees.
+//! Must hold: a line is bounded; what did not fit is counted in it.
+
+use super::{Series, gather};
+use crate::services::Services;
+use std::fmt::Write;
+use std::time::Duration;
+
+/// The longest line: whoever has more subscriptions than fit should let them be asked for.
+const LINE_BYTES: usize = 65_536;
+
+pub async fn keep(services: &Services) {
+    let every_ms = services.config.metrics.log_ms;
+    if every_ms == 0 {
+        return;
+    }
+    loop {
+        tokio::time::sleep(Duration::from_millis(every_ms)).await;
+        let (numbers, left_out) = line(&gather(services));
+        tracing::info!(target: "tavern::metrics", left_out, numbers, "metrics");
+    }
+}
+
+/// The object, and how many numbers had no room in it.
+fn line(all: &[Series]) -> (String, usize) {
+    let (mut line, mut left_out) = ("{".to_owned(), 0);
+    for series in all {
+        for (labels, value) in &series.rows {
+            let name = serde_json::Value::from(series.named(labels)).to_string();
+            if line.len() + name.len() + 24 > LINE_BYTES {
+                left_out += 1;
+                continue;
+            }
+            let comma = if line.len() == 1 { "" } else { "," };
+            let _ = write!(line, "{comma}{name}:{value}");
+        }
+    }
+    line.push('}');
+    (line, left_out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::series::Kind;
+    use super::*;
+
+    #[test]
+    fn a_line_is_json_and_says_what_it_left_out() {
+        let mut many = Series::new("tavern_x_total", Kind::Counter, "Many");
+        for n in 0..5_000u64 {
+            many.add([("topic", format!("t{n}").into())], n);
+        }
+        let (text, left_out) = line(&[Series::one("tavern_up", Kind::Gauge, "One", 1), many]);
+        let read: serde_json::Map<String, serde_json::Value> = serde_json::from_str(&text).unwrap();
+        assert!(text.len() <= LINE_BYTES && left_out > 0);
+        assert_eq!(read.len() + left_out, 5_001);
+        assert_eq!(read["tavern_up"], 1);
+        assert_eq!(read["tavern_x_total{topic=\"t7\"}"], 7);
+    }
+}

@@ -1,0 +1,52 @@
+//! One number, or several of one name that differ by their labels. Knows no format.
+
+use std::sync::Arc;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Grows for as long as the server runs.
+    Counter,
+    Gauge,
+}
+
+impl Kind {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Kind::Counter => "counter",
+            Kind::Gauge => "gauge",
+        }
+    }
+}
+
+pub type Label = (&'static str, Arc<str>);
+
+#[derive(Clone, Debug)]
+pub struct Series {
+    pub name: &'static str,
+    pub kind: Kind,
+    pub help: &'static str,
+    pub rows: Vec<(Vec<Label>, u64)>,
+}
+
+impl Series {
+    pub fn new(name: &'static str, kind: Kind, help: &'static str) -> Series {
+        Series { name, kind, help, rows: Vec::new() }
+    }
+
+    pub fn one(name: &'static str, kind: Kind, help: &'static str, value: u64) -> Series {
+        Series { rows: vec![(Vec::new(), value)], ..Series::new(name, kind, help) }
+    }
+
+    pub fn add(&mut self, labels: impl IntoIterator<Item = Label>, value: u64) {
+        self.rows.push((labels.into_iter().collect(), value));
+    }
+
+    /// As Prometheus names one of its rows.
+    pub fn named(&self, labels: &[Label]) -> String {
+        if labels.is_empty() {
+            return self.name.to_owned();
+        }
+        let labels: Vec<String> = labels.iter().map(|(name, of)| format!("{name}=\"{of}\"")).collect();
+        format!("{}{{{}}}", self.name, labels.join(","))
+    }
+}

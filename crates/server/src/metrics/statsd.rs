@@ -1,0 +1,187 @@
+//! All numbers to a StatsD receiver, in Datadog's flavour (tags), over UDP, each `metrics.statsd_ms`. Counters go as what was added since
+//! they went last, gauges as they are. Must hold: a datagram is never longer than `DATAGRAM_BYTES`; nothing waits for the
+//! receiver; what the socket refused goes with the next time.
+
+use super::gather;
+use super::series::{Kind, Label, Series};
+use crate::services::Services;
+use std::collections::HashMap;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::time::{Duration, Instant};
+
+/// What fits into a packet of the usual 1,500 bytes through most tunnels.
+const DATAGRAM_BYTES: usize = 1_432;
+/// A name may come to mean another address.
+const LOOK_UP_AGAIN: Duration = Duration::from_secs(60);
+const LOOK_UP: Duration = Duration::from_secs(2);
+/// Datagrams after which others get their turn.
+const TURN: usize = 64;
+
+pub async fn keep(services: &Services) {
+    let metrics = &services.config.metrics;
+    if metrics.statsd.is_empty() {
+        return;
+    }
+    let mut teller = Teller::new(&metrics.statsd_prefix, &services.config.node);
+    let mut line: Option<(UdpSocket, Instant)> = None;
+    let mut known_dead = false;
+    loop {
+        tokio::time::sleep(Duration::from_millis(metrics.statsd_ms)).await;
+        line = line.filter(|(_, since)| since.elapsed() < LOOK_UP_AGAIN);
+        if line.is_none() {
+            line = match dial(&metrics.statsd).await {
+                Ok(socket) => Some((socket, Instant::now())),
+                Err(error) => {
+                    if !std::mem::replace(&mut known_dead, true) {
+                        tracing::warn!(%error, address = metrics.statsd, "metrics.statsd cannot be reached");
+                    }
+                    continue;
+                }
+            };
+            known_dead = false;
+        }
+        let Some((socket, _)) = &line else { continue };
+        for (at, datagram) in teller.datagrams(&gather(services)).into_iter().enumerate() {
+            // Whoever does not listen, or not quickly enough, misses it: the next one may be heard.
+            if socket.send(datagram.text.as_bytes()).is_ok() {
+                teller.sent(datagram);
+            }
+            if at % TURN == TURN - 1 {
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+}
+
+async fn dial(address: &str) -> std::io::Result<UdpSocket> {
+    let looked_up = tokio::time::timeout(LOOK_UP, tokio::net::lookup_host(address)).await;
+    let found = looked_up.map_err(|_| std::io::Error::other("its name was not found in time"))??.next();
+    let address = found.ok_or_else(|| std::io::Error::other("its name has no address"))?;
+    let here: SocketAddr = match address {
+        SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+        SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+    };
+    let socket = UdpSocket::bind(here)?;
+    socket.set_nonblocking(true)?;
+    socket.connect(address)?;
+    Ok(socket)
+}
+
+/// What was told so far.
+struct Teller {
+    prefix: String,
+    node: String,
+    /// Of counters: how far they are told. Bounded as the series are.
+    told: HashMap<String, u64>,
+}
+
+#[derive(Default)]
+struct Datagram {
+    text: String,
+    /// The counters in it, and how far they are told with it.
+    counters: Vec<(String, u64)>,
+}
+
+impl Teller {
+    fn new(prefix: &str, node: &str) -> Teller {
+        Teller { prefix: prefix.to_owned(), node: clean(node), told: HashMap::new() }
+    }
+
+    /// Everything that is to be told now.
+    fn datagrams(&self, all: &[Series]) -> Vec<Datagram> {
+        let mut datagrams = vec![Datagram::default()];
+        for series in all {
+            for (labels, value) in &series.rows {
+                let Some((line, counter)) = self.line(series, labels, *value) else { continue };
+                if line.len() > DATAGRAM_BYTES {
+                    continue;
+                }
+                let full = |last: &Datagram| last.text.len() + 1 + line.len() > DATAGRAM_BYTES;
+                if datagrams.last().is_some_and(|last| !last.text.is_empty() && full(last)) {
+                    datagrams.push(Datagram::default());
+                }
+                if let Some(last) = datagrams.last_mut() {
+                    if !last.text.is_empty() {
+                        last.text.push('\n');
+                    }
+                    last.text.push_str(&line);
+                    last.counters.extend(counter);
+                }
+            }
+        }
+        datagrams.retain(|datagram| !datagram.text.is_empty());
+        datagrams
+    }
+
+    /// One line, and how far its counter is told with it. None: nothing was added.
+    fn line(&self, series: &Series, labels: &[Label], value: u64) -> Option<(String, Option<(String, u64)>)> {
+        let name = series.name.strip_prefix("tavern_").unwrap_or(series.name);
+        let mut tags = format!("node:{}", self.node);
+        for (label, of) in labels.iter().filter(|(label, _)| *label != "node") {
+            tags.push_str(&format!(",{label}:{}", clean(of)));
+        }
+        let prefix = &self.prefix;
+        match series.kind {
+            Kind::Gauge => Some((format!("{prefix}{name}:{value}|g|#{tags}"), None)),
+            Kind::Counter => {
+                let key = series.named(labels);
+                let added = value.saturating_sub(self.told.get(&key).copied().unwrap_or(0));
+                (added > 0).then(|| (format!("{prefix}{name}:{added}|c|#{tags}"), Some((key, value))))
+            }
+        }
+    }
+
+    fn sent(&mut self, datagram: Datagram) {
+        self.told.extend(datagram.counters);
+    }
+}
+
+/// The signs of the format itself may not stand in a tag.
+fn clean(text: &str) -> String {
+    text.replace([',', '|', '#', ':', '\n', '\r'], "_")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn series(kind: Kind, count: u64) -> Series {
+        let mut series = Series::new("tavern_x_total", kind, "X");
+        for n in 0..count {
+            series.add([("topic", format!("topic-{n}").into())], n + 1);
+        }
+        series
+    }
+
+    #[test]
+    fn counters_go_as_what_was_added_and_gauges_as_they_are() {
+        let mut teller = Teller::new("app.", "n|1");
+        let one = |value| [Series::one("tavern_a_total", Kind::Counter, "A", value)];
+        let text = |teller: &Teller, value| -> Vec<String> {
+            teller.datagrams(&one(value)).into_iter().map(|datagram| datagram.text).collect()
+        };
+        assert_eq!(text(&teller, 5), ["app.a_total:5|c|#node:n_1"]);
+        assert_eq!(text(&teller, 7), ["app.a_total:7|c|#node:n_1"], "nothing of it was sent");
+        teller.datagrams(&one(7)).into_iter().for_each(|datagram| teller.sent(datagram));
+        assert_eq!(text(&teller, 7), [""; 0], "nothing was added");
+        assert_eq!(text(&teller, 9), ["app.a_total:2|c|#node:n_1"]);
+        let gauge = [Series::one("tavern_b", Kind::Gauge, "B", 0)];
+        assert_eq!(teller.datagrams(&gauge)[0].text, "app.b:0|g|#node:n_1");
+    }
+
+    #[test]
+    fn datagrams_are_short_and_hold_everything_once() {
+        let mut teller = Teller::new("tavern.", "n");
+        let all = [series(Kind::Counter, 1_000), series(Kind::Gauge, 10)];
+        let datagrams = teller.datagrams(&all);
+        let lines: Vec<&str> = datagrams.iter().flat_map(|datagram| datagram.text.lines()).collect();
+        assert!(datagrams.len() > 1 && datagrams.iter().all(|one| one.text.len() <= DATAGRAM_BYTES));
+        assert_eq!(lines.len(), 1_010);
+        assert_eq!(lines[6], "tavern.x_total:7|c|#node:n,topic:topic-6");
+        // One of them is lost on the way out: its counters, and no others, come again.
+        let lost = datagrams[0].text.lines().count();
+        datagrams.into_iter().skip(1).for_each(|datagram| teller.sent(datagram));
+        let again = teller.datagrams(&all[..1]);
+        assert_eq!(again.iter().map(|datagram| datagram.text.lines().count()).sum::<usize>(), lost);
+    }
+}
