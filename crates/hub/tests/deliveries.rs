@@ -196,6 +196,7 @@ impl World {
             timeout_ms: 200,
             max_events: 5,
             max_bytes,
+            max_backlog_bytes: 0,
             format: Format::Standard,
             concurrency,
             pull: false,

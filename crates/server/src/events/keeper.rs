@@ -2,6 +2,7 @@
 //! the store arbitrates. Must hold: whoever had not been given what is dropped gets a gap in its place, in the same commit;
 //! batches under way are copied out first; publishing is never held up.
 
+use super::budgets::Budgets;
 use super::office::{ledger, notice, place};
 use crate::services::Services;
 use std::sync::Arc;
@@ -27,6 +28,7 @@ const TOLD: usize = 1_000;
 const TRIES: u32 = 5;
 
 pub async fn keep(services: Arc<Services>) {
+    let mut budgets = Budgets::default();
     for look in 0u32.. {
         tokio::time::sleep(LOOK).await;
         if services.is_stopping() {
@@ -34,6 +36,9 @@ pub async fn keep(services: Arc<Services>) {
         }
         if let Err(refusal) = attend(&services, look % AGES == 0).await {
             tracing::debug!(%refusal, "the look at the log is put off");
+        }
+        if let Err(refusal) = budgets.attend(&services).await {
+            tracing::debug!(%refusal, "the look at the budgets of subscriptions is put off");
         }
     }
 }
@@ -106,13 +111,13 @@ async fn first_within(services: &Services, log: &Log, low_bytes: u64) -> Result<
 }
 
 /// A subscription that loses something.
-struct Behind {
-    name: Arc<str>,
-    version: u64,
-    progress: Progress,
+pub(super) struct Behind {
+    pub name: Arc<str>,
+    pub version: u64,
+    pub progress: Progress,
     /// What it is not given any more, by its numbers.
-    lost: Option<(u64, u64)>,
-    copies: Vec<(u64, Vec<Copied>)>,
+    pub lost: Option<(u64, u64)>,
+    pub copies: Vec<(u64, Vec<Copied>)>,
 }
 
 /// Drops everything before a position. False: somebody was quicker.
@@ -125,7 +130,7 @@ async fn cut(services: &Services, before: u64, ids_before: u64) -> Result<bool, 
             behind.extend(look_at(services, &delivery, before, log.first).await?);
         }
     }
-    let heard = ledger::document(services, record::TOPIC, DELIVERIES).await?.is_some();
+    let heard = is_heard(services).await?;
     // The last of them go with the cut itself; the others are told a moment before.
     let last = behind.len().saturating_sub(1) / TOLD;
     for (at, part) in behind.chunks(TOLD).enumerate() {
@@ -147,7 +152,12 @@ async fn cut(services: &Services, before: u64, ids_before: u64) -> Result<bool, 
     Ok(done)
 }
 
-async fn tell(
+/// Whether anybody has ever asked to hear about deliveries.
+pub(super) async fn is_heard(services: &Services) -> Result<bool, Refusal> {
+    Ok(ledger::document(services, record::TOPIC, DELIVERIES).await?.is_some())
+}
+
+pub(super) async fn tell(
     services: &Services,
     behind: &[Behind],
     heard: bool,

@@ -58,6 +58,9 @@ pub struct Subscription {
     pub timeout_ms: u64,
     pub max_events: u32,
     pub max_bytes: u64,
+    /// Of events that wait: beyond it the oldest become a gap. 0: only the log as a whole is bounded.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub max_backlog_bytes: u64,
     pub format: Format,
     pub concurrency: u32,
     #[serde(default)]
@@ -70,6 +73,10 @@ pub struct Subscription {
     /// The newest first.
     pub secrets: Vec<Secret>,
     pub created_at: u64,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// What signs. Not shown by `Debug`.
@@ -196,6 +203,7 @@ mod tests {
             timeout_ms: 500,
             max_events: 100,
             max_bytes: 1 << 20,
+            max_backlog_bytes: 1 << 24,
             format: Format::Routemaster,
             concurrency: 1,
             pull: false,

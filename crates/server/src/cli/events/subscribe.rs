@@ -31,6 +31,9 @@ pub struct Args {
     /// Bytes of a batch at most
     #[arg(long, value_name = "N")]
     max_bytes: Option<u64>,
+    /// Bytes that may wait; beyond that the oldest events become a gap. 0: no budget of its own
+    #[arg(long, value_name = "N")]
+    max_backlog_bytes: Option<u64>,
     /// standard or routemaster
     #[arg(long)]
     format: Option<String>,
@@ -70,6 +73,7 @@ fn wish(args: &Args) -> anyhow::Result<Value> {
         ("timeout_ms", args.timeout_ms),
         ("max_events", args.max_events),
         ("max_bytes", args.max_bytes),
+        ("max_backlog_bytes", args.max_backlog_bytes),
         ("concurrency", args.concurrency),
     ];
     for (name, number) in numbers {

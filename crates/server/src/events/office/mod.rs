@@ -12,11 +12,11 @@ pub mod notice;
 pub(super) mod place;
 mod publish;
 mod pull;
-mod queue;
+pub mod queue;
 mod replay;
 mod report;
 mod settings;
-mod subscription;
+pub mod subscription;
 mod topic;
 
 pub use caller::Caller;

@@ -33,6 +33,7 @@ pub fn settings(caller: &Caller, subscription: &Subscription) -> Value {
         "timeout_ms": subscription.timeout_ms,
         "max_events": subscription.max_events,
         "max_bytes": subscription.max_bytes,
+        "max_backlog_bytes": subscription.max_backlog_bytes,
         "format": subscription.format,
         "concurrency": subscription.concurrency,
         "uuid": subscription.uuid.as_deref().map(shown),

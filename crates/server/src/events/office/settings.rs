@@ -23,6 +23,8 @@ const UUID_BYTES: usize = 128;
 const TIMEOUT_MS: std::ops::RangeInclusive<u64> = 0..=3_600_000;
 const MAX_EVENTS: std::ops::RangeInclusive<u64> = 1..=10_000;
 const MAX_BYTES: std::ops::RangeInclusive<u64> = 1 << 10..=16 << 20;
+/// Or 0: no budget of its own.
+const MAX_BACKLOG_BYTES: std::ops::RangeInclusive<u64> = 1 << 16..=1 << 50;
 const CONCURRENCY: std::ops::RangeInclusive<u64> = 1..=16;
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -33,6 +35,7 @@ pub struct Wish {
     timeout_ms: Option<u64>,
     max_events: Option<u64>,
     max_bytes: Option<u64>,
+    max_backlog_bytes: Option<u64>,
     format: Option<Format>,
     secret: Option<String>,
     uuid: Option<String>,
@@ -82,6 +85,7 @@ impl Wish {
             timeout_ms: 500,
             max_events: 100,
             max_bytes: 1 << 20,
+            max_backlog_bytes: 0,
             format: Format::Standard,
             concurrency: 1,
             pull: false,
@@ -129,6 +133,11 @@ impl Wish {
         let lanes = within("concurrency", self.concurrency, after.concurrency.into(), &CONCURRENCY)?;
         (after.max_events, after.concurrency) = (max_events as u32, lanes as u32);
         after.max_bytes = within("max_bytes", self.max_bytes, after.max_bytes, &MAX_BYTES)?;
+        after.max_backlog_bytes = match self.max_backlog_bytes {
+            None => after.max_backlog_bytes,
+            Some(0) => 0,
+            given => within("max_backlog_bytes", given, 0, &MAX_BACKLOG_BYTES)?,
+        };
         after.format = self.format.unwrap_or(after.format);
         after.pull = self.pull.unwrap_or(after.pull);
         if after.callback.is_none() && !after.pull {

@@ -40,6 +40,10 @@ fn what_is_omitted_or_null_stays() {
     let nulls =
         r#"{"topics":null,"callback":null,"timeout_ms":null,"headers":null,"secret":null,"pull":null}"#;
     assert_eq!(change(&before, nulls).unwrap(), before);
+    let bounded = change(&before, r#"{"max_backlog_bytes":70000}"#).unwrap();
+    assert_eq!(bounded, Subscription { max_backlog_bytes: 70_000, ..before.clone() });
+    assert_eq!(change(&bounded, "{}").unwrap(), bounded);
+    assert_eq!(change(&bounded, r#"{"max_backlog_bytes":0}"#).unwrap(), before);
     let after = change(&before, r#"{"topics":["c"],"max_bytes":2048}"#).unwrap();
     assert_eq!(after, Subscription { topics: vec!["c".into()], max_bytes: 2048, ..before });
 }
@@ -61,6 +65,7 @@ fn what_is_wrong_is_told() {
         (r#"{"timeout_ms":3600001}"#, "0 to 3600000"),
         (r#"{"max_events":0}"#, "1 to 10000"),
         (r#"{"max_bytes":1023}"#, "1024 to 16777216"),
+        (r#"{"max_backlog_bytes":65535}"#, "65536 to"),
         (r#"{"concurrency":17}"#, "1 to 16"),
         (r#"{"format":"xml"}"#, "unknown variant"),
         (r#"{"secret":"hush"}"#, "`secret`"),
