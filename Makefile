@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-clients cluster bench bench-quick bench-presence bench-cluster bench-events bench-local fmt fuzz sim torture torture-local clean
+.PHONY: help setup run test test-clients cluster bench bench-quick bench-presence bench-cluster bench-events bench-local fmt fuzz sim torture torture-events torture-local clean
 
 help: ## list the routines
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -52,6 +52,9 @@ sim: ## the deterministic simulator, a long run of both worlds; ARGS go to it
 
 torture: ## three servers on every combination of engines while these fail; ARGS go to scripts/torture; writes bench/TORTURE.md
 	@scripts/torture $(ARGS)
+
+torture-events: ## kill servers 5,000 times while events are published and delivered; KILLS and ARGS (to pytest) may be given
+	@scripts/torture-events $(ARGS)
 
 torture-local: ## kill publishers and subscribers of a folder at random moments, 1,000 times
 	cargo build --release -p tavern-local --examples
