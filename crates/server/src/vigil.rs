@@ -94,6 +94,9 @@ fn give(services: &Services, order: Chore) {
     let everybody = |mail: fn() -> Mail| services.inboxes.iter().for_each(|inbox| inbox.force(mail()));
     match order {
         Chore::TakeOver(taken) => services.inboxes[0].force(Mail::TakeOver(taken)),
+        Chore::Overdue(deadline) if &*deadline.kind == tavern_hub::events::DELIVERY => {
+            services.bell.overdue(deadline);
+        }
         Chore::Overdue(deadline) => services.inboxes[0].force(Mail::Overdue(deadline)),
         Chore::Sweep(astray) => services.inboxes[0].force(Mail::Sweep(astray)),
         Chore::Look => everybody(|| Mail::Look),

@@ -18,7 +18,7 @@ const LOADS: usize = 64;
 /// Posts under way at once. Each is a socket; one subscription has at most its `concurrency` of them.
 pub(super) const FLIGHTS: usize = 4_096;
 /// How long what is known of a subscription is kept after its last work: the next event mostly comes soon.
-const LINGER_MS: u64 = 10_000;
+pub(super) const LINGER_MS: u64 = 10_000;
 
 #[derive(Clone, Copy, Debug)]
 pub struct CourierRules {
@@ -83,6 +83,8 @@ pub(super) enum Asked {
     Fetch(Arc<str>, u64, u64),
     Take(Arc<str>, u64),
     Save(Arc<str>, u64),
+    /// A deadline: whatever the answer, somebody looks after it.
+    Unwatch,
 }
 
 impl Courier {
@@ -149,6 +151,10 @@ impl Courier {
             State::Active(active) => Some((name, active.machine.oldest()?)),
             _ => None,
         })
+    }
+
+    pub(super) fn is_stopping(&self) -> bool {
+        self.stopping
     }
 
     /// Posts under way.
@@ -238,9 +244,11 @@ impl Courier {
         note(load);
         let Load { progress: Some(progress), marks: Some(marks), stale } = load else { return };
         let (progress, marks, stale) = (progress.take(), marks.take(), *stale);
+        let overdue = line.overdue.take();
         self.loading -= 1;
         line.state = State::Idle;
         if stale {
+            line.overdue = overdue;
             return self.queue(name);
         }
         if let (Some(progress), Some(marks)) = (progress, marks) {
@@ -256,6 +264,7 @@ impl Courier {
                         marks_version: marks.version,
                         version: progress.version,
                         lease: None,
+                        watched: overdue,
                         takes: false,
                         reading: None,
                         reads: false,
@@ -339,7 +348,7 @@ impl Courier {
     /// Puts it where its state wants it: into the queue of those who send, to the log, to rest.
     pub(super) fn step(&mut self, now: Time, name: &Arc<str>) {
         self.read_more(name);
-        let lease_ms = self.rules.lease_ms;
+        let (lease_ms, linger_ms) = (self.rules.lease_ms, self.linger_ms());
         let Some(line) = self.lines.get_mut(name) else { return };
         let hungry = line.hungry;
         let Some(active) = line.active() else { return };
@@ -353,7 +362,7 @@ impl Courier {
         let renew = busy && ends.since(now) <= lease_ms / 3;
         if ((ready && !held) || renew) && !active.takes {
             active.takes = true;
-            self.take(name);
+            self.take(now, name);
         }
         let Some(active) = self.lines.get_mut(name).and_then(Line::active) else { return };
         let mut due = active.machine.next_wake();
@@ -365,7 +374,7 @@ impl Courier {
         }
         if active.is_done(hungry) {
             let since = *active.rests.get_or_insert(now);
-            due = Some(since + LINGER_MS);
+            due = Some(since + linger_ms);
         } else {
             active.rests = None;
         }
@@ -407,13 +416,16 @@ impl Courier {
     }
 
     fn wake_line(&mut self, now: Time, name: &Arc<str>) {
+        let linger_ms = self.linger_ms();
         let Some(line) = self.lines.get_mut(name) else { return };
         let hungry = line.hungry;
         match &mut line.state {
             State::Active(active) => {
-                let rested = active.rests.is_some_and(|since| now.since(since) >= LINGER_MS);
+                let rested = active.rests.is_some_and(|since| now.since(since) >= linger_ms);
                 if rested && active.is_done(hungry) {
+                    let watched = active.watched;
                     line.state = State::Idle;
+                    watched.into_iter().for_each(|due| self.unwatch(name, due));
                     return;
                 }
                 self.give(now, name, None);

@@ -26,6 +26,8 @@ pub(super) struct Line {
     pub follows: bool,
     /// When it is looked at next.
     pub alarm: Option<Time>,
+    /// The deadline of another worker, or of an earlier life of this one, that was found overdue.
+    pub overdue: Option<Time>,
 }
 
 pub(super) enum State {
@@ -58,6 +60,8 @@ pub(super) struct Active {
     pub version: u64,
     /// The number of the lease, and until when it is held.
     pub lease: Option<(u64, Time)>,
+    /// The deadline by which others look, if this one sleeps.
+    pub watched: Option<Time>,
     /// A commit for the lease alone is under way.
     pub takes: bool,
     pub reading: Option<Reading>,
@@ -99,6 +103,7 @@ impl Line {
             flights: BTreeMap::new(),
             follows: false,
             alarm: None,
+            overdue: None,
         }
     }
 

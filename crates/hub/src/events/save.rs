@@ -40,10 +40,11 @@ impl Courier {
     }
 
     /// Takes the lease, or keeps it for longer.
-    pub(super) fn take(&mut self, name: &Arc<str>) {
+    pub(super) fn take(&mut self, now: Time, name: &Arc<str>) {
         let Some(expects) = self.expected(name) else { return };
         let takes = vec![Take { name: lease_of(name), lease_ms: self.rules.lease_ms }];
-        let commit = Commit { writer: Some(self.writer()), expects, takes, ..Commit::default() };
+        let deadlines = self.watch(now, name).into_iter().collect();
+        let commit = Commit { writer: Some(self.writer()), expects, takes, deadlines, ..Commit::default() };
         self.ask(Asked::Take(name.clone(), self.life(name)), Work::Commit(commit));
     }
 
@@ -59,7 +60,7 @@ impl Courier {
     }
 
     /// The lease is this node's now. When it begins to work the others are told: they see the lease, and look again when it
-    /// has ended, so that somebody follows a worker that sleeps.
+    /// has ended. Who did not hear it finds the deadline overdue (`watch`).
     fn has_taken(&mut self, name: &Arc<str>, begun: bool) {
         if begun {
             self.errands.nudges.push(name.clone());
@@ -106,17 +107,23 @@ impl Courier {
             .map(|seq| RowKey::Document(DocumentKey::new(record::DEAD, &record::dead_name(name, *seq))))
             .collect();
         let fresh = active.lease.is_some_and(|(_, until)| until.since(now) > lease_ms / 3 * 2);
+        // Who has to wait longer than the lease says so, or the others would look for nothing.
+        let waits =
+            active.machine.next_wake().is_some_and(|wake| active.watched.is_none_or(|due| wake > due));
         let takes = if fresh { Vec::new() } else { vec![Take { name: lease_of(name), lease_ms }] };
         let appends = if heard { announcements(name, now, parked, said) } else { Vec::new() };
         if parked > 0 {
             self.errands.notices.push(Notice::Parked { subscription: name.clone(), events: parked });
         }
+        let watched = (waits || !takes.is_empty()).then(|| self.watch(now, name)).flatten();
+        let deadlines = watched.into_iter().collect();
         let commit = Commit {
             writer: Some(self.writer()),
             expects,
             puts,
             deletes,
             takes,
+            deadlines,
             appends,
             ..Commit::default()
         };

@@ -202,7 +202,7 @@ impl Courier {
                 Asked::Take(name, _) | Asked::Save(name, _) | Asked::Events(name, _) | Asked::Fetch(name, ..),
                 Answer::Failed(error),
             ) => self.refused(now, &name, error),
-            (Asked::Check(_), _) => {}
+            (Asked::Check(_) | Asked::Unwatch, _) => {}
             (asked, answer) => unreachable!("{asked:?} was answered with {answer:?}"),
         }
     }

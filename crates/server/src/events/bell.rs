@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
+use tavern_engine::Deadline;
 use tokio::sync::Notify;
 
 #[derive(Default)]
@@ -26,6 +27,8 @@ pub struct Rung {
     pub subscriptions: BTreeSet<Arc<str>>,
     /// Subscriptions with events that another node has seen.
     pub nudged: BTreeSet<Arc<str>>,
+    /// Subscriptions whose worker did not renew its deadline.
+    pub overdue: BTreeSet<Deadline>,
 }
 
 impl Bell {
@@ -52,6 +55,13 @@ impl Bell {
             rung.nudged.insert(subscription);
         });
         self.pulls.notify_waiters();
+    }
+
+    /// Somebody must look whether a subscription has a worker.
+    pub fn overdue(&self, deadline: Deadline) {
+        self.ring(|rung| {
+            rung.overdue.insert(deadline);
+        });
     }
 
     fn ring(&self, note: impl FnOnce(&mut Rung)) {

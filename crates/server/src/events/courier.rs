@@ -53,6 +53,7 @@ pub async fn keep(services: Arc<Services>, postman: Arc<Postman>, stop: Arc<Noti
                     // The others look at what has changed, and not only at their next heartbeat.
                     services.node.nudge("");
                 }
+                rung.overdue.iter().for_each(|deadline| courier.overdue(now, deadline));
                 rung.nudged.iter().for_each(|name| courier.nudged(now, name));
                 rung.topics.iter().for_each(|topic| courier.published(now, topic));
             }

@@ -1,0 +1,390 @@
+//! The nodes, their couriers, the store, the endpoints and the time between them.
+//! Must hold: nothing happens but by the seed.
+
+use crate::house::{Counting, Names};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use tavern_domain::delivery::{Mark, Patience, Progress};
+use tavern_domain::topic::Marks;
+use tavern_domain::{Epoch, Time};
+use tavern_engine::memory::{Faults, Hall, MemoryStore, Outcome as Fate, ParcelFate, WorkFate};
+use tavern_engine::{
+    Answer, Append, Clock, Commit, Deadline, Document, DocumentKey, Found, Inbox, ManualClock, NodeChange,
+    Parcel, Proof, Read, Row, Store, Ticket, Work, Writer,
+};
+use tavern_hub::events::{Courier, CourierRules, Notice, Outcome, Post};
+use tavern_hub::{Dice, Node, Settings};
+use tavern_wire::json::event::{Format, stored};
+use tavern_wire::record::{self, Subscription};
+
+pub const RULES: CourierRules = CourierRules {
+    patience: Patience { backoff_min_ms: 1_000, backoff_max_ms: 20_000, disable_after_ms: 0 },
+    lease_ms: 30_000,
+    look_ms: 2_000,
+};
+
+#[derive(Default)]
+struct Answers(Mutex<Vec<(Ticket, Answer)>>);
+
+impl Inbox for Answers {
+    fn answer(&self, answers: Vec<(Ticket, Answer)>) {
+        self.0.lock().unwrap().extend(answers);
+    }
+}
+
+/// The store's luck: every so many works it fails before or after the commit.
+struct Luck {
+    dice: Counting,
+    unlucky: bool,
+}
+
+impl Faults for Luck {
+    fn parcel(&mut self, _: &str, _: &str, _: &Parcel) -> ParcelFate {
+        ParcelFate::once()
+    }
+
+    fn work(&mut self, _: &str, _: &Work) -> WorkFate {
+        match self.unlucky.then(|| self.dice.roll() % 40) {
+            Some(0) => WorkFate { outcome: Fate::FailBefore, ..WorkFate::NONE },
+            Some(1) => WorkFate { outcome: Fate::FailAfter, ..WorkFate::NONE },
+            _ => WorkFate::NONE,
+        }
+    }
+
+    fn subscribe(&mut self, _: &str) -> Option<u64> {
+        Some(0)
+    }
+}
+
+pub struct Office {
+    pub courier: Courier,
+    store: Arc<MemoryStore>,
+    answers: Arc<Answers>,
+    writer: Writer,
+}
+
+/// What an endpoint does with a post.
+#[derive(Clone, Copy, PartialEq)]
+pub enum Temper {
+    Good,
+    Bad,
+    /// Of everything something.
+    Moody,
+}
+
+/// The number of a batch, the numbers of its events, its bytes.
+pub type Got = (u64, Vec<u64>, Vec<u8>);
+
+pub struct World {
+    clock: Arc<ManualClock>,
+    hall: Arc<Hall>,
+    teller: Arc<MemoryStore>,
+    told: Arc<Answers>,
+    pub offices: Vec<Option<Office>>,
+    /// Until when each node does not run; its lease may end meanwhile.
+    pub asleep: Vec<Time>,
+    /// Of so many nudges one is lost; 0: none.
+    pub deaf: u128,
+    /// When the nodes look next for what is overdue.
+    sweep: Time,
+    pub dice: Counting,
+    pub temper: Temper,
+    /// Posts under way: when they end, where, what the endpoint said.
+    pub flights: Vec<(Time, usize, Arc<str>, u64, Outcome)>,
+    /// What each endpoint has got, in order.
+    pub got: BTreeMap<Arc<str>, Vec<Got>>,
+    tickets: u64,
+    troubles: Vec<String>,
+}
+
+impl World {
+    pub fn new(seed: u128, nodes: usize, unlucky: bool, temper: Temper) -> World {
+        let clock = Arc::new(ManualClock::at(Time(1_000_000)));
+        let hall = Hall::stepped(clock.clone(), Box::new(Luck { dice: Counting::new(seed), unlucky }));
+        let told = Arc::new(Answers::default());
+        let teller = hall.store("teller", told.clone());
+        let mut world = World {
+            clock,
+            hall,
+            teller,
+            told,
+            offices: Vec::new(),
+            asleep: vec![Time(0); nodes],
+            deaf: 0,
+            sweep: Time(0),
+            dice: Counting::new(seed + 1),
+            temper,
+            flights: Vec::new(),
+            got: BTreeMap::new(),
+            tickets: 1 << 40,
+            troubles: Vec::new(),
+        };
+        for at in 0..nodes {
+            let office = world.open(at);
+            world.offices.push(Some(office));
+        }
+        world
+    }
+
+    pub fn now(&self) -> Time {
+        self.clock.now()
+    }
+
+    /// Commits until it is done: whoever publishes repeats what failed, under the same id.
+    fn commit(
+        &mut self,
+        store: &Arc<MemoryStore>,
+        told: &Arc<Answers>,
+        commit: &Commit,
+    ) -> tavern_engine::Receipt {
+        loop {
+            self.tickets += 1;
+            let ticket = Ticket(self.tickets);
+            store.submit(vec![(ticket, Work::Commit(commit.clone()))]);
+            let found = loop {
+                let mut answers = told.0.lock().unwrap();
+                let at = answers.iter().position(|(known, _)| *known == ticket);
+                if let Some(at) = at {
+                    break answers.remove(at).1;
+                }
+                drop(answers);
+                assert!(self.hall.step(), "the store answers");
+            };
+            if let Answer::Committed(receipt) = found {
+                return receipt;
+            }
+        }
+    }
+
+    fn open(&mut self, at: usize) -> Office {
+        let name = format!("n{at}");
+        let answers = Arc::new(Answers::default());
+        let store = self.hall.store(&name, answers.clone());
+        let open = NodeChange::Open { name: name.as_str().into(), lease_ms: 600_000 };
+        let commit = Commit { node: Some(open), ..Commit::default() };
+        let epoch = self.commit(&store, &answers, &commit).epoch.unwrap_or(Epoch(0));
+        let settings = Settings { node: name.clone(), epoch, ..Settings::default() };
+        let node = Node::new(settings, Box::new(Names));
+        let seed = self.dice.roll();
+        let courier = Courier::new(node, RULES, Box::new(Counting::new(seed)), self.now());
+        Office { courier, store, answers, writer: Writer::new(&name, epoch) }
+    }
+
+    /// Ends without a word; the others notice, and it begins again.
+    pub fn crash(&mut self, at: usize) {
+        let Some(office) = self.offices[at].take() else { return };
+        self.flights.retain(|(_, of, ..)| *of != at);
+        self.asleep[at] = Time(0);
+        let close = NodeChange::Close { node: office.writer, proof: Proof::ProcessGone };
+        let (teller, told) = (self.teller.clone(), self.told.clone());
+        self.commit(&teller, &told, &Commit { node: Some(close), ..Commit::default() });
+        let now = self.now();
+        self.offices.iter_mut().flatten().for_each(|office| office.courier.look_all(now));
+        let office = self.open(at);
+        self.offices[at] = Some(office);
+    }
+
+    pub fn subscribe(&mut self, name: &str, topics: &[&str], concurrency: u32) {
+        self.subscribe_for(name, topics, concurrency, 1 << 20);
+    }
+
+    pub fn subscribe_for(&mut self, name: &str, topics: &[&str], concurrency: u32, max_bytes: u64) {
+        let topics: Vec<Arc<str>> = topics.iter().map(|topic| Arc::from(*topic)).collect();
+        let subscription = Subscription {
+            name: name.into(),
+            owner: "k".into(),
+            topics: topics.clone(),
+            callback: Some("http://endpoint/".into()),
+            timeout_ms: 200,
+            max_events: 5,
+            max_bytes,
+            max_backlog_bytes: 0,
+            format: Format::Standard,
+            concurrency,
+            pull: false,
+            uuid: None,
+            headers: BTreeMap::new(),
+            secrets: Vec::new(),
+            created_at: 1,
+        };
+        let counts = topics.iter().map(|topic| (topic.clone(), 0)).collect();
+        let row = |kind: &str, name: &str, body: Vec<u8>| {
+            Row::Document(Document { key: DocumentKey::new(kind, name), body: body.into() })
+        };
+        let puts = vec![
+            row(record::SUBSCRIPTION, name, record::write(&subscription)),
+            row(record::MARKS, name, record::write_marks(&Marks::begin(0, counts))),
+            row(record::DELIVERY, name, record::write_progress(&Progress::starting(Mark::default()))),
+            row(record::EVENTS, record::SUBSCRIPTIONS, Vec::new()),
+        ];
+        let (teller, told) = (self.teller.clone(), self.told.clone());
+        self.commit(&teller, &told, &Commit { puts, ..Commit::default() });
+    }
+
+    pub fn publish(&mut self, at: usize, topic: &str, n: u64) {
+        let body = stored("x", None, 0, &n.to_string()).into();
+        let append = Append { topic: topic.into(), id: Some(n.to_string().into()), body };
+        let (teller, told) = (self.teller.clone(), self.told.clone());
+        self.commit(&teller, &told, &Commit { appends: vec![append], ..Commit::default() });
+        let now = self.now();
+        if let Some(office) = &mut self.offices[at] {
+            office.courier.published(now, topic);
+        }
+    }
+
+    pub fn settle(&mut self) {
+        loop {
+            let mut quiet = true;
+            for at in 0..self.offices.len() {
+                quiet &= self.carry_out(at);
+            }
+            if quiet && !self.hall.step() {
+                return;
+            }
+        }
+    }
+
+    fn carry_out(&mut self, at: usize) -> bool {
+        let now = self.now();
+        if now < self.asleep[at] {
+            return true;
+        }
+        let Some(office) = &mut self.offices[at] else { return true };
+        for (ticket, answer) in std::mem::take(&mut *office.answers.0.lock().unwrap()) {
+            office.courier.answered(now, ticket, answer);
+        }
+        office.courier.wake(now);
+        let errands = &mut office.courier.errands;
+        let (work, posts) = (std::mem::take(&mut errands.work), std::mem::take(&mut errands.posts));
+        let nudges = std::mem::take(&mut errands.nudges);
+        for notice in std::mem::take(&mut errands.notices) {
+            if let Notice::Trouble { what, .. } = notice {
+                self.troubles.push(what);
+            }
+        }
+        let quiet = work.is_empty() && posts.is_empty() && nudges.is_empty();
+        office.store.submit(work);
+        for name in nudges {
+            if self.deaf > 0 && self.dice.roll().is_multiple_of(self.deaf) {
+                continue;
+            }
+            for other in (0..self.offices.len()).filter(|other| *other != at) {
+                if let Some(office) = &mut self.offices[other] {
+                    office.courier.nudged(now, &name);
+                }
+            }
+        }
+        posts.into_iter().for_each(|post| self.receive(at, post));
+        quiet
+    }
+
+    fn receive(&mut self, at: usize, post: Post) {
+        let name = post.subscription.name.clone();
+        let temper = match self.temper {
+            Temper::Good => 0,
+            Temper::Bad => 90,
+            Temper::Moody => self.dice.roll() % 100,
+        };
+        let (gets, outcome) = match temper {
+            0..60 => (true, Outcome::Delivered),
+            // It was taken, and the answer is lost.
+            60..70 => (true, Outcome::Failed),
+            70..80 => (false, Outcome::Throttled { after_ms: Some(500) }),
+            _ => (false, Outcome::Failed),
+        };
+        if gets {
+            let seqs = post.events.iter().map(|event| event.seq()).collect();
+            self.got.entry(name.clone()).or_default().push((post.batch, seqs, post.body()));
+        }
+        let hang = if temper == 0 { 1 } else { 1 + (self.dice.roll() % 3_000) as u64 };
+        self.flights.push((self.now() + hang, at, name, post.batch, outcome));
+    }
+
+    /// The deadlines of deliveries that are due by now.
+    pub fn deadlines(&mut self, by: Time) -> Vec<Deadline> {
+        self.tickets += 1;
+        let ticket = Ticket(self.tickets);
+        let read = Read::DueDeadlines { by, after: None, limit: 1_000 };
+        self.teller.submit(vec![(ticket, Work::Read(read))]);
+        loop {
+            let mut answers = self.told.0.lock().unwrap();
+            if let Some(at) = answers.iter().position(|(known, _)| *known == ticket) {
+                return match answers.remove(at).1 {
+                    Answer::Read(Found::Deadlines(page)) => page.rows,
+                    _ => Vec::new(),
+                };
+            }
+            drop(answers);
+            assert!(self.hall.step(), "the store answers");
+        }
+    }
+
+    /// What the vigil of each node does with its heart.
+    fn look(&mut self) {
+        let now = self.now();
+        if now < self.sweep {
+            return;
+        }
+        self.sweep = now + RULES.look_ms;
+        let overdue = self.deadlines(now - 1_000);
+        for (office, asleep) in self.offices.iter_mut().zip(&self.asleep) {
+            if let Some(office) = office.as_mut().filter(|_| *asleep <= now) {
+                overdue.iter().for_each(|deadline| office.courier.overdue(now, deadline));
+            }
+        }
+    }
+
+    pub fn pass(&mut self, ms: u64) {
+        let until = self.now() + ms;
+        while self.now() < until {
+            let now = self.now();
+            let awake = self.offices.iter().zip(&self.asleep).filter(|(_, asleep)| **asleep <= now);
+            let wakes = awake.filter_map(|(office, _)| Some(office.as_ref()?.courier.next_wake()));
+            let sleepers = self.asleep.iter().copied().filter(|asleep| *asleep > now);
+            let next = wakes
+                .chain(self.flights.iter().map(|flight| flight.0))
+                .chain(sleepers)
+                .chain([self.sweep])
+                .min()
+                .unwrap_or(until);
+            self.clock.advance(next.max(now + 1).min(until).since(now));
+            let now = self.now();
+            let (done, rest): (Vec<_>, Vec<_>) = std::mem::take(&mut self.flights)
+                .into_iter()
+                .partition(|flight| flight.0 <= now && self.asleep[flight.1] <= now);
+            self.flights = rest;
+            for (_, at, name, batch, outcome) in done {
+                if let Some(office) = &mut self.offices[at] {
+                    office.courier.posted(now, &name, batch, outcome);
+                }
+            }
+            self.look();
+            self.settle();
+        }
+    }
+
+    /// Everything came, in order, and what came twice came as it was.
+    pub fn check(&self, name: &str, events: u64, ordered: bool) {
+        let got = self.got.get(name).map_or(&[][..], Vec::as_slice);
+        let mut bodies: BTreeMap<u64, &Got> = BTreeMap::new();
+        let mut reached = 0;
+        let mut all = std::collections::BTreeSet::new();
+        for post in got {
+            let (batch, seqs, _) = post;
+            if let Some(before) = bodies.insert(*batch, post) {
+                assert_eq!(before, post, "batch {batch} of {name} is the same again");
+            } else if ordered {
+                assert_eq!(
+                    seqs.first(),
+                    Some(&(reached + 1)),
+                    "{name}: batch {batch} follows what came before"
+                );
+            }
+            reached = reached.max(seqs.last().copied().unwrap_or(0));
+            all.extend(seqs.iter().copied());
+        }
+        let expected: std::collections::BTreeSet<u64> = (1..=events).collect();
+        assert_eq!(all, expected, "{name} has everything without holes");
+        assert_eq!(self.troubles, [] as [String; 0]);
+    }
+}
