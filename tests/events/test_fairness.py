@@ -1,5 +1,5 @@
 """A thousand subscriptions whose endpoints are dead or hang stand beside one that is well: a hundredth of its events at most
-takes twice as long as without them; on a topic that it shares with them, five times."""
+takes twice as long as without them, on a topic of its own as on one that it shares with them."""
 import time
 
 import pytest
@@ -50,7 +50,8 @@ def scene():
         for n in range(CROWD):
             put(api, f"crowd-{n}", topics=["shared"], callback=silence.url if n % 2 else dead, timeout_ms=0, max_events=10_000)
         publish(api, "shared", [{"type": "x"}] * 10)
-        until(lambda: connections(silence.port) == CROWD // 2, "half of them to hang", 30)
+        # On a busy machine the first may be given up before the last have begun.
+        until(lambda: connections(silence.port) > CROWD // 4, "many of them to hang", 30)
         until(lambda: report(api, f"crowd-{CROWD - 1}")["health"] == "failing", "the first to be given up", 30)
         yield api, endpoint, alone
         told = [report(api, f"crowd-{n}") for n in range(0, CROWD, 100)]
@@ -58,10 +59,34 @@ def scene():
 
 
 @pytest.mark.alone
-# An event on a topic of theirs is an event for each of the thousand: to note that costs something, whatever their endpoints do.
-@pytest.mark.parametrize("topic, factor", [("mine", 2), ("shared", 5)])
-def test_a_thousand_broken_endpoints_do_not_delay_a_healthy_one(scene, topic, factor):
+@pytest.mark.parametrize("topic", ["mine", "shared"])
+def test_a_thousand_broken_endpoints_do_not_delay_a_healthy_one(scene, topic):
     api, endpoint, alone = scene
     beside = quietest(api, topic, endpoint)
     print(f"p99 alone {alone * 1000:.1f} ms, beside the crowd {beside * 1000:.1f} ms")
-    assert beside <= factor * alone + NOISE_S
+    assert beside <= 2 * alone + NOISE_S
+
+
+# Nobody is given up meanwhile.
+PATIENT = """
+[events]
+request_timeout_ms = 60000
+"""
+
+
+@pytest.mark.alone
+def test_endpoints_that_hang_and_are_not_yet_given_up_do_not_delay_a_healthy_one():
+    with Tavern.dev(PATIENT) as server, client(server, server.key) as api, Endpoint() as endpoint, Silence() as silence:
+        put(api, "healthy", topics=["mine", "shared"], callback=endpoint.url, timeout_ms=0)
+        p99(api, "mine", endpoint)
+        alone = quietest(api, "mine", endpoint)
+        for n in range(CROWD // 2):
+            put(api, f"crowd-{n}", topics=["shared"], callback=silence.url, timeout_ms=0, max_events=10_000)
+        began = time.monotonic()
+        publish(api, "shared", {"type": "x"})
+        burst = endpoint.posted(len(endpoint.posts) + 1)[-1].at - began
+        until(lambda: connections(silence.port) == CROWD // 2, "all of them to hang", 30)
+        time.sleep(1.5)
+        beside = quietest(api, "shared", endpoint)
+        print(f"p99 alone {alone * 1000:.1f} ms, beside those who hang {beside * 1000:.1f} ms, in the burst {burst * 1000:.1f} ms")
+        assert beside <= 2 * alone + NOISE_S

@@ -27,6 +27,8 @@ pub const REFUSALS: u32 = 5;
 /// How long a settled batch may wait for a save that it can share with the next batch: one save for each under load, and
 /// few repeats after a crash.
 pub const SETTLE_MS: u64 = 100;
+/// An endpoint that takes longer has enough to do: nothing is read ahead for it.
+pub const SLOW_MS: u64 = 1_000;
 /// Dead letters that are tried again at once: each may make a batch of its own.
 pub const LETTERS: usize = 1_000;
 
@@ -56,6 +58,7 @@ pub struct Delivery {
 struct Flight {
     batch: u64,
     reason: Reason,
+    since: Time,
     /// Another attempt ended in vain since it began: one fault of the endpoint is counted once.
     stale: bool,
 }
@@ -120,10 +123,11 @@ impl Delivery {
         [age, settled, retry.filter(|&at| at > self.seen)].into_iter().flatten().min()
     }
 
-    /// What to read from the log, if anything can be made of it. Nothing is read ahead for an endpoint in trouble: every event
-    /// of its topics would cost a read, and none of them could be sent.
-    pub fn want(&self) -> Option<Want> {
-        if self.is_idle() || (self.progress.trouble.is_some() && !self.may_seal()) {
+    /// What to read from the log, if anything can be made of it. Nothing is read ahead for an endpoint that is in trouble, or that
+    /// keeps an attempt waiting: every event of its topics would cost a read, and none of them could be sent.
+    pub fn want(&self, now: Time) -> Option<Want> {
+        let slow = self.flights.iter().any(|flight| now.since(flight.since) >= SLOW_MS);
+        if self.is_idle() || ((slow || self.progress.trouble.is_some()) && !self.may_seal()) {
             return None;
         }
         let (events, bytes) = self.early.room(&self.rules, self.progress.shed.is_some())?;
@@ -141,7 +145,7 @@ impl Delivery {
         let batch = &mut self.progress.batches[at];
         batch.attempts = batch.attempts.saturating_add(1);
         let reason = if self.progress.trouble.is_some() { Reason::Probe } else { batch.reason };
-        self.flights.push(Flight { batch: batch.number, reason, stale: false });
+        self.flights.push(Flight { batch: batch.number, reason, since: now, stale: false });
         Some(Sending { batch: batch.number, attempt: batch.attempts, reason })
     }
 

@@ -167,7 +167,7 @@ impl World {
     }
 
     fn read(&mut self, most: usize) {
-        let Some(want) = self.delivery.want() else { return };
+        let Some(want) = self.delivery.want(self.now) else { return };
         assert!(u64::from(want.events) <= self.most_events);
         let held = want.after.seq - self.delivery.progress().reached().seq;
         assert!(held <= self.most_events, "{held} events are held");
@@ -269,7 +269,8 @@ impl World {
             self.answer(0, Outcome::Delivered, u64::MAX);
             self.check();
             let idle = self.flights.is_empty() && self.saving.is_none() && !self.delivery.is_ready(self.now);
-            let more = self.delivery.want().is_some_and(|want| want.after.seq < self.log.len() as u64);
+            let more =
+                self.delivery.want(self.now).is_some_and(|want| want.after.seq < self.log.len() as u64);
             if idle && !more {
                 let Some(wake) = self.delivery.next_wake() else { break };
                 self.now = wake;

@@ -164,8 +164,11 @@ impl Courier {
 
     /// A topic has new events.
     pub fn published(&mut self, now: Time, topic: &str) {
-        for name in self.topics.get(topic).cloned().unwrap_or_default() {
-            self.feed(now, &name);
+        // Taken out meanwhile: a topic may have thousands.
+        let Some(names) = self.topics.get_mut(topic).map(std::mem::take) else { return };
+        names.iter().for_each(|name| self.feed(now, name));
+        if let Some(listeners) = self.topics.get_mut(topic) {
+            *listeners = names;
         }
     }
 
@@ -186,6 +189,8 @@ impl Courier {
         let Some(line) = self.lines.get_mut(name) else { return };
         line.hungry = true;
         match &mut line.state {
+            // Whoever cannot take anything now looks by itself when it can.
+            State::Active(active) if active.reads || active.machine.want(now).is_none() => {}
             State::Active(active) => {
                 active.rests = None;
                 self.step(now, name);
@@ -347,7 +352,7 @@ impl Courier {
 
     /// Puts it where its state wants it: into the queue of those who send, to the log, to rest.
     pub(super) fn step(&mut self, now: Time, name: &Arc<str>) {
-        self.read_more(name);
+        self.read_more(now, name);
         let (lease_ms, linger_ms) = (self.rules.lease_ms, self.linger_ms());
         let Some(line) = self.lines.get_mut(name) else { return };
         let hungry = line.hungry;

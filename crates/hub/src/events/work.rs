@@ -14,10 +14,10 @@ use tavern_wire::record::{self, Copied};
 
 impl Courier {
     /// Reads as much as the machine wants, if there may be anything.
-    pub(super) fn read_more(&mut self, name: &Arc<str>) {
+    pub(super) fn read_more(&mut self, now: Time, name: &Arc<str>) {
         let Some(line) = self.lines.get_mut(name).filter(|line| line.hungry) else { return };
         let Some(active) = line.active().filter(|active| !active.reads) else { return };
-        let Some(want) = active.machine.want() else { return };
+        let Some(want) = active.machine.want(now) else { return };
         if active.reading.as_ref().is_none_or(|reading| reading.at().seq != want.after.seq) {
             active.reading = Some(Reading::new(active.marks.clone(), want.after));
         }
@@ -48,9 +48,9 @@ impl Courier {
         line.hungry |= took.more;
         self.give(now, name, Some(Input::Items(items)));
         let Some(active) = self.lines.get_mut(name).and_then(Line::active) else { return };
-        forget_ahead(active);
+        forget_ahead(now, active);
         // A batch that is full of bytes had no room for all of them: nobody else will say that there are more.
-        let left = last.is_some_and(|last| active.machine.want().is_none_or(|want| want.after.seq < last));
+        let left = last.is_some_and(|last| active.machine.want(now).is_none_or(|want| want.after.seq < last));
         if left && let Some(line) = self.lines.get_mut(name) {
             line.hungry = true;
             self.step(now, name);
@@ -215,8 +215,8 @@ fn item(format: Format, seq: u64, entry: &Entry) -> Item {
 }
 
 /// What the machine had no room for is read again when it has.
-fn forget_ahead(active: &mut Active) {
-    let Some(want) = active.machine.want() else {
+fn forget_ahead(now: Time, active: &mut Active) {
+    let Some(want) = active.machine.want(now) else {
         // Full: what it took it holds; the reading goes on behind it.
         return;
     };

@@ -119,7 +119,7 @@ impl World {
                 let runs = show(&self.delivery.batch(batch).unwrap().runs);
                 self.told.push(format!("{batch}{again}: {runs} {}", reason.as_str()));
             }
-            let Some(want) = self.delivery.want() else { break };
+            let Some(want) = self.delivery.want(now) else { break };
             let follow = self.log.iter().filter(|item| item.seq > want.after.seq);
             let items: Vec<Item> = follow.take(want.events as usize).copied().collect();
             if items.is_empty() {
