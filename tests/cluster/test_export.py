@@ -163,7 +163,7 @@ def test_a_file_that_is_not_whole_is_told(lived, tmp_path):
         ("".join(lines[1:]), "no export of tavern"),
         ("", "no export of tavern"),
         (lines[0] + "{}\n", "cannot be read"),
-        (text.replace('"format":1', '"format":7'), "format 7"),
+        (text.replace('"format":2', '"format":7'), "format 7"),
     ]):
         done = tavern("import", "--store", f"sqlite:{tmp_path / str(n)}", stdin=wrong, code=1)
         assert words in done.stderr, done.stderr

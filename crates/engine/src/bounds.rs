@@ -21,6 +21,7 @@ impl Commit {
     pub fn check(&self) -> Result<(), StoreError> {
         let items = self.expects.len() + self.puts.len() + self.deletes.len();
         let items = items + self.raises.len() + self.seen.len() + self.deadlines.len() + self.errands.len();
+        let items = items + self.restores.len();
         let items = items + self.takes.len() + self.appends.len() + self.freed.len() + self.letters.len();
         within("items in a commit", items, limits::COMMIT_ITEMS)?;
         within("bytes in a commit", self.bytes(), limits::COMMIT_BYTES)?;
@@ -54,6 +55,13 @@ impl Commit {
             within("bytes in an id", append.id.as_ref().map_or(0, |id| id.len()), limits::ID_BYTES)?;
             check_text(&append.topic)?;
             append.id.as_deref().map_or(Ok(()), check_text)?;
+        }
+        for entry in &self.restores {
+            within("bytes in an event", entry.body.len(), limits::BODY_BYTES)?;
+            within("bytes in a name", entry.topic.len(), limits::NAME_BYTES)?;
+            within("bytes in an id", entry.id.as_ref().map_or(0, |id| id.len()), limits::ID_BYTES)?;
+            check_text(&entry.topic)?;
+            entry.id.as_deref().map_or(Ok(()), check_text)?;
         }
         for letter in &self.letters {
             within("bytes in a letter", letter.body.len(), limits::BODY_BYTES)?;
@@ -114,9 +122,11 @@ impl Commit {
         let rows: usize = self.puts.iter().map(Row::bytes).sum();
         let errands: usize = self.errands.iter().map(|errand| errand.body.len()).sum();
         let events: usize = self.appends.iter().map(|append| append.body.len() + append.topic.len()).sum();
+        let restored: usize = self.restores.iter().map(|entry| entry.body.len() + entry.topic.len()).sum();
         let letters: usize = self.letters.iter().map(|letter| letter.body.len()).sum();
         rows + errands
             + events
+            + restored
             + letters
             + 64 * (self.expects.len() + self.deletes.len() + self.deadlines.len())
     }

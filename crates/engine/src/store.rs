@@ -4,7 +4,7 @@
 use crate::lease::{Lease, Take};
 use crate::letter::{Freed, Letters, NewLetter};
 use crate::limits;
-use crate::log::{Append, Appended, Stretch, Topics, Trim};
+use crate::log::{Append, Appended, Entry, Stretch, Topics, Trim};
 use crate::presence::{Held, Hold, Presence, PresenceKey, Raise, Roster, Stray};
 use crate::row::{
     ApiKey, Deadline, Document, DocumentKey, Errand, ErrandId, NewErrand, Node, Page, Row, RowKey, RowKind,
@@ -86,6 +86,9 @@ pub struct Commit {
     pub errands: Vec<NewErrand>,
     /// Leases for the writer, each once.
     pub takes: Vec<Take>,
+    /// Into the log at their own positions, with their own counts and times, in the order of their positions: for operator
+    /// tools that move a store. What is not above the head is left out. Before `appends`.
+    pub restores: Vec<Entry>,
     /// To the log, in this order.
     pub appends: Vec<Append>,
     pub trim: Option<Trim>,

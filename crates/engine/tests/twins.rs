@@ -13,9 +13,9 @@ use tavern_domain::{ClientId, Epoch, Scopes, SessionKey, Time};
 use tavern_engine::blocking::Client;
 use tavern_engine::memory::Hall;
 use tavern_engine::{
-    Answer, ApiKey, Append, Clock, Commit, Deadline, Document, DocumentKey, Expect, Follow, Freed, Hold,
-    Inbox, ManualClock, NewErrand, NewLetter, NodeChange, Presence, PresenceKey, Proof, Raise, Read, Row,
-    RowKey, RowKind, Seen, Store, StoreError, StoredSession, Take, Trim, User, Work, Writer,
+    Answer, ApiKey, Append, Clock, Commit, Deadline, Document, DocumentKey, Entry, Expect, Follow, Freed,
+    Hold, Inbox, ManualClock, NewErrand, NewLetter, NodeChange, Presence, PresenceKey, Proof, Raise, Read,
+    Row, RowKey, RowKind, Seen, Store, StoreError, StoredSession, Take, Trim, User, Work, Writer,
 };
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -252,6 +252,13 @@ impl Twins {
         for _ in 0..dice.roll(3) {
             let id = dice.one_in(2).then(|| dice.pick(&["i", "j", "k", ""]).into());
             commit.appends.push(Append { topic: dice.pick(&NAMES).into(), id, body: dice.bytes() });
+        }
+        if dice.one_in(4) {
+            // Above the head or not, and with a topic's count as it comes.
+            let (position, count) = (1 + dice.roll(120) as u64, 1 + dice.roll(40) as u64);
+            let id = dice.one_in(2).then(|| dice.pick(&["i", "j", "k", ""]).into());
+            let (topic, body) = (dice.pick(&NAMES).into(), dice.bytes());
+            commit.restores.push(Entry { position, topic, count, at: Time(START.0), id, body });
         }
         if dice.one_in(6) {
             commit.trim = Some(Trim { before: dice.roll(30) as u64, ids_before: dice.roll(30) as u64 });

@@ -1,4 +1,5 @@
-//! Appending to the log. Must hold: positions and the counts of topics have no holes; an id is taken once.
+//! Appending to the log, and putting back what another store had. Must hold: positions and the counts of topics have no holes;
+//! an id is taken once; nothing is put back behind the head.
 
 use super::Tables;
 use crate::log::{Appended, Entry, Trim};
@@ -9,6 +10,11 @@ pub(super) fn append(
     commit: &Commit,
     receipt: &mut Receipt,
 ) -> Result<(), StoreError> {
+    for entry in &commit.restores {
+        if entry.position > tables.head()? {
+            tables.append(entry)?;
+        }
+    }
     for new in &commit.appends {
         let known = match &new.id {
             Some(id) => tables.known_event(&new.topic, id)?,

@@ -129,6 +129,41 @@ pub(super) fn trimming_takes_the_oldest_and_keeps_the_counts(world: &dyn World) 
     assert_eq!(shown(&log(&client, &["a"], 0, 10)), ["8 a8 y"]);
 }
 
+pub(super) fn what_another_store_had_is_put_back_at_its_place(world: &dyn World) {
+    let client = client(world);
+    let entry = |position, topic: &str, count, id: Option<&str>, body: &str| Entry {
+        position,
+        topic: topic.into(),
+        count,
+        at: Time(7_000 + position),
+        id: id.map(Arc::from),
+        body: Arc::from(body.as_bytes()),
+    };
+    // The one before the log begins only tells how many its topic has had.
+    let restores = vec![
+        entry(20, "gone", 5, None, ""),
+        entry(21, "a", 17, Some("i"), "x"),
+        entry(22, "b", 4, None, "yy"),
+        entry(23, "a", 18, Some("j"), "z"),
+    ];
+    let trim = Some(Trim { before: 21, ids_before: 0 });
+    let receipt = client.commit(Commit { restores: restores.clone(), trim, ..Commit::default() }).unwrap();
+    assert_eq!(receipt.appended, []);
+    let kept = log(&client, &[], 0, 10);
+    assert_eq!(kept.log, Log { first: 21, head: 23, bytes: 4 });
+    assert_eq!(kept.page.rows, restores[1..]);
+    assert_eq!(shown(&log(&client, &["a"], 0, 10)), ["21 a17 x", "23 a18 z"]);
+    let all = counts(&client, &[], None, 10).page.rows;
+    assert_eq!(all, [("a".into(), 18), ("b".into(), 4), ("gone".into(), 5)]);
+    // What is there stays, and the log goes on behind it.
+    let again = vec![entry(22, "b", 9, None, "other"), entry(23, "b", 9, None, "other")];
+    let appends = vec![event("a", Some("i"), "x"), event("gone", None, "w"), event("a", Some("k"), "v")];
+    let receipt = client.commit(Commit { restores: again, appends, ..Commit::default() }).unwrap();
+    let places: Vec<_> = receipt.appended.iter().map(|at| (at.position, at.count, at.again)).collect();
+    assert_eq!(places, [(21, 17, true), (24, 6, false), (25, 19, false)]);
+    assert_eq!(shown(&log(&client, &["b"], 0, 10)), ["22 b4 yy"]);
+}
+
 pub(super) fn topics_come_in_pages_and_by_name(world: &dyn World) {
     let client = client(world);
     let events: Vec<_> = ["d", "b", "a", "c", "a"].iter().map(|topic| (*topic, "x")).collect();

@@ -138,6 +138,7 @@ macro_rules! store_cases {
             log::several_topics_are_read_as_one_list,
             log::a_page_of_the_log_is_bounded_in_bytes,
             log::trimming_takes_the_oldest_and_keeps_the_counts,
+            log::what_another_store_had_is_put_back_at_its_place,
             log::topics_come_in_pages_and_by_name,
             log::a_reader_never_skips_what_racing_appenders_add,
             letter::letters_are_numbered_in_each_inbox,

@@ -98,10 +98,11 @@ impl Claim {
     }
 
     fn log(&mut self, commit: &Commit) {
-        if commit.appends.is_empty() && commit.trim.is_none() {
+        if commit.appends.is_empty() && commit.restores.is_empty() && commit.trim.is_none() {
             return;
         }
         let wanted = self.log.get_or_insert_default();
+        wanted.topics.extend(commit.restores.iter().map(|entry| entry.topic.clone()));
         for append in &commit.appends {
             wanted.topics.insert(append.topic.clone());
             wanted.ids.extend(append.id.iter().map(|id| (append.topic.clone(), id.clone())));

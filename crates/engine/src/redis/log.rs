@@ -22,6 +22,17 @@ pub(super) fn append(sheet: &mut Sheet, append: &Append) {
     sheet.word(&[&append.body]);
 }
 
+pub(super) fn restore(sheet: &mut Sheet, entry: &Entry) {
+    sheet.text("GR");
+    sheet.number(entry.position);
+    sheet.text(&entry.topic);
+    sheet.number(entry.count);
+    sheet.number(entry.at.ms());
+    sheet.number(entry.id.is_some().into());
+    sheet.text(entry.id.as_deref().unwrap_or(""));
+    sheet.word(&[&entry.body]);
+}
+
 pub(super) fn trim(sheet: &mut Sheet, trim: &Trim) {
     sheet.text("M");
     sheet.number(trim.before);

@@ -128,6 +128,7 @@ impl Sheet {
             errand::add(self, cause + 1, id, new);
         }
         commit.takes.iter().for_each(|take| lease::take(self, take, holder_of(commit)));
+        commit.restores.iter().for_each(|entry| log::restore(self, entry));
         commit.appends.iter().for_each(|append| log::append(self, append));
         commit.trim.iter().for_each(|trim| log::trim(self, trim));
         commit.freed.iter().for_each(|freed| letter::free(self, freed));
@@ -281,6 +282,7 @@ fn plain(commit: &Commit) -> Option<(&Presence, u64, u32)> {
         && commit.deletes.is_empty()
         && (commit.seen.is_empty() && commit.deadlines.is_empty() && commit.errands.is_empty())
         && (commit.takes.is_empty() && commit.appends.is_empty() && commit.trim.is_none())
+        && commit.restores.is_empty()
         && (commit.freed.is_empty() && commit.letters.is_empty());
     let is_same = *key == presence.key && raise.channel == key.channel;
     (is_alone && is_same).then_some((presence, expect.version, raise.by))

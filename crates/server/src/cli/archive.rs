@@ -10,12 +10,14 @@ use std::sync::Arc;
 use tavern_domain::presence::{Attendance, Attendee, Departed, Departure, Home, Lost, State, Visibility};
 use tavern_domain::{ClientId, Epoch, Scope, Scopes, SessionKey, Time};
 use tavern_engine::{
-    ApiKey, Deadline, Document, DocumentKey, Follow, Hold, Presence, PresenceKey, Row, StoredSession, User,
-    Writer,
+    ApiKey, Deadline, Document, DocumentKey, Entry, Follow, Hold, Presence, PresenceKey, Row, StoredSession,
+    User, Writer,
 };
 use tavern_wire::json::presence::meaning;
 
-pub const FORMAT: u32 = 1;
+/// The second knows the log of topics.
+pub const FORMAT: u32 = 2;
+pub const OLDEST_FORMAT: u32 = 1;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
@@ -26,6 +28,9 @@ pub enum Line {
     Follow(FollowLine),
     Hold(HoldLine),
     Document(DocumentLine),
+    Topic(TopicLine),
+    Event(EventLine),
+    Log(LogLine),
     Session(SessionLine),
     Presence(PresenceLine),
     Deadline(DeadlineLine),
@@ -87,6 +92,32 @@ pub struct DocumentLine {
     body: String,
 }
 
+/// How many events a topic had before the log begins. The position is one before the log's first, and of this topic alone.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TopicLine {
+    topic: String,
+    count: u64,
+    position: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EventLine {
+    position: u64,
+    topic: String,
+    count: u64,
+    at: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    id: Option<String>,
+    body: String,
+}
+
+/// After the events: where the log begins, and the last position that was ever given.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogLine {
+    pub first: u64,
+    pub head: u64,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionLine {
     client: String,
@@ -140,6 +171,8 @@ pub struct DeadlineLine {
 pub enum Put {
     Row(Row),
     Deadline(Deadline),
+    Event(Entry),
+    Log(LogLine),
 }
 
 impl Line {
@@ -180,6 +213,22 @@ impl Line {
         })
     }
 
+    /// A topic that had so many events before the log begins.
+    pub fn of_topic(topic: &str, count: u64, position: u64) -> Line {
+        Line::Topic(TopicLine { topic: topic.to_owned(), count, position })
+    }
+
+    pub fn of_event(entry: &Entry) -> Line {
+        Line::Event(EventLine {
+            position: entry.position,
+            topic: entry.topic.to_string(),
+            count: entry.count,
+            at: entry.at.ms(),
+            id: entry.id.as_deref().map(str::to_owned),
+            body: STANDARD.encode(&entry.body),
+        })
+    }
+
     pub fn of_deadline(deadline: &Deadline) -> Line {
         Line::Deadline(DeadlineLine {
             kind: deadline.kind.to_string(),
@@ -216,6 +265,23 @@ impl Line {
                     body,
                 }))
             }
+            Line::Topic(TopicLine { topic, count, position }) => Put::Event(Entry {
+                position,
+                topic: topic.into(),
+                count,
+                at: Time(0),
+                id: None,
+                body: Arc::from(*b""),
+            }),
+            Line::Event(event) => Put::Event(Entry {
+                position: event.position,
+                topic: event.topic.into(),
+                count: event.count,
+                at: Time(event.at),
+                id: event.id.map(Arc::from),
+                body: STANDARD.decode(event.body)?.into(),
+            }),
+            Line::Log(log) => Put::Log(log),
             Line::Session(session) => Put::Row(Row::Session(read_session(session)?)),
             Line::Presence(presence) => Put::Row(Row::Presence(read_presence(presence)?)),
             Line::Deadline(deadline) => {
@@ -390,6 +456,15 @@ mod tests {
             assert!(!text.contains('\n'));
             match serde_json::from_str::<Line>(&text).unwrap().put().unwrap() {
                 Some(Put::Row(read)) => assert_eq!(read, row, "{text}"),
+                other => panic!("{other:?}"),
+            }
+        }
+        for id in [None, Some("order-1".into())] {
+            let body = Arc::from(&b"{\"type\":\"x\"}"[..]);
+            let entry = Entry { position: 9, topic: "t".into(), count: 4, at: Time(3), id, body };
+            let text = serde_json::to_string(&Line::of_event(&entry)).unwrap();
+            match serde_json::from_str::<Line>(&text).unwrap().put().unwrap() {
+                Some(Put::Event(read)) => assert_eq!(read, entry, "{text}"),
                 other => panic!("{other:?}"),
             }
         }

@@ -1,7 +1,7 @@
 //! `tavern export`: everything that a store keeps, as lines of JSON on stdout. `tavern import` reads them.
 //! Must hold: memory is bounded by a page; a file that ends without its last line is not whole, and import says so.
 
-use super::archive::{End, FORMAT, Header, Line};
+use super::archive::{End, FORMAT, Header, Line, LogLine};
 use super::options::StoreOptions;
 use crate::config::Mode;
 use anyhow::{Context, bail};
@@ -12,7 +12,9 @@ use std::time::Duration;
 use tavern_domain::Time;
 use tavern_engine::blocking::Client;
 use tavern_engine::limits::PAGE_ROWS;
-use tavern_engine::{Clock, Deadline, Found, Read, Row, RowKind, SystemClock, Versioned};
+use tavern_engine::{
+    Clock, Deadline, Found, Log, Read, Row, RowKind, Stretch, SystemClock, Topics, Versioned,
+};
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -38,7 +40,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     let out = BufWriter::new(std::io::stdout().lock());
     let mut export = Export { client: &client, out, lines: 0, highest: 0 };
-    export.refuse_what_cannot_move()?;
+    export.refuse_what_cannot_move(!alive.is_empty())?;
     let store = client.store().name().to_owned();
     let program = env!("CARGO_PKG_VERSION").to_owned();
     let live = !alive.is_empty();
@@ -48,6 +50,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         export.rows(kind)?;
     }
     if !live {
+        export.log()?;
         export.sessions()?;
         export.rows(RowKind::Presence)?;
     }
@@ -106,19 +109,72 @@ struct Export<'a, W> {
 }
 
 impl<W: Write> Export<'_, W> {
-    /// What has numbers of its own that another store would give anew.
-    fn refuse_what_cannot_move(&self) -> anyhow::Result<()> {
+    /// What another store would number anew; and a log that grows and is cut while one reads it.
+    fn refuse_what_cannot_move(&self, live: bool) -> anyhow::Result<()> {
         let by = Time::NEVER;
         match self.client.read(Read::DueErrands { by, after: None, limit: 1 })? {
             Found::Errands(page) if page.rows.is_empty() => {}
             _ => bail!("errands wait in this store: let a server run on it for a moment, then stop it"),
         }
-        match self.client.read(Read::Topics { names: Vec::new(), after: None, limit: 1 })? {
-            Found::Topics(topics) if topics.log.head == 0 => Ok(()),
-            _ => bail!(
-                "there are or were events in the log of topics: a store that has had any cannot be moved yet"
-            ),
+        if live && self.topics(None)?.log.head > 0 {
+            bail!(
+                "there are events in the log of topics, which servers go on to write and to cut: stop them first, or back up the store by its own means"
+            );
         }
+        Ok(())
+    }
+
+    fn topics(&self, after: Option<Arc<str>>) -> anyhow::Result<Topics> {
+        match self.client.read(Read::Topics { names: Vec::new(), after, limit: PAGE_ROWS })? {
+            Found::Topics(topics) => Ok(topics),
+            _ => bail!("the store answered something else than topics"),
+        }
+    }
+
+    fn stretch(&self, topics: Vec<Arc<str>>, after: u64, limit: u32) -> anyhow::Result<Stretch> {
+        match self.client.read(Read::Log { topics, after, limit })? {
+            Found::Log(stretch) => Ok(stretch),
+            _ => bail!("the store answered something else than events"),
+        }
+    }
+
+    /// The events with their positions and counts, and before them the topics that have had more than are kept.
+    fn log(&mut self) -> anyhow::Result<()> {
+        let Log { first, head, .. } = self.topics(None)?.log;
+        if head == 0 {
+            return Ok(());
+        }
+        let (mut earlier, mut after) = (Vec::new(), None);
+        loop {
+            let page = self.topics(after)?.page;
+            for (topic, count) in &page.rows {
+                let oldest = self.stretch(vec![topic.clone()], 0, 1)?.page.rows.into_iter().next();
+                let before = oldest.map_or(*count, |entry| entry.count - 1);
+                earlier.extend((before > 0).then(|| (topic.clone(), before)));
+            }
+            after = page.rows.last().map(|(topic, _)| topic.clone());
+            if !page.more {
+                break;
+            }
+        }
+        // Each of them had an event that is gone, so there is room for them before the first that is kept.
+        let begins = first.checked_sub(earlier.len() as u64).filter(|begins| *begins > 0);
+        let begins = begins.context("the log of topics has lost events that nobody dropped")?;
+        for (position, (topic, count)) in (begins..).zip(&earlier) {
+            self.line(&Line::of_topic(topic, *count, position))?;
+        }
+        let mut after = first - 1;
+        loop {
+            let page = self.stretch(Vec::new(), after, PAGE_ROWS)?.page;
+            for entry in &page.rows {
+                self.line(&Line::of_event(entry))?;
+            }
+            after = page.rows.last().map_or(after, |entry| entry.position);
+            if !page.more {
+                break;
+            }
+        }
+        self.line(&Line::Log(LogLine { first, head }))
     }
 
     fn line(&mut self, line: &Line) -> anyhow::Result<()> {

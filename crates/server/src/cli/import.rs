@@ -2,7 +2,7 @@
 //! Must hold: nothing that is there is changed, because every row is expected to be absent; when it ends early it says which lines are
 //! in; no version that somebody has seen comes again, because the new store's time is not before the export's.
 
-use super::archive::{FORMAT, Header, Line, Put};
+use super::archive::{FORMAT, Header, Line, OLDEST_FORMAT, Put};
 use super::export::look;
 use super::options::StoreOptions;
 use crate::config::Mode;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tavern_domain::Time;
 use tavern_engine::blocking::Client;
-use tavern_engine::{Commit, Expect, Found, Raise, Read, Row, RowKind, SystemClock};
+use tavern_engine::{Commit, Expect, Found, Raise, Read, Row, RowKind, SystemClock, Trim};
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -43,6 +43,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         client: &client,
         commit: Commit::default(),
         raised: BTreeSet::new(),
+        position: 0,
         bytes: 0,
         done: 0,
         waiting: 0,
@@ -63,9 +64,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 fn check(client: &Client, header: &Header) -> anyhow::Result<()> {
-    if header.format != FORMAT {
+    if !(OLDEST_FORMAT..=FORMAT).contains(&header.format) {
         bail!(
-            "the file has format {}, this program knows {FORMAT}: use the tavern that wrote it, {}",
+            "the file has format {}, this program knows {OLDEST_FORMAT} to {FORMAT}: use the tavern that wrote it, {}",
             header.format,
             header.program
         );
@@ -100,6 +101,7 @@ fn occupied(client: &Client) -> anyhow::Result<Option<&'static str>> {
         ("presences", rows(RowKind::Presence)),
         ("sessions", Read::Sessions { node: None, after: None, limit: 1 }),
         ("deadlines", Read::DueDeadlines { by: Time::NEVER, after: None, limit: 1 }),
+        ("events", Read::Topics { names: Vec::new(), after: None, limit: 1 }),
         ("errands", Read::DueErrands { by: Time::NEVER, after: None, limit: 1 }),
     ] {
         let empty = match client.read(read)? {
@@ -108,6 +110,7 @@ fn occupied(client: &Client) -> anyhow::Result<Option<&'static str>> {
             Found::Sessions(page) => page.rows.is_empty(),
             Found::Deadlines(page) => page.rows.is_empty(),
             Found::Errands(page) => page.rows.is_empty(),
+            Found::Topics(topics) => topics.log.head == 0,
             _ => false,
         };
         if !empty {
@@ -132,6 +135,8 @@ struct Import<'a> {
     client: &'a Client,
     commit: Commit,
     raised: BTreeSet<Arc<str>>,
+    /// Of the last event.
+    position: u64,
     bytes: usize,
     /// Rows that are in the store, and those that wait to be.
     done: u64,
@@ -170,6 +175,21 @@ impl Import<'_> {
                 self.bytes += weight(&row);
                 self.commit.expects.push(Expect { key: row.key(), version: 0 });
                 self.commit.puts.push(row);
+            }
+            Put::Event(entry) => {
+                if entry.position <= self.position {
+                    bail!("the events of the log are not in their order");
+                }
+                self.position = entry.position;
+                self.bytes += 200 + entry.body.len();
+                self.commit.restores.push(entry);
+            }
+            Put::Log(log) => {
+                // The events are there by then: what only told of earlier ones goes.
+                if log.head != self.position || log.first > log.head + 1 {
+                    bail!("the log should end at {} and ends at {}", log.head, self.position);
+                }
+                self.commit.trim = Some(Trim { before: log.first, ids_before: 0 });
             }
             Put::Deadline(deadline) => {
                 self.commit.expects.push(Expect { key: deadline.key(), version: 0 });

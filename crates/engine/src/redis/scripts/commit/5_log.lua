@@ -40,6 +40,29 @@ function steps.G(at)
   return at + 4
 end
 
+-- put back: position, topic, count, time, whether it has an id, id, body
+function steps.GR(at)
+  local found, position, topic, count = log(), tonumber(A[at]), A[at + 1], A[at + 2]
+  if position <= found.head then return at + 7 end
+  if found.first > found.head then found.first = position end
+  found.head, found.bytes = position, found.bytes + #A[at + 6]
+  call('HSET', K[TOPICS], topic, count)
+  call('ZADD', K[TOPIC_NAMES], 0, topic)
+  local id = text(position) .. '-0'
+  if A[at + 4] == '1' then
+    local name = topic .. '\0' .. A[at + 5]
+    call('XADD', K[LOG], id, 'topic', topic, 'count', count, 'at', A[at + 3], 'body', A[at + 6], 'id', A[at + 5])
+    local known = call('HGET', K[EVENT_IDS], name)
+    if known then call('ZREM', K[EVENT_IDS_AT], long(tonumber(match(known, '^%d+'))) .. '\0' .. name) end
+    call('HSET', K[EVENT_IDS], name, text(position) .. ' ' .. count)
+    call('ZADD', K[EVENT_IDS_AT], 0, long(position) .. '\0' .. name)
+  else
+    call('XADD', K[LOG], id, 'topic', topic, 'count', count, 'at', A[at + 3], 'body', A[at + 6])
+  end
+  list(LOG_TOPICS, topic .. '\0' .. long(position), true)
+  return at + 7
+end
+
 -- trim: the first position that stays, the same with all its digits for ids
 function steps.M(at)
   local found, before = log(), tonumber(A[at])
@@ -55,7 +78,8 @@ function steps.M(at)
     end
     call('XDEL', unpack(gone))
   end
-  found.first = math.max(found.first, math.min(before, found.head + 1))
+  local oldest = call('XRANGE', K[LOG], '-', '+', 'COUNT', 1)[1]
+  found.first = oldest and tonumber(match(oldest[1], '^%d+')) or found.head + 1
   local to = '(' .. A[at + 1]
   while true do
     local old = call('ZRANGEBYLEX', K[EVENT_IDS_AT], '-', to, 'LIMIT', 0, MANY)
