@@ -76,12 +76,19 @@ pub async fn pull(
     question: Question,
 ) -> Result<Vec<u8>, Refusal> {
     let until = Instant::now() + question.wait.min(WAIT_MAX);
+    let mut tries = Tries::default();
     loop {
+        tries.another().await?;
+        let Settled { queue, acknowledges } = settle(services, caller, name, question.after).await?;
         // Before looking: what is published while one looks must be heard.
-        let queue = settle(services, caller, name, question.after).await?;
         let topics = || queue.marks.row.topics();
         let heard = services.bell.heard(topics());
         let events = look(services, &queue, question).await?;
+        let hands_out = events.count > 0 && events.last.seq > queue.delivery.row.sealed.seq;
+        if queue.subscription.row.pull && (acknowledges || hands_out) && !keep(services, &queue).await? {
+            continue;
+        }
+        tries = Tries::default();
         if events.count > 0 {
             services.office.handed.keep(&queue, events.last);
             return Ok(answer(&events));
@@ -106,13 +113,35 @@ async fn rung(services: &Services, until: Instant, is_there: impl Fn() -> bool) 
     }
 }
 
-/// The queue, after what was acknowledged is.
+/// The queue as it becomes by what is acknowledged, which is not kept yet.
+struct Settled {
+    queue: Queue,
+    acknowledges: bool,
+}
+
+/// The progress is written with what was acknowledged, and also when nothing was: whoever changes the topics expects the
+/// progress from before he looked at the log, so no number that is handed out now is given to another event later. False: it has
+/// changed since it was read.
+async fn keep(services: &Services, queue: &Queue) -> Result<bool, Refusal> {
+    let name = queue.name();
+    let mut edit = Edit::new(services);
+    edit.expect(DELIVERY, name, queue.delivery.version);
+    edit.put(DELIVERY, name, record::write_progress(&queue.delivery.row));
+    let mut marks = Marks::clone(&queue.marks.row);
+    // Whether or not they are noted now: by other marks the numbers would be others.
+    edit.expect(MARKS, name, queue.marks.version);
+    if marks.note(queue.delivery.row.sealed) {
+        edit.put(MARKS, name, record::write_marks(&marks));
+    }
+    Ok(edit.commit(services).await?.is_some())
+}
+
 async fn settle(
     services: &Services,
     caller: &Caller,
     name: &str,
     after: Option<u64>,
-) -> Result<Queue, Refusal> {
+) -> Result<Settled, Refusal> {
     let mut tries = Tries::default();
     loop {
         tries.another().await?;
@@ -135,24 +164,12 @@ async fn settle(
             continue;
         }
         let Some(after) = after.filter(|&after| after > queue.delivery.row.sealed.seq) else {
-            return Ok(queue);
+            return Ok(Settled { queue, acknowledges: false });
         };
         let through = locate(services, &queue, after).await?;
         // What goes to a callback is acknowledged by its answers alone.
-        if !queue.subscription.row.pull || !queue.delivery.row.acknowledge(through) {
-            return Ok(queue);
-        }
-        let mut edit = Edit::new(services);
-        edit.expect(DELIVERY, name, queue.delivery.version);
-        edit.put(DELIVERY, name, record::write_progress(&queue.delivery.row));
-        let mut marks = Marks::clone(&queue.marks.row);
-        if marks.note(through) {
-            edit.expect(MARKS, name, queue.marks.version);
-            edit.put(MARKS, name, record::write_marks(&marks));
-        }
-        if edit.commit(services).await?.is_some() {
-            return Ok(queue);
-        }
+        let acknowledges = queue.subscription.row.pull && queue.delivery.row.acknowledge(through);
+        return Ok(Settled { queue, acknowledges });
     }
 }
 

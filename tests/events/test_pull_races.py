@@ -1,0 +1,95 @@
+"""The topics of a subscription change while it is pulled and its topics are published to, on two servers: a number that was handed out
+stays with its event, and what the subscription had all the time arrives once and in order."""
+import contextlib
+import threading
+import time
+
+from events.conftest import client
+from events.office import publish
+from support.process import until
+
+SECONDS = 4
+
+
+class Worker(threading.Thread):
+    """Does something again and again until it is told to end."""
+
+    def __init__(self, work):
+        super().__init__()
+        self.work, self.failure, self.enough = work, None, threading.Event()
+
+    def run(self):
+        try:
+            while not self.enough.is_set():
+                self.work()
+        except Exception as failure:
+            self.failure = failure
+
+    def __enter__(self):
+        self.start()
+        return self
+
+    def __exit__(self, *failure):
+        self.enough.set()
+        self.join()
+        assert self.failure is None, self.failure
+
+
+def publisher(api, topic, taken):
+    def work():
+        taken.append(f"{topic}-{len(taken)}")
+        publish(api, topic, {"type": "x", "id": taken[-1]})
+    return work
+
+
+def asked(ask):
+    """The answer, however often somebody else was quicker."""
+    while (answer := ask()).status_code == 503:
+        pass
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def put(api, name, **wish):
+    return asked(lambda: api.put(f"/v1/subscriptions/{name}", json=wish))
+
+
+def pull(api, name, **question):
+    return asked(lambda: api.get(f"/v1/subscriptions/{name}/events", params=question))
+
+
+def changer(api, name, always, sometimes, changes):
+    def work():
+        put(api, name, topics=[always])
+        put(api, name, topics=[always, sometimes])
+        changes.append(1)
+        time.sleep(0.01)
+    return work
+
+
+def test_a_number_that_was_handed_out_stays_with_its_event(nodes, topic, name):
+    always, sometimes, taken, other, changes = f"{topic}-a", f"{topic}-b", [], [], []
+    with contextlib.ExitStack() as stack:
+        apis = [stack.enter_context(client(node, node.key)) for node in (*nodes, *nodes)]
+        put(apis[0], name, topics=[always, sometimes], pull=True)
+        numbers, after = {}, 0
+
+        def turn():
+            nonlocal after
+            # Looked at, and then acknowledged: a change of topics may come in between.
+            for api in apis[:2]:
+                for event in pull(api, name, after=after, limit=20)["events"]:
+                    assert numbers.setdefault(event["seq"], event["id"]) == event["id"], f"{event['seq']} is two events"
+            after = max(numbers, default=0)
+
+        with Worker(publisher(apis[2], always, taken)), Worker(publisher(apis[3], sometimes, other)):
+            with Worker(changer(stack.enter_context(client(nodes[1], nodes[1].key)), name, always, sometimes, changes)):
+                end = time.monotonic() + SECONDS
+                while time.monotonic() < end:
+                    turn()
+        until(lambda: turn() or taken[-1] in numbers.values(), "everything to be pulled", 20)
+        turn()
+        assert sorted(numbers) == list(range(1, len(numbers) + 1))
+        came = [numbers[seq] for seq in sorted(numbers)]
+        assert [id for id in came if id.startswith(always)] == taken
+        assert len(set(came)) == len(came) > 50 and len(changes) > 2
