@@ -127,6 +127,8 @@ def test_the_late_result_of_a_worker_that_slept_is_ignored(combination):
         first = endpoint.posted(1)[0]
         late = worker(servers, first)
         awake = others(servers, late)
+        # It sleeps between two commits: within one it would keep everybody from the store.
+        until(lambda: len(report(known[0], "s")["batches"]) == 2, "the next batch to be kept")
         with asleep(late):
             endpoint.got(range(1, 5))
             assert endpoint.posts[1].id == first.id and endpoint.posts[1].raw == first.raw
