@@ -193,7 +193,7 @@ impl Reply {
 
 impl Call {
     /// Within the bounds of a request. That JSON is JSON has been seen to where it was read.
-    pub(super) fn is_sound(&self) -> bool {
+    pub fn is_sound(&self) -> bool {
         let user = |user: &User| !user.is_empty() && user.len() <= limits::USER_BYTES;
         let message = |message: &Option<Arc<str>>| {
             let fits = |text: &Arc<str>| {

@@ -19,7 +19,7 @@ impl Shard {
         now: Time,
         caller: &Caller,
         id: ListenerId,
-        wish: Wish,
+        wish: Result<Wish, Refusal>,
         body: &mut Vec<u8>,
     ) -> Step<()> {
         if let Some(done) = self.answer_of(caller, body) {
@@ -33,7 +33,12 @@ impl Shard {
             let refusal = Refusal::new(Code::Unauthenticated, message);
             return Err(Stop::Refused(refusal.with_party("null".into())));
         };
-        match wish {
+        // Before it is looked at whether he is shut out.
+        let sound = wish.and_then(|wish| match &wish {
+            Wish::Call(call) if !call.is_sound() => Err(Refusal::from(Code::BadRequest)),
+            _ => Ok(wish),
+        });
+        match sound.map_err(|refusal| refusal.with_party(self.party_text(Some(&user))))? {
             Wish::Say(data) => self.say(now, &user, &data, Author { user: Some(user.clone()), client }, body),
             Wish::Call(call) => {
                 let call = Call { user: Some(user.clone()), name: identity.name, ..call };

@@ -28,16 +28,29 @@ pub enum Op<'a> {
     Publish(Publish<'a>),
     Join(Join<'a>),
     Update(Update<'a>),
-    Leave { channel: Cow<'a, str> },
+    Leave {
+        channel: Cow<'a, str>,
+    },
     Who(Who<'a>),
-    Follow { user: Cow<'a, str> },
-    Unfollow { user: Cow<'a, str> },
+    Follow {
+        user: Cow<'a, str>,
+    },
+    Unfollow {
+        user: Cow<'a, str>,
+    },
     Following(Part<'a>),
     Followers(Part<'a>),
-    Status { users: Vec<Cow<'a, str>> },
-    Visibility { value: Visibility },
-    Party(party::Wish),
-    Ack { seq: u64 },
+    Status {
+        users: Vec<Cow<'a, str>>,
+    },
+    Visibility {
+        value: Visibility,
+    },
+    /// One that cannot be understood is refused where the caller's party is known.
+    Party(Result<party::Wish, Refusal>),
+    Ack {
+        seq: u64,
+    },
     Bye,
     Ping,
 }
@@ -245,7 +258,7 @@ fn read_op<'a>(fields: &Fields<'a>) -> Result<Op<'a>, Refusal> {
             status: boolean("status", fields.status)?.unwrap_or(false),
         }),
         "bye" => Op::Bye,
-        op if op.starts_with(PARTY) => Op::Party(read_party(&op[PARTY.len()..], fields)?),
+        op if op.starts_with(PARTY) => Op::Party(read_party(&op[PARTY.len()..], fields)),
         "ping" => Op::Ping,
         _ => {
             let known = OPS.join(", ");
