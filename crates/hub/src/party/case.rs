@@ -307,6 +307,8 @@ impl Shard {
         let mut concerned: BTreeSet<Arc<str>> =
             changes.letters.iter().map(|letter| letter.to.clone()).collect();
         concerned.extend(actor.clone());
+        // Who was away for too long gets no letter, and his sessions may come back.
+        concerned.extend(changes.left.iter().map(|(_, user)| user.clone()));
         for (id, party) in &changes.parties {
             let Some(party) = party else { continue };
             concerned.extend(party.members.iter().map(|member| member.user.clone()));

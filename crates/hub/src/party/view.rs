@@ -156,10 +156,15 @@ impl Shard {
         view.party = Some(Known { id, text, guest });
         view.at = now;
         let again = view.reading.take().unwrap_or(false);
-        self.effects.ready.extend(std::mem::take(&mut view.links));
+        let links = std::mem::take(&mut view.links);
         if self.people.sessions(user).is_empty() {
-            return;
+            // Nobody hears here of what changes: it is good for those who wait, and for nobody who comes later.
+            if links.is_empty() {
+                self.parties.views.users.remove(user);
+            }
+            return self.effects.ready.extend(links);
         }
+        self.effects.ready.extend(links);
         self.listen_to_party(user, id);
         if away {
             self.open_case(now, Case::of_server(Command::Check { user: user.clone() }));
