@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-clients cluster bench bench-quick bench-presence bench-cluster bench-events bench-local fmt fuzz sim torture torture-events torture-local clean
+.PHONY: help setup run test test-clients cluster bench bench-quick bench-presence bench-cluster bench-events bench-local fmt fuzz sim torture torture-events torture-local torture-parties clean
 
 help: ## list the routines
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -59,6 +59,9 @@ torture-events: ## kill servers 5,000 times while events are published and deliv
 torture-local: ## kill publishers and subscribers of a folder at random moments, 1,000 times
 	cargo build --release -p tavern-local --examples
 	TAVERN_LOCAL_KILLS=1000 cargo test --release -p tavern-local --test publishers -- --nocapture
+
+torture-parties: ## commands about parties given at the same moment on two servers, 1,000 times each, on every combination
+	TAVERN_PARTY_RACES=1000 scripts/test clients -- tests/parties/test_races.py -n 2
 
 clean: ## remove what was built, installed and measured here
 	cargo clean
