@@ -289,7 +289,25 @@ impl Shard {
                 }
                 self.run_anew(now, number);
             }
-            answer => self.fail_case(number, &answer),
+            answer => {
+                self.fail_case(number, &answer);
+                // It may have happened all the same, and whoever asks again is only told that it did.
+                self.spread_mail(now, None, &written.changes);
+            }
+        }
+    }
+
+    /// Everybody looks into his inbox, and at his party.
+    fn spread_mail(&mut self, now: Time, actor: Option<Arc<str>>, changes: &Changes) {
+        let mut concerned: BTreeSet<Arc<str>> =
+            changes.letters.iter().map(|letter| letter.to.clone()).collect();
+        concerned.extend(actor);
+        // Who was away for too long gets no letter, and his sessions may come back.
+        concerned.extend(changes.left.iter().map(|(_, user)| user.clone()));
+        let parties = changes.parties.iter().filter_map(|(_, party)| party.as_ref());
+        concerned.extend(parties.flat_map(|party| &party.members).map(|member| member.user.clone()));
+        for user in concerned {
+            self.spread_rumour(now, &user, Rumour::Mail);
         }
     }
 
@@ -304,23 +322,15 @@ impl Shard {
         if !receipt.appended.is_empty() {
             self.effects.topics.push(PARTIES);
         }
-        let mut concerned: BTreeSet<Arc<str>> =
-            changes.letters.iter().map(|letter| letter.to.clone()).collect();
-        concerned.extend(actor.clone());
-        // Who was away for too long gets no letter, and his sessions may come back.
-        concerned.extend(changes.left.iter().map(|(_, user)| user.clone()));
         for (id, party) in &changes.parties {
             let Some(party) = party else { continue };
-            concerned.extend(party.members.iter().map(|member| member.user.clone()));
             self.parties.wakes.extend(party.next_wake().map(|due| (due, *id)));
         }
         for (id, user) in changes.entered.iter().chain(&changes.left) {
             let ride = Act::Ride { gone: Vec::new() };
             self.begin_step(now, Step::of(member_key(*id, user), ride));
         }
-        for user in concerned {
-            self.spread_rumour(now, &user, Rumour::Mail);
-        }
+        self.spread_mail(now, actor.clone(), changes);
         if let Some(actor) = actor.filter(|_| ordered) {
             self.look_at_guest(now, &actor, false);
         }
