@@ -1,6 +1,7 @@
 //! A node with one or two shards and transports that are plain buffers, stepped by hand.
 
 pub mod gossip;
+pub mod parlour;
 pub mod scene;
 pub mod street;
 

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use tavern_domain::{Epoch, Time};
 use tavern_engine::memory::{Faults, Hall, MemoryStore, ParcelFate, WorkFate};
 use tavern_engine::{
-    Answer, BusError, BusInbox, Clock, Commit, Follow, Inbox, Lost, ManualClock, NodeChange, Parcel, Row,
-    Store, Ticket, Work,
+    Answer, BusError, BusInbox, Clock, Commit, Follow, Found, Inbox, Lost, ManualClock, NodeChange, Parcel,
+    Read, Row, Store, Ticket, Work,
 };
 use tavern_hub::*;
 
@@ -110,6 +110,11 @@ impl Street {
         Street::built(nodes, Some(0), None, &Settings::default())
     }
 
+    /// With so many nodes of these settings.
+    pub fn sized(nodes: usize, settings: &Settings) -> Street {
+        Street::built(nodes, Some(0), None, settings)
+    }
+
     pub fn with(confirms_after: Option<u64>, lose_every: Option<u64>, settings: &Settings) -> Street {
         Street::built(2, confirms_after, lose_every, settings)
     }
@@ -206,6 +211,19 @@ impl Street {
     pub fn crash(&mut self, at: usize) {
         self.houses[at].0.shards[0].node().carrier.bus().unwrap().stop();
         self.dead.push(at);
+    }
+
+    pub fn is_dead(&self, at: usize) -> bool {
+        self.dead.contains(&at)
+    }
+
+    pub fn now(&self) -> Time {
+        self.clock.now()
+    }
+
+    /// What the store holds at this moment, whatever is under way.
+    pub fn look(&self, read: Read) -> Found {
+        self.hall.peek(read)
     }
 
     /// Lets everything happen until this node has taken a session out of the store; then it ends without a word.

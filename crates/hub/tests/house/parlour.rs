@@ -1,0 +1,335 @@
+//! People with parties on a street: commands may be under way at the same time on several nodes, nodes die and others look
+//! after what they left, and what is kept is read from a desk.
+//! Must hold: nothing here knows the rules; `check` says what must hold of the documents at any moment.
+
+use super::street::Street;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use tavern_domain::Time;
+use tavern_domain::party::{Guest, Party};
+use tavern_domain::presence::{Departure, Home, Loss};
+use tavern_engine::limits::PAGE_ROWS;
+use tavern_engine::{Found, Read, Row, RowKind, Writer};
+use tavern_hub::{Caller, Flow, InboxRules, KindRules, PartyRules, Settings};
+use tavern_wire::record::{self, read_guest, read_party};
+
+pub const INVITE: u64 = 3_000;
+pub const GATHER: u64 = 1_000;
+pub const GRACE: u64 = 2_000;
+pub const OWN_GRACE: u64 = 500;
+pub const RESUME: u64 = 300;
+pub const SEATS: u32 = 4;
+
+pub fn settings() -> Settings {
+    let rules = tavern_domain::party::Rules {
+        max_members: SEATS,
+        invite_ms: INVITE,
+        gather_ms: GATHER,
+        grace_ms: GRACE,
+        reinvite_ms: 100,
+        invites_per_minute: 100_000,
+        ..tavern_domain::party::Rules::default()
+    };
+    let own = KindRules { grace_ms: OWN_GRACE, ..KindRules::default() };
+    Settings {
+        resume_ms: RESUME,
+        kinds: [("user".into(), own)].into(),
+        inbox: InboxRules { letters: 1_000_000, bytes: 1 << 30, keep_ms: 86_400_000 },
+        parties: PartyRules { rules, block_ms: 1_000 },
+        ..Settings::default()
+    }
+}
+
+/// One session of somebody.
+pub struct Seat {
+    pub user: String,
+    pub at: usize,
+    pub caller: Caller,
+    /// A command that is under way.
+    frame: Option<String>,
+    pub replies: Vec<Value>,
+    pub lost: bool,
+    /// The numbers of the letters that it was given.
+    pub numbers: Vec<u64>,
+}
+
+pub struct Parlour {
+    pub street: Street,
+    pub seats: Vec<Seat>,
+    /// The parties that were seen, with their last version, and those that are over.
+    living: BTreeMap<u64, u64>,
+    over: BTreeSet<u64>,
+}
+
+/// What is kept.
+#[derive(Debug, Default)]
+pub struct Kept {
+    pub parties: BTreeMap<u64, Party>,
+    pub guests: BTreeMap<Arc<str>, Guest>,
+}
+
+impl Parlour {
+    pub fn new(nodes: usize, settings: &Settings) -> Parlour {
+        let street = Street::sized(nodes, settings);
+        Parlour { street, seats: Vec::new(), living: BTreeMap::new(), over: BTreeSet::new() }
+    }
+
+    /// Somebody comes, and is known to be there.
+    pub fn come(&mut self, at: usize, user: &str) -> usize {
+        let mut caller = self.street.house(at).socket();
+        let hello = self.street.say(at, &mut caller, &format!(r#"{{"op":"hello","token":"{user}"}}"#));
+        assert!(hello["ok"].is_object(), "{hello}");
+        self.sit(at, user, caller, hello)
+    }
+
+    pub fn sit(&mut self, at: usize, user: &str, caller: Caller, hello: Value) -> usize {
+        let (user, replies) = (user.to_owned(), vec![hello]);
+        self.seats.push(Seat { user, at, caller, frame: None, replies, lost: false, numbers: Vec::new() });
+        self.seats.len() - 1
+    }
+
+    /// Begins a command; it is answered when it is.
+    pub fn begin(&mut self, who: usize, op: &str, more: &str) {
+        let comma = if more.is_empty() { "" } else { "," };
+        let frame = format!(r#"{{"op":"{op}"{comma}{more}}}"#);
+        assert!(self.seats[who].frame.is_none(), "one command at a time");
+        self.run(who, frame);
+    }
+
+    fn run(&mut self, who: usize, frame: String) {
+        let seat = &mut self.seats[who];
+        let (flow, reply) = self.street.house(seat.at).run(0, &mut seat.caller, &frame);
+        match flow {
+            Flow::Wait => seat.frame = Some(frame),
+            _ => seat.replies.push(reply),
+        }
+    }
+
+    pub fn is_busy(&self, who: usize) -> bool {
+        self.seats[who].frame.is_some()
+    }
+
+    /// Everything that can happen now happens, and whoever can be answered is.
+    pub fn settle(&mut self) {
+        loop {
+            self.street.settle();
+            let mut ready = Vec::new();
+            for (who, seat) in self.seats.iter().enumerate() {
+                let links = &self.street.house(seat.at).shards[0].effects.ready;
+                if seat.frame.is_some() && links.contains(&seat.caller.link.id) {
+                    ready.push(who);
+                }
+            }
+            let ats: BTreeSet<usize> = self.seats.iter().map(|seat| seat.at).collect();
+            ats.into_iter().for_each(|at| self.street.house(at).shards[0].effects.ready.clear());
+            if ready.is_empty() {
+                return;
+            }
+            for who in ready {
+                let frame = self.seats[who].frame.take().unwrap_or_default();
+                self.run(who, frame);
+            }
+        }
+    }
+
+    pub fn live(&mut self, ms: u64) {
+        for _ in 0..ms {
+            self.settle();
+            self.street.pass(1);
+        }
+        self.settle();
+    }
+
+    /// One command and its answer.
+    pub fn say(&mut self, who: usize, op: &str, more: &str) -> Value {
+        self.begin(who, op, more);
+        self.answer(who)
+    }
+
+    pub fn answer(&mut self, who: usize) -> Value {
+        for _ in 0..10_000 {
+            if !self.is_busy(who) {
+                return self.seats[who].replies.last().cloned().unwrap_or_default();
+            }
+            self.live(1);
+        }
+        panic!("{} is never answered", self.seats[who].user);
+    }
+
+    #[track_caller]
+    pub fn ok(&mut self, who: usize, op: &str, more: &str) -> Value {
+        let reply = self.say(who, op, more);
+        assert_eq!(super::code(&reply), "ok", "{op} {more}: {reply}");
+        reply["ok"].clone()
+    }
+
+    /// One invites the other, who accepts; the number of the party.
+    #[track_caller]
+    pub fn join(&mut self, host: usize, guest: usize) -> u64 {
+        let id = self.invite(host, guest);
+        self.ok(guest, "party.accept", &format!(r#""party_id":{id}"#));
+        id
+    }
+
+    #[track_caller]
+    pub fn invite(&mut self, host: usize, guest: usize) -> u64 {
+        let user = self.seats[guest].user.clone();
+        self.ok(host, "party.invite", &format!(r#""user":"{user}""#))["party_id"].as_u64().unwrap()
+    }
+
+    /// Goes away without a word.
+    pub fn lose(&mut self, who: usize) {
+        let seat = &mut self.seats[who];
+        seat.lost = true;
+        seat.frame = None;
+        self.street.house(seat.at).detach(&seat.caller);
+    }
+
+    /// A node ends without a word, and with it what its people asked for.
+    pub fn crash(&mut self, at: usize) {
+        self.street.crash(at);
+        for seat in self.seats.iter_mut().filter(|seat| seat.at == at) {
+            seat.lost = true;
+            seat.frame = None;
+        }
+    }
+
+    /// Another node takes over whom a dead one vouched for, as the vigil has it do.
+    pub fn take_over(&mut self, dead: usize, by: usize) {
+        let settings = &self.street.house(dead).shards[0].node().settings;
+        let home = Writer { node: settings.node.as_str().into(), epoch: settings.epoch };
+        let read = Read::PresencesAt { home: home.clone(), after: None, limit: PAGE_ROWS };
+        let Found::Presences(page) = self.street.look(read) else { panic!("no page") };
+        let at = self.street.now();
+        for row in page.rows {
+            let grace_ms = if row.row.key.channel.starts_with("user#") { OWN_GRACE } else { 0 };
+            let loss = Loss { at, grace_ms, reason: Departure::NodeDown };
+            self.street.house(by).shards[0].take_over(at, &row.row, Home::from(&home), loss);
+        }
+        self.settle();
+    }
+
+    /// A node looks after what is overdue, as the vigil has it do.
+    pub fn look_after(&mut self, by: usize) {
+        let now = self.street.now();
+        let read = Read::DueDeadlines { by: now, after: None, limit: PAGE_ROWS };
+        let Found::Deadlines(page) = self.street.look(read) else { panic!("no page") };
+        for deadline in page.rows {
+            self.street.house(by).shards[0].overdue(now, &deadline);
+        }
+    }
+
+    pub fn kept(&self) -> Kept {
+        let mut kept = Kept::default();
+        let read = Read::Rows { kind: RowKind::Document, after: None, limit: PAGE_ROWS };
+        let Found::Rows(page) = self.street.look(read) else { panic!("no page") };
+        assert!(!page.more, "one page is enough here");
+        for row in page.rows {
+            let Row::Document(document) = row.row else { continue };
+            let (kind, name) = (document.key.kind(), document.key.name());
+            if kind == record::PARTY {
+                let id = name.parse().unwrap();
+                kept.parties.insert(id, read_party(id, &document.body).unwrap());
+            } else if kind == record::GUEST {
+                kept.guests.insert(name.into(), read_guest(&document.body).unwrap());
+            }
+        }
+        kept
+    }
+
+    pub fn party(&self, id: u64) -> Option<Party> {
+        self.kept().parties.remove(&id)
+    }
+
+    /// Every letter that a user was ever sent, with its number.
+    pub fn letters(&self, user: &str) -> Vec<(u64, Value)> {
+        let mut found: Vec<(u64, Value)> = Vec::new();
+        loop {
+            let after = found.last().map_or(0, |(n, _)| *n);
+            let read = Read::Letters { user: user.into(), after, limit: PAGE_ROWS };
+            let Found::Letters(letters) = self.street.look(read) else { panic!("no letters") };
+            let letter = |body: &[u8]| serde_json::from_slice(body).unwrap();
+            found.extend(letters.page.rows.iter().map(|row| (row.n, letter(&row.body))));
+            if !letters.page.more {
+                return found;
+            }
+        }
+    }
+
+    /// `bob leave kicked`, of the letters in the store.
+    pub fn told(&self, user: &str) -> Vec<String> {
+        self.letters(user).iter().map(|(_, letter)| words(letter)).collect()
+    }
+
+    /// What a session was given: each letter once, in order.
+    pub fn hear(&mut self, who: usize) {
+        let seat = &mut self.seats[who];
+        if seat.lost || self.street.is_dead(seat.at) {
+            return;
+        }
+        for event in self.street.house(seat.at).hear(&seat.caller) {
+            if let Some(number) = event["letter"].as_u64() {
+                let last = seat.numbers.last().copied().unwrap_or(0);
+                assert!(number > last, "{} was given letter {number} after {last}", seat.user);
+                seat.numbers.push(number);
+            }
+        }
+    }
+
+    /// What must hold of the documents, at any moment.
+    pub fn check(&mut self) -> Result<(), String> {
+        let kept = self.kept();
+        for (id, party) in &kept.parties {
+            let users: Vec<&str> = party.members.iter().map(|member| &*member.user).collect();
+            let pending: Vec<&str> = party.pending.iter().map(|pending| &*pending.user).collect();
+            let all: BTreeSet<&str> = users.iter().chain(&pending).copied().collect();
+            let wrong = |what: &str| Err(format!("{what}: {party:?}"));
+            if users.is_empty() || all.len() != users.len() + pending.len() || all.len() > SEATS as usize {
+                return wrong("its seats");
+            }
+            if users.len() == 1 && pending.is_empty() {
+                return wrong("it should be over");
+            }
+            if party
+                .go
+                .as_ref()
+                .is_some_and(|go| go.members.iter().map(|user| &**user).ne(users.iter().copied()))
+            {
+                return wrong("its ticket");
+            }
+            let guest = |user: &str| kept.guests.get(user);
+            if users.iter().any(|user| guest(user).and_then(|guest| guest.party) != Some(*id)) {
+                return wrong("a member does not know");
+            }
+            let sees = |user: &str| guest(user).is_some_and(|guest| guest.invites.contains(id));
+            if party.pending.iter().any(|pending| sees(&pending.user) == pending.dark) {
+                return wrong("a guest does not know");
+            }
+            if self.over.contains(id) || self.living.get(id).is_some_and(|before| *before > party.version) {
+                return wrong("it has come back");
+            }
+        }
+        for (user, guest) in &kept.guests {
+            let member = |id: u64| kept.parties.get(&id).is_some_and(|party| party.member(user).is_some());
+            let invited =
+                |id: u64| kept.parties.get(&id).is_some_and(|party| party.invite_of(user).is_some());
+            if guest.party.is_some_and(|id| !member(id)) || guest.invites.iter().any(|id| !invited(*id)) {
+                return Err(format!("{user} believes {guest:?}"));
+            }
+        }
+        self.over.extend(self.living.keys().filter(|id| !kept.parties.contains_key(id)));
+        self.living = kept.parties.iter().map(|(id, party)| (*id, party.version)).collect();
+        Ok(())
+    }
+
+    pub fn now(&self) -> Time {
+        self.street.now()
+    }
+}
+
+pub fn words(letter: &Value) -> String {
+    let text = |name: &str| letter[name].as_str().map(|text| format!(" {text}")).unwrap_or_default();
+    let who = letter["uid"].as_str().unwrap_or("somebody");
+    format!("{who} {}{}{}", letter["cmd"].as_str().unwrap_or("?"), text("invitee"), text("reason"))
+}
