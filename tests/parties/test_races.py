@@ -111,9 +111,10 @@ def test_mutual_accepts_end_in_exactly_one_party_of_both(table):
     for _ in range(RACES):
         hers, his = ann.invite(bob), bob.invite(ann)
         replies = at_once(dice, lambda: ann.party("accept", party_id=his), lambda: bob.party("accept", party_id=hers))
-        codes = sorted(code(reply) for reply in replies)
-        assert codes[0] in ("no_invite", "no_such_party", "already_member", "user_in_party") and codes[1] == "ok", replies
-        winner = 0 if code(replies[0]) == "ok" else 1
+        codes = [code(reply) for reply in replies]
+        assert codes.count("ok") == 1, replies
+        winner = codes.index("ok")
+        assert codes[1 - winner] in ("no_invite", "no_such_party", "already_member", "user_in_party"), replies
         lost = replies[1 - winner]["error"]["party"]
         won = replies[winner]["ok"]["party"]
         assert lost == won and {member["user"] for member in won["members"]} == {ann.user, bob.user}
@@ -206,8 +207,10 @@ def test_an_accept_and_the_expiry_of_its_invite_have_one_winner(short, combinati
                 assert (letters(ann), letters(bob)) == (["bob accept"], [])
             else:
                 assert code(reply) in ("no_invite", "no_such_party") and reply["error"]["party"] is None
-                assert letters(ann) == ["bob decline expired", "ann disband empty"]
-                assert letters(bob) == ["ann invite_cancel expired"]
+                # Refused by the clock; the expiry itself is written by whoever looks after it.
+                ann.letters("bob decline expired", "ann disband empty")
+                bob.letters("ann invite_cancel expired")
+                assert letters(ann) == letters(bob) == []
                 assert agree(ann, bob) == [None, None]
             ways.add(code(reply) == "ok")
             tidy(bob, ann)

@@ -295,12 +295,11 @@ fn a_session_that_moves_to_another_node_is_given_each_letter_once() {
     parlour.lose(bob);
     parlour.ok(ann, "party.set_data", r#""data":{"n":8}"#);
     let all: Vec<u64> = parlour.letters("bob").iter().map(|(n, _)| *n).collect();
-    let mut caller = parlour.street.house(2).socket();
-    let hello = format!(r#"{{"op":"hello","token":"bob","session":{session},"seq":{}}}"#, numbers.len());
-    let reply = parlour.street.say(2, &mut caller, &hello);
+    let more = format!(r#","session":{session},"seq":{}"#, numbers.len());
+    let moved = parlour.greet(2, "bob", &more);
+    let reply = parlour.seats[moved].replies[0].clone();
     assert_eq!(reply["ok"]["resumed"], true, "{reply}");
     assert_eq!(reply["ok"]["party"]["data"]["n"], 8);
-    let moved = parlour.sit(2, "bob", caller, reply);
     parlour.live(5);
     parlour.hear(moved);
     assert_eq!([numbers, parlour.seats[moved].numbers.clone()].concat(), all, "each once, none left out");

@@ -77,16 +77,20 @@ impl Parlour {
 
     /// Somebody comes, and is known to be there.
     pub fn come(&mut self, at: usize, user: &str) -> usize {
-        let mut caller = self.street.house(at).socket();
-        let hello = self.street.say(at, &mut caller, &format!(r#"{{"op":"hello","token":"{user}"}}"#));
-        assert!(hello["ok"].is_object(), "{hello}");
-        self.sit(at, user, caller, hello)
+        self.greet(at, user, "")
     }
 
-    pub fn sit(&mut self, at: usize, user: &str, caller: Caller, hello: Value) -> usize {
-        let (user, replies) = (user.to_owned(), vec![hello]);
-        self.seats.push(Seat { user, at, caller, frame: None, replies, lost: false, numbers: Vec::new() });
-        self.seats.len() - 1
+    /// A new transport says hello, with more than a name; it is answered and is another seat.
+    pub fn greet(&mut self, at: usize, user: &str, more: &str) -> usize {
+        let caller = self.street.house(at).socket();
+        let (name, replies, numbers) = (user.to_owned(), Vec::new(), Vec::new());
+        self.seats.push(Seat { user: name, at, caller, frame: None, replies, lost: false, numbers });
+        let who = self.seats.len() - 1;
+        self.run(who, format!(r#"{{"op":"hello","token":"{user}"{more}}}"#));
+        let hello = self.answer(who);
+        assert!(hello["ok"].is_object(), "{hello}");
+        self.settle();
+        who
     }
 
     /// Begins a command; it is answered when it is.
