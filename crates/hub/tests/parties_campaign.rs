@@ -100,12 +100,12 @@ impl Campaign {
         };
         match self.dice.roll(100) {
             0..4 => self.parlour.lose(who),
-            4..6 if !self.parlour.is_busy(who) => {
+            4..8 if !self.parlour.is_busy(who) => {
                 self.parlour.begin(who, "bye", "");
                 self.parlour.seats[who].lost = true;
             }
-            6..8 if seats.len() < 2 => self.come(user),
-            8 if self.dead.len() < 2 => {
+            8..11 if seats.len() < 2 => self.come(user),
+            11 if self.dead.len() < 2 => {
                 let at = self.node();
                 self.parlour.crash(at);
                 self.dead.push(at);
@@ -157,7 +157,7 @@ impl Campaign {
         for step in 0..steps {
             self.step();
             let ms = self.dice.roll(12);
-            let ms = if self.dice.roll(40) == 0 { ms * 60 } else { ms };
+            let ms = if self.dice.roll(25) == 0 { ms * 60 } else { ms };
             self.parlour.live(ms);
             if step % 8 == 0 {
                 self.look_after();
@@ -244,7 +244,7 @@ fn ended_once(letters: &[(&str, Value)], guest: &str, invite: &Value) {
 fn whatever_people_do_and_whatever_fails_the_parties_are_whole() {
     let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let only = number("TAVERN_PARTY_SEED");
-    let seeds = only.map_or(0..number("TAVERN_PARTY_SEEDS").unwrap_or(8), |seed| seed..seed + 1);
+    let seeds = only.map_or(0..number("TAVERN_PARTY_SEEDS").unwrap_or(16), |seed| seed..seed + 1);
     let mut codes: BTreeMap<String, usize> = BTreeMap::new();
     for seed in seeds {
         let mut campaign = Campaign::new(seed);

@@ -14,11 +14,11 @@ use tavern_engine::{Found, Read, Row, RowKind, Writer};
 use tavern_hub::{Caller, Flow, InboxRules, KindRules, PartyRules, Settings};
 use tavern_wire::record::{self, read_guest, read_party};
 
-pub const INVITE: u64 = 3_000;
-pub const GATHER: u64 = 1_000;
-pub const GRACE: u64 = 2_000;
-pub const OWN_GRACE: u64 = 500;
-pub const RESUME: u64 = 300;
+pub const INVITE: u64 = 800;
+pub const GATHER: u64 = 300;
+pub const GRACE: u64 = 500;
+pub const OWN_GRACE: u64 = 150;
+pub const RESUME: u64 = 100;
 pub const SEATS: u32 = 4;
 
 pub fn settings() -> Settings {
