@@ -34,10 +34,10 @@ resume_ms = 300
 heartbeat_ms = 200
 lease_ms = 1500
 [kinds.user]
-grace_ms = 300
+grace_ms = 500
 [parties]
 invite_ms = 4000
-grace_ms = 700
+grace_ms = 1500
 reinvite_ms = 500
 gather_ms = 700
 block_ms = 700

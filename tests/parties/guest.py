@@ -11,6 +11,7 @@ import time
 
 import httpx
 
+from events.conftest import client as api_client
 from support.json_client import WAIT, Poller, Socket
 from support.process import until
 
@@ -184,6 +185,13 @@ class PollGuest(Guest):
 
 
 CLIENTS = {"socket": SocketGuest, "poll": PollGuest}
+
+
+def windows(server, user):
+    """How many sessions of a user are there."""
+    with api_client(server, server.key) as api:
+        there = api.get(f"/v1/channels/user%23{user}/presence").json()
+    return sum(len(one["clients"]) for one in there["users"])
 
 
 def plain(user):

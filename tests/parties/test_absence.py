@@ -4,21 +4,13 @@ People are on two servers; time passes quickly.
 """
 import time
 
-from events.conftest import client as api_client
-from parties.guest import plain
+from parties.guest import plain, windows
 from support.json_client import Socket
 from support.process import until
 
 
 def online(guest):
     return {plain(member["user"]): member["online"] for member in guest.get()["members"]}
-
-
-def windows(server, user):
-    """How many sessions of a user are there."""
-    with api_client(server, server.key) as api:
-        there = api.get(f"/v1/channels/user%23{user}/presence").json()
-    return sum(len(one["clients"]) for one in there["users"])
 
 
 def second_window(table, name, server):

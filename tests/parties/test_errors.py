@@ -1,9 +1,10 @@
 """Refusals: each of them, in the order in which they are checked; each holds the caller's party, and changes nothing."""
 import contextlib
 
-from parties.guest import CLIENTS, plain
+from parties.guest import CLIENTS, plain, windows
 from support import tokens
 from support.json_client import Socket
+from support.process import until
 
 
 def refusals(*cases):
@@ -29,6 +30,7 @@ def test_refusals_come_in_their_order(table):
     eve, fay = table.seats("eve fay")
     gus = table.seat("gus")
     gus.bye()
+    until(lambda: windows(gus.server, gus.user) == 0, "gus to be gone")
     number, other = ann.get()["party_id"], cid.get()["party_id"]
     never, long = table.name("nobody"), "x" * 257
     refusals(

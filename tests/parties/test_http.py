@@ -163,6 +163,9 @@ def test_what_is_said_in_a_party_is_heard_by_its_members_alone(server, pair):
         assert event["from"]["user"] == name(ann)
         assert stranger.events_so_far() == [], "no pattern reaches it"
         bob.ok("party.leave")
+        while ann.event().get("cmd") != "disband":
+            pass
+        until(lambda: "error" in ann.call("party.say", data=1), "the party to be gone")
         assert ann.call("party.say", data=1)["error"]["code"] == "not_member", "the party ended with him"
 
 
