@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-clients cluster bench bench-quick bench-presence bench-cluster bench-events bench-local fmt fuzz sim torture torture-events torture-local torture-parties clean
+.PHONY: help setup run test test-clients cluster bench bench-quick bench-presence bench-cluster bench-events bench-local fmt fuzz sim torture torture-events torture-local torture-parties bench-parties clean
 
 help: ## list the routines
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,6 +37,9 @@ bench-cluster: ## what several nodes cost on Redis, Postgres and NATS; writes it
 
 bench-events: ## what topics and webhooks cost on SQLite, beside the disk and Redis; writes its section of bench/RESULTS.md
 	@scripts/bench events $(ARGS)
+
+bench-parties: ## what parties cost on SQLite and in memory, with many polls waiting; writes its section of bench/RESULTS.md
+	@scripts/bench parties $(ARGS)
 
 bench-local: ## pub/sub on a folder between two processes, beside a unix socket
 	cargo run --release -q -p tavern-local --example speed

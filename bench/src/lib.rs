@@ -15,6 +15,7 @@ pub(crate) mod figure;
 mod frame;
 pub mod harness;
 pub mod load;
+pub mod parties;
 pub mod presence;
 mod process;
 mod publisher;

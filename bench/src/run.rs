@@ -171,7 +171,7 @@ fn drive(
 }
 
 /// As many open files as the machine allows.
-fn raise_files() {
+pub(crate) fn raise_files() {
     let limit = getrlimit(Resource::Nofile);
     // Refused: the first connection above the limit will say so.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });

@@ -44,7 +44,16 @@ impl Line {
     }
 
     pub fn say(&mut self, request: &[u8]) -> anyhow::Result<Answer<'_>> {
-        self.stream.write_all(request)?;
+        self.send(request)?;
+        self.receive()
+    }
+
+    /// A request whose answer is read later.
+    pub fn send(&mut self, request: &[u8]) -> anyhow::Result<()> {
+        Ok(self.stream.write_all(request)?)
+    }
+
+    pub fn receive(&mut self) -> anyhow::Result<Answer<'_>> {
         self.buffer.clear();
         let head = loop {
             match memmem::find(&self.buffer, HEAD_END) {

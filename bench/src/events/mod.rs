@@ -1,12 +1,12 @@
 //! What topics and their subscriptions cost: a real server on its SQLite store, real endpoints, one case after another.
 //! Must hold: a figure is written with what was counted; a hole, a lost event or a refused request is a fault, not a figure.
 
-mod accept;
+pub(crate) mod accept;
 mod backlog;
 mod deliver;
 mod endpoint;
 mod idle;
-mod line;
+pub(crate) mod line;
 mod rival;
 mod site;
 
