@@ -83,6 +83,7 @@ async fn serve(mut config: Config) -> anyhow::Result<()> {
     let postman = Arc::new(Postman::new(&config).context("webhooks cannot be sent")?);
     let no_more_posts = Arc::new(tokio::sync::Notify::new());
     let keeper = tokio::spawn(keeper::keep(services.clone()));
+    let samples = tokio::spawn(crate::history::keep(services.clone()));
     let courier = tokio::spawn(courier::keep(services.clone(), postman, no_more_posts.clone()));
     tokio::spawn(crate::events::matchmaker::arrange(services.clone()));
     let teller = tokio::spawn(metrics::tell(services.clone()));
@@ -103,6 +104,7 @@ async fn serve(mut config: Config) -> anyhow::Result<()> {
     courier.await?;
     keeper.abort();
     teller.abort();
+    samples.abort();
     let stop = stop(&services, &desk, &writer, renewal.abort_handle());
     let stopped = tokio::time::timeout(patience, stop).await;
     doors.iter().for_each(|door| door.abort());

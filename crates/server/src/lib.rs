@@ -13,6 +13,7 @@ mod estate;
 mod events;
 #[doc(hidden)]
 pub mod fuzz;
+mod history;
 mod hook;
 mod http;
 mod metrics;

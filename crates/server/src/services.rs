@@ -28,6 +28,7 @@ pub struct Services {
     /// Rung when there are events, or subscriptions change.
     pub bell: Arc<crate::events::Bell>,
     pub tally: crate::events::Tally,
+    pub history: crate::history::History,
     /// What is known of topics here.
     pub office: crate::events::Office,
     pub remembered: Remembered,
@@ -74,6 +75,7 @@ impl Services {
             clients: Clients::default(),
             bell: Arc::default(),
             tally: crate::events::Tally::default(),
+            history: crate::history::History::default(),
             office: crate::events::Office::default(),
             remembered,
             pings: crate::http::party::Pings::default(),

@@ -25,6 +25,20 @@ struct Counts {
     taken_over: u64,
 }
 
+/// All topics and all subscriptions together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sums {
+    /// Events accepted from publishers here.
+    pub accepted: u64,
+    /// Events delivered from here.
+    pub delivered: u64,
+    /// Attempts that ended otherwise.
+    pub failed: u64,
+    pub dropped: u64,
+    pub parked: u64,
+    pub in_flight: u64,
+}
+
 #[derive(Clone, Copy, Debug, Default)]
 struct Published {
     events: u64,
@@ -85,6 +99,20 @@ impl Tally {
     pub fn stands(&self, in_flight: usize, oldest_ms: BTreeMap<Arc<str>, u64>) {
         let mut counts = self.counts();
         (counts.in_flight, counts.oldest_ms) = (in_flight as u64, oldest_ms);
+    }
+
+    pub fn sums(&self) -> Sums {
+        let counts = self.counts();
+        let mut sums = Sums { in_flight: counts.in_flight, ..Sums::default() };
+        sums.accepted = counts.topics.values().map(|row| row.events).sum();
+        for row in counts.subscriptions.values() {
+            let attempts: u64 = row.verdicts.values().sum();
+            sums.delivered += row.events;
+            sums.failed += attempts - row.delivered.min(attempts);
+            sums.dropped += row.dropped;
+            sums.parked += row.parked;
+        }
+        sums
     }
 
     /// What was counted, for whoever shows it.

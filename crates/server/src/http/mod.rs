@@ -2,6 +2,7 @@
 //! Turns requests into mail for a shard and answers into responses. Knows no rules.
 
 mod body;
+mod census;
 mod client;
 pub(crate) mod connect;
 mod edge;
@@ -9,6 +10,7 @@ mod events;
 pub mod idempotency;
 mod openapi;
 pub(crate) mod origin;
+mod overview;
 mod page;
 pub mod party;
 mod people;

@@ -5,7 +5,7 @@ use super::edge::Guest;
 use super::idempotency::{KEY_BYTES, Known};
 use super::request::{self, Query, decode};
 use super::session::{put, stopping};
-use super::{events, party, people};
+use super::{census, events, overview, party, people};
 use crate::services::Services;
 use crate::shard::mail::{HttpPublish, Mail, SessionReport};
 use http::request::Parts;
@@ -16,7 +16,6 @@ use std::time::Instant;
 use tavern_domain::{Channel, ClientId, Identity, Scope};
 use tavern_engine::limits::RETRY_AFTER_MS;
 use tavern_engine::{Read, Writer};
-use tavern_hub::Space;
 use tavern_wire::error::{Code, Refusal};
 use tavern_wire::json::parse_message_body;
 use tokio::sync::oneshot;
@@ -42,7 +41,7 @@ async fn answer(guest: &Guest, parts: &Parts, body: Incoming) -> Result<Answer, 
         }
         ("GET", ["channels"]) => {
             holder(services, parts, Scope::Presence).await?;
-            channels(services, parts)
+            census::channels(services, parts).await
         }
         ("GET", ["channels", channel, "presence"]) => {
             holder(services, parts, Scope::Presence).await?;
@@ -55,6 +54,23 @@ async fn answer(guest: &Guest, parts: &Parts, body: Incoming) -> Result<Answer, 
         ("DELETE", ["channels", channel, "presence", user]) => {
             holder(services, parts, Scope::Presence).await?;
             people::release(services, channel, user).await
+        }
+        ("GET", ["overview"]) => {
+            holder(services, parts, Scope::Admin).await?;
+            Ok(overview::overview(services))
+        }
+        ("GET", ["settings"]) => {
+            holder(services, parts, Scope::Admin).await?;
+            Ok(overview::settings(services))
+        }
+        ("GET", ["users"]) => {
+            holder(services, parts, Scope::Presence).await?;
+            census::users(services, parts).await
+        }
+        ("GET", ["users", name, "letters"]) => {
+            holder(services, parts, Scope::Admin).await?;
+            let (after, limit) = page_of(parts)?;
+            super::user::letters(services, name, &after, limit).await
         }
         ("GET", ["users", name]) => {
             holder(services, parts, Scope::Presence).await?;
@@ -183,22 +199,6 @@ pub fn page_of(parts: &Parts) -> Result<(String, usize), Refusal> {
     let query = Query::of(parts);
     let limit = query.number("limit")?.map_or(PAGE, |limit| (limit as usize).clamp(1, PAGE_MAX));
     Ok((query.get("after").unwrap_or_default().to_owned(), limit))
-}
-
-fn channels(services: &Services, parts: &Parts) -> Result<Answer, Refusal> {
-    let (after, limit) = page_of(parts)?;
-    let listened = services.node.registry.listened(Space::Channel);
-    let mut names: Vec<(String, u32)> = listened
-        .into_iter()
-        .filter_map(|(name, total)| Some((String::from_utf8(name.to_vec()).ok()?, total)))
-        .filter(|(name, _)| Channel::parse(name).is_ok() && (after.is_empty() || *name > after))
-        .collect();
-    names.sort();
-    let next = (names.len() > limit).then(|| names[limit - 1].0.clone());
-    names.truncate(limit);
-    let rows: Vec<_> =
-        names.into_iter().map(|(name, total)| value!({"channel": name, "subscriptions": total})).collect();
-    Ok(json(value!({"channels": rows, "next": next}).to_string()))
 }
 
 /// Who is in a channel, from the store: the same on every node.

@@ -1,25 +1,24 @@
-//! `GET /v1/users/{user}`: where a user is, what that means, and why he counts as online. From the store: the same on
-//! every node.
+//! `GET /v1/users/{user}`: where a user is, what that means, and why he counts as online; and his inbox. From the store: the
+//! same on every node.
 
 use super::body::{Answer, json};
 use crate::services::Services;
 use serde_json::{Value, json as value};
 use std::sync::Arc;
 use tavern_domain::Time;
+use tavern_domain::party::Guest;
 use tavern_domain::presence::{Attendee, Visibility, Whereabouts};
 use tavern_engine::limits::{PAGE_ROWS, RETRY_AFTER_MS};
-use tavern_engine::{Found, Presence, Read};
+use tavern_engine::{DocumentKey, Found, Letter, Letters, Presence, Read};
 use tavern_hub::people::is_own_channel;
 use tavern_wire::error::{Code, Refusal};
+use tavern_wire::record::{GUEST, read_guest};
 
 /// Channels of one user that are shown.
 const CHANNELS_MAX: usize = 10_000;
 
 pub async fn user(services: &Services, name: &str) -> Result<Answer, Refusal> {
-    if name.is_empty() || name.len() > tavern_domain::limits::USER_BYTES {
-        return Err(Refusal::new(Code::BadRequest, "a user id has 1 to 128 bytes"));
-    }
-    let user: Arc<str> = name.into();
+    let user = named(name)?;
     let presences = presences(services, &user).await.map_err(|()| unavailable())?;
     let Ok(Found::Time(now)) = services.desk.read(Read::Time).await else { return Err(unavailable()) };
     let known = services.desk.read(Read::People { users: vec![user.clone()], viewer: None }).await;
@@ -42,6 +41,7 @@ pub async fn user(services: &Services, name: &str) -> Result<Answer, Refusal> {
         .iter()
         .map(|one| value!({"activity": &*one.activity, "channel": &*one.channel, "since": one.since.ms()}))
         .collect();
+    let guest = guest(services, name).await?;
     let channels: Vec<Value> = presences.iter().map(|presence| channel(now, presence)).collect();
     let report = value!({
         "user": name,
@@ -52,8 +52,51 @@ pub async fn user(services: &Services, name: &str) -> Result<Answer, Refusal> {
         "channels": channels,
         "last_seen": status.last_seen.map(Time::ms),
         "visibility": visibility.as_str(),
+        "party": guest.party,
+        "invites": guest.invites,
     });
     Ok(json(report.to_string()))
+}
+
+fn named(name: &str) -> Result<Arc<str>, Refusal> {
+    if name.is_empty() || name.len() > tavern_domain::limits::USER_BYTES {
+        return Err(Refusal::new(Code::BadRequest, "a user id has 1 to 128 bytes"));
+    }
+    Ok(name.into())
+}
+
+/// What parties know of him: his own, and those that have invited him.
+async fn guest(services: &Services, name: &str) -> Result<Guest, Refusal> {
+    match services.desk.read(Read::Document(DocumentKey::new(GUEST, name))).await {
+        Ok(Found::Document(Some(found))) => read_guest(&found.row.body)
+            .map_err(|_| Refusal::new(Code::Internal, "what is kept of this user's party cannot be read")),
+        Ok(Found::Document(None)) => Ok(Guest::default()),
+        _ => Err(unavailable()),
+    }
+}
+
+/// What waits in his inbox, the oldest first. Reading it here acknowledges nothing.
+pub async fn letters(services: &Services, name: &str, after: &str, limit: usize) -> Result<Answer, Refusal> {
+    let user = named(name)?;
+    let after: u64 = match after {
+        "" => 0,
+        after => {
+            after.parse().map_err(|_| Refusal::new(Code::BadRequest, "after is the number of a letter"))?
+        }
+    };
+    let Ok(Found::Letters(Letters { dropped, page })) =
+        services.desk.read(Read::Letters { user, after, limit: limit as u32 }).await
+    else {
+        return Err(unavailable());
+    };
+    let next = page.rows.last().filter(|_| page.more).map(|letter| letter.n);
+    let shown: Vec<Value> = page.rows.iter().map(letter).collect();
+    Ok(json(value!({"letters": shown, "dropped_through": dropped, "next": next}).to_string()))
+}
+
+fn letter(letter: &Letter) -> Value {
+    let body: Value = serde_json::from_slice(&letter.body).unwrap_or(Value::Null);
+    value!({"letter": letter.n, "at": letter.at.ms(), "event": body})
 }
 
 async fn presences(services: &Services, user: &Arc<str>) -> Result<Vec<Presence>, ()> {

@@ -1,0 +1,209 @@
+//! Lists to look through: channels with how many are in them, users by name. From the store, so the same on every node, but for
+//! the subscriptions, which are this node's own.
+//! Must hold: a page costs at most two reads for each channel in it; users' own channels are listed only when asked for.
+
+use super::body::{Answer, json};
+use super::request::Query;
+use super::rest::page_of;
+use crate::services::Services;
+use http::request::Parts;
+use serde_json::{Value, json as value};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tavern_domain::Channel;
+use tavern_domain::limits::{CHANNEL_BYTES, USER_BYTES};
+use tavern_engine::limits::{PAGE_ROWS, RETRY_AFTER_MS};
+use tavern_engine::{Found, Presence, PresenceKey, Read, Row, RowKey, RowKind, User};
+use tavern_hub::Space;
+use tavern_hub::people::{is_own_channel, own_channel};
+use tavern_wire::error::{Code, Refusal};
+
+/// Names hold no control characters: this ends the names that begin with a name, and begins no other.
+const END: char = '\u{1}';
+/// The first name after all own channels of users.
+const AFTER_USERS: &str = "user$";
+
+#[derive(Default)]
+struct Counted {
+    subscriptions: u32,
+    present: u64,
+}
+
+/// Channels somebody listens to on this node; with `present=true` also those where somebody is, and how many.
+pub async fn channels(services: &Services, parts: &Parts) -> Result<Answer, Refusal> {
+    let (after, limit) = page_of(parts)?;
+    let query = Query::of(parts);
+    let (prefix, present) = (prefix(&query, CHANNEL_BYTES)?, query.get("present") == Some("true"));
+    let mut found: BTreeMap<String, Counted> = BTreeMap::new();
+    for (name, total) in services.node.registry.listened(Space::Channel) {
+        let Ok(name) = std::str::from_utf8(&name) else { continue };
+        let wanted = name.starts_with(prefix) && (after.is_empty() || name > after.as_str());
+        if wanted && Channel::parse(name).is_ok() {
+            found.entry(name.to_owned()).or_default().subscriptions = total;
+        }
+    }
+    if present {
+        // Those that nobody listens to here come along; those beyond the page are counted in vain and not shown.
+        for (name, count) in inhabited(services, prefix, &after, limit + 1).await? {
+            found.entry(name).or_default().present = count;
+        }
+    }
+    let more = found.len() > limit;
+    let rows: Vec<(String, Counted)> = found.into_iter().take(limit).collect();
+    let next = rows.last().filter(|_| more).map(|(name, _)| name.clone());
+    let shown: Vec<Value> = rows
+        .into_iter()
+        .map(|(name, counted)| match present {
+            true => {
+                value!({"channel": name, "subscriptions": counted.subscriptions, "present": counted.present})
+            }
+            false => value!({"channel": name, "subscriptions": counted.subscriptions}),
+        })
+        .collect();
+    Ok(json(value!({"channels": shown, "next": next}).to_string()))
+}
+
+/// The first channels with somebody in them, by name.
+async fn inhabited(
+    services: &Services,
+    prefix: &str,
+    after: &str,
+    limit: usize,
+) -> Result<Vec<(String, u64)>, Refusal> {
+    let mut found: Vec<(String, u64)> = Vec::new();
+    let mut from = match after > prefix {
+        true => PresenceKey::new(&format!("{after}{END}"), ""),
+        false => PresenceKey::new(prefix, ""),
+    };
+    let users_too = is_own_channel(prefix);
+    loop {
+        let (presences, more) = presences(services, from.clone()).await?;
+        for presence in &presences {
+            let name = &*presence.key.channel;
+            if !name.starts_with(prefix) {
+                return Ok(found);
+            }
+            if !users_too && is_own_channel(name) {
+                continue;
+            }
+            let full = found.len() == limit;
+            match found.last_mut() {
+                Some((last, count)) if last == name => *count += 1,
+                _ if full => return Ok(found),
+                _ => found.push((name.to_owned(), 1)),
+            }
+        }
+        let Some(last) = presences.last().filter(|_| more) else { return Ok(found) };
+        from = if !users_too && is_own_channel(&last.key.channel) {
+            PresenceKey::new(AFTER_USERS, "")
+        } else {
+            // The page may have cut this channel.
+            let channel = last.key.channel.clone();
+            if let Some((_, count)) = found.last_mut() {
+                *count = headcount(services, &channel).await?;
+            }
+            PresenceKey::new(&format!("{channel}{END}"), "")
+        };
+    }
+}
+
+async fn presences(services: &Services, from: PresenceKey) -> Result<(Vec<Presence>, bool), Refusal> {
+    let (rows, more) = rows(services, RowKind::Presence, RowKey::Presence(from), PAGE_ROWS).await?;
+    let presence = |row| if let Row::Presence(presence) = row { Some(presence) } else { None };
+    Ok((rows.into_iter().filter_map(presence).collect(), more))
+}
+
+async fn rows(
+    services: &Services,
+    kind: RowKind,
+    after: RowKey,
+    limit: u32,
+) -> Result<(Vec<Row>, bool), Refusal> {
+    match services.desk.read(Read::Rows { kind, after: Some(after), limit }).await {
+        Ok(Found::Rows(page)) => Ok((page.rows.into_iter().map(|found| found.row).collect(), page.more)),
+        _ => Err(unavailable()),
+    }
+}
+
+async fn headcount(services: &Services, channel: &Arc<str>) -> Result<u64, Refusal> {
+    match services.desk.read(Read::Roster { channel: channel.clone(), after: None, limit: 1 }).await {
+        Ok(Found::Roster(roster)) => Ok(roster.users),
+        _ => Err(unavailable()),
+    }
+}
+
+fn unavailable() -> Refusal {
+    Refusal::new(Code::Unavailable, "the store does not answer").retry_after(RETRY_AFTER_MS)
+}
+
+/// How the names begin that are asked for.
+fn prefix(query: &Query, most: usize) -> Result<&str, Refusal> {
+    let prefix = query.get("prefix").unwrap_or_default();
+    if prefix.len() > most {
+        return Err(Refusal::new(Code::BadRequest, format!("a prefix has at most {most} bytes")));
+    }
+    Ok(prefix)
+}
+
+#[derive(Default)]
+struct Known {
+    online: bool,
+    leaving: bool,
+    name: Option<Arc<str>>,
+    last_seen: Option<u64>,
+}
+
+/// Users by name: who is online, and whoever was.
+pub async fn users(services: &Services, parts: &Parts) -> Result<Answer, Refusal> {
+    let (after, limit) = page_of(parts)?;
+    let query = Query::of(parts);
+    let prefix = prefix(&query, USER_BYTES)?;
+    let from = if after.as_str() > prefix { format!("{after}{END}") } else { prefix.to_owned() };
+    let wanted = limit as u32 + 1;
+    let mut found: BTreeMap<Arc<str>, Known> = BTreeMap::new();
+    let start = PresenceKey::new(&own_channel(&from), "");
+    let (online, _) = rows(services, RowKind::Presence, RowKey::Presence(start), wanted).await?;
+    for row in online {
+        let Row::Presence(presence) = row else { continue };
+        if !is_own_channel(&presence.key.channel) || !presence.key.user.starts_with(prefix) {
+            break;
+        }
+        let leaving = presence.attendance.is_leaving();
+        let known = Known { online: true, leaving, name: presence.name, last_seen: None };
+        found.insert(presence.key.user, known);
+    }
+    // A name is not after itself: whoever is called exactly so is asked for by himself.
+    let exact = services.desk.read(Read::People { users: vec![prefix.into()], viewer: None });
+    let exact = match prefix.is_empty() || from != prefix {
+        true => None,
+        false => match exact.await {
+            Ok(Found::People(people)) => {
+                people.into_iter().next().and_then(|person| person.known).map(|row| row.row)
+            }
+            _ => return Err(unavailable()),
+        },
+    };
+    let (known, _) = rows(services, RowKind::User, RowKey::User(from.as_str().into()), wanted).await?;
+    let known = known.into_iter().filter_map(|row| if let Row::User(user) = row { Some(user) } else { None });
+    for User { user, last_seen, .. } in exact.into_iter().chain(known) {
+        if !user.starts_with(prefix) {
+            break;
+        }
+        found.entry(user).or_default().last_seen = last_seen.map(tavern_domain::Time::ms);
+    }
+    let more = found.len() > limit;
+    let rows: Vec<(Arc<str>, Known)> = found.into_iter().take(limit).collect();
+    let next = rows.last().filter(|_| more).map(|(user, _)| user.to_string());
+    let shown: Vec<Value> = rows.iter().map(|(user, known)| person(user, known)).collect();
+    Ok(json(value!({"users": shown, "next": next}).to_string()))
+}
+
+fn person(user: &str, known: &Known) -> Value {
+    value!({
+        "user": user,
+        "name": known.name.as_deref(),
+        "online": known.online,
+        "leaving": known.leaving,
+        "last_seen": known.last_seen,
+    })
+}

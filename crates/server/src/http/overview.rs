@@ -1,0 +1,64 @@
+//! What an operator sees first: this node's numbers with their last two minutes, and its settings as they are in effect.
+//! Must hold: the numbers are those of `/metrics`; no secret is told, because settings are shown through `entries` alone.
+
+use super::body::{Answer, json};
+use crate::config::{Entry, Mode};
+use crate::history;
+use crate::metrics::{self, Label, Series};
+use crate::services::Services;
+use serde_json::{Map, Value, json as value};
+use std::sync::atomic::Ordering;
+
+pub fn overview(services: &Services) -> Answer {
+    let metrics: Map<String, Value> = metrics::gather(services).iter().flat_map(of_the_node).collect();
+    let events = services.tally.sums();
+    let lines: Map<String, Value> =
+        services.history.lines().into_iter().map(|(name, points)| (name.to_owned(), points.into())).collect();
+    let rate = |name: &String, points: &Value| {
+        let last = points.as_array().and_then(|points| points.last()).cloned();
+        (name.clone(), last.unwrap_or(Value::Null))
+    };
+    let now: Map<String, Value> = lines.iter().map(|(name, points)| rate(name, points)).collect();
+    let report = value!({
+        "node": services.node.settings.node,
+        "version": env!("CARGO_PKG_VERSION"),
+        "mode": mode(services),
+        "now": services.now().ms(),
+        "uptime_ms": services.started.elapsed().as_millis() as u64,
+        "store_up": !services.store_trouble.load(Ordering::Relaxed),
+        "bus_up": services.is_bus_well(),
+        "stopping": services.is_stopping(),
+        "metrics": metrics,
+        "events": {
+            "accepted": events.accepted,
+            "delivered": events.delivered,
+            "failed": events.failed,
+            "dropped": events.dropped,
+            "dead_letters": events.parked,
+            "in_flight": events.in_flight,
+        },
+        "rates": now,
+        "step_ms": history::STEP.as_millis() as u64,
+        "history": lines,
+    });
+    json(report.to_string())
+}
+
+/// The rows of a series that do not belong to one topic or one subscription: those have their own pages.
+fn of_the_node(series: &Series) -> Vec<(String, Value)> {
+    let whole = |labels: &[Label]| !labels.iter().any(|(name, _)| matches!(*name, "topic" | "subscription"));
+    let rows = series.rows.iter().filter(|(labels, _)| whole(labels));
+    rows.map(|(labels, value)| (series.named(labels), (*value).into())).collect()
+}
+
+fn mode(services: &Services) -> &'static str {
+    if services.config.mode == Mode::Dev { "dev" } else { "serve" }
+}
+
+/// Every value that holds, as `tavern check` shows it.
+pub fn settings(services: &Services) -> Answer {
+    let shown =
+        |entry: &Entry| value!({"key": entry.key, "value": entry.value, "origin": entry.origin.to_string()});
+    let values: Vec<Value> = services.config.entries().iter().map(shown).collect();
+    json(value!({"mode": mode(services), "values": values}).to_string())
+}
