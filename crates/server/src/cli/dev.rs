@@ -51,7 +51,9 @@ fn coloured_banner(config: &Config, token: &str, key: &str, colour: bool) -> Str
     let dim = |text: &str| paint(text, Colour::Dim, colour);
     let line = |name: &str, value: String, note: &str| vec![format!("  {name}"), value, dim(note)];
     let mut places = vec![
-        line("HTTP", web.clone(), "a page to try it, REST, SSE, long-poll"),
+        // The key stands after the `#`: browsers send that part to nobody.
+        line("Dashboard", format!("{web}/#key={}", encoded(key)), "open it in a browser"),
+        line("HTTP", web.clone(), "REST, SSE, long-poll"),
         line("WebSocket", format!("{socket}?user={USER}"), "any name will do in dev mode"),
     ];
     if let Some(resp) = config.resp {
@@ -105,6 +107,13 @@ fn coloured_banner(config: &Config, token: &str, key: &str, colour: bool) -> Str
     text
 }
 
+/// Fit to stand in the fragment of an address; a key that somebody chose may hold anything.
+fn encoded(key: &str) -> String {
+    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~');
+    let one = |byte: u8| if plain(&byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
+    key.bytes().map(one).collect()
+}
+
 /// The commands find the default address by themselves.
 fn url_flag(web: &str) -> String {
     if web == "http://127.0.0.1:7400" { String::new() } else { format!(" --url {web}") }
@@ -135,7 +144,7 @@ mod tests {
         let text = greeting(&config).unwrap();
         let key = config.admin_key.as_ref().unwrap().expose();
         for part in [
-            "http://127.0.0.1:7400",
+            &format!("http://127.0.0.1:7400/#key={key}"),
             "ws://127.0.0.1:7400/v1/connect?user=ann",
             "redis-cli -h 127.0.0.1 -p 7401",
             "eyJ",
@@ -144,6 +153,12 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part} is missing in {text}");
         }
+    }
+
+    #[test]
+    fn a_strange_key_makes_no_strange_address() {
+        assert_eq!(encoded("tvk_a-1"), "tvk_a-1");
+        assert_eq!(encoded("a b&ü"), "a%20b%26%C3%BC");
     }
 
     #[test]

@@ -2,11 +2,12 @@
 //! Must hold: what is served is the file in `clients/js`, byte for byte, and a browser that has it is not sent it again.
 
 use super::body::{Answer, Body, whole};
+use super::page::has_it;
 use aws_lc_rs::digest::{SHA256, digest};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
-use http::header::{CACHE_CONTROL, ETAG, HeaderMap, HeaderName, HeaderValue, IF_NONE_MATCH};
+use http::header::{CACHE_CONTROL, ETAG, HeaderMap, HeaderName, HeaderValue};
 use http::{Response, StatusCode};
 use std::sync::LazyLock;
 
@@ -20,7 +21,7 @@ static TAG: LazyLock<HeaderValue> = LazyLock::new(|| {
 });
 
 pub fn script(headers: &HeaderMap) -> Answer {
-    let mut answer = if has_it(headers) {
+    let mut answer = if has_it(headers, &TAG) {
         let mut unchanged = Response::new(Body::Whole(None));
         *unchanged.status_mut() = StatusCode::NOT_MODIFIED;
         unchanged
@@ -35,15 +36,10 @@ pub fn script(headers: &HeaderMap) -> Answer {
     answer
 }
 
-fn has_it(headers: &HeaderMap) -> bool {
-    let known = headers.get_all(IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
-    let mut tags = known.flat_map(|value| value.split(',')).map(|tag| tag.trim().trim_start_matches("W/"));
-    tags.any(|tag| tag == "*" || tag.as_bytes() == TAG.as_bytes())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use http::header::IF_NONE_MATCH;
 
     #[test]
     fn whoever_has_it_is_not_sent_it_again() {

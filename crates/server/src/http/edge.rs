@@ -177,8 +177,8 @@ async fn route(guest: &Arc<Guest>, request: Request<Incoming>) -> Answer {
         }
         ("GET", "/openapi.json") => openapi::page(),
         ("GET", "/client.js") => client::script(request.headers()),
-        ("GET", "/") => page::index(services),
-        ("GET", file) if file.starts_with("/assets/") => page::asset(file),
+        ("GET", "/") => page::index(request.headers()),
+        ("GET", file) if file.starts_with("/assets/") => page::asset(file, request.headers()),
         (_, path) if path.starts_with("/v1/") => rest::route(guest, request).await,
         _ => refusal(&Refusal::new(Code::NotFound, format!("there is nothing at {method} {path}"))),
     }

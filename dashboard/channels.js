@@ -1,0 +1,101 @@
+// Channels: where somebody listens or is, and one of them as it is lived in, through the public client.
+import { h, put, heading, link, badge, section, empty, code, filter, table, to } from './dom.js';
+import { clock, count, plural, text } from './format.js';
+import { get, hear, part } from './server.js';
+
+const PAGE = 100;
+const LINES = 50;
+
+export function channels(visit) {
+  let prefix = '';
+  let limit = PAGE;
+  const list = table('Channels', [
+    { name: 'Channel', cell: ({ channel }) => link(channel, 'channels', channel) },
+    { name: 'Present', number: true, cell: ({ present }) => count(present) },
+    { name: 'Listening here', number: true, cell: ({ subscriptions }) => count(subscriptions) },
+  ], ({ channel }) => channel);
+  const below = h('div');
+  let again;
+  const box = filter('Channels that begin with …', '', (value) => {
+    prefix = value;
+    limit = PAGE;
+    again();
+  });
+  visit.draw(heading('Channels', 'Where somebody is, or listens on this node. The users’ own channels are found as user#…'), h('div', { class: 'tools' }, box), list.node, below);
+  again = visit.watch(2000, (signal) => get('channels', { prefix, present: true, limit }, signal), ({ channels: rows, next }) => {
+    list.update(rows);
+    list.node.hidden = !rows.length;
+    put(below, rows.length ? more(next, rows.length, () => {
+      limit = Math.min(1000, limit + PAGE);
+      again();
+    }) : prefix ? empty(`No channel begins with “${prefix}”.`, 'Names are compared from their first letter on, with the kind: game#…') : empty('Nobody listens anywhere yet.', 'Open Try it, or in a terminal:', code("tavern subscribe 'game#1'")));
+  });
+}
+
+export function more(next, shown, act) {
+  if (next === null || next === undefined) return h('p', { class: 'end' }, `${count(shown)} shown`);
+  if (shown >= 1000) return h('p', { class: 'end' }, 'The first 1,000 are shown. Filter to see others.');
+  return h('button', { class: 'quiet', onclick: act }, 'Show more');
+}
+
+export function channel(visit) {
+  const [name] = visit.args;
+  const people = table('Who is here', [
+    { name: 'User', cell: ({ user }) => link(user, 'users', user) },
+    { name: 'Clients', number: true, cell: ({ clients }) => count(clients) },
+    { name: 'State', wide: true, cell: ({ state, leaving }) => [leaving && badge('leaving', 'warn'), state !== undefined && state !== null && h('code', {}, text(state))] },
+  ], ({ user }) => user);
+  const who = h('div');
+  const sub = h('span', {}, 'Looking …');
+  const log = h('ol', { class: 'log', 'aria-label': 'Messages', tabindex: '0' });
+  const quiet = empty('Nothing was said since this page was opened.', 'Messages are not kept: they appear here as they pass.');
+  visit.draw(
+    heading(name, sub, h('a', { class: 'button', href: to('try', name) }, 'Try it here')),
+    section('Who is here', who),
+    section('Messages', log, quiet),
+  );
+
+  let live;
+  const show = () => {
+    const rows = [...live.users.values()].map(({ user, clients, state, leaving }) => ({ user, clients: clients.size, state, leaving }));
+    rows.sort((a, b) => (a.user < b.user ? -1 : 1));
+    const nameless = live.count - rows.length;
+    put(sub, badge('live', 'good'), ` ${plural(live.count, 'user')} present${live.mode === 'counts' ? '; a crowd is counted, not named' : ''}`);
+    people.update(rows.slice(0, 1000));
+    if (rows.length) put(who, people.node, nameless > 0 && h('p', { class: 'end' }, `and ${plural(nameless, 'visitor')} without a name`));
+    else if (nameless > 0) put(who, h('p', { class: 'end' }, plural(nameless, 'visitor')));
+    else put(who, empty('Nobody is present here.', 'Listening does not make present: a client says join. Or put a user here from a service:', code(`curl -X PUT -H "Authorization: Bearer $KEY" -d '{"ttl_s": 60}' \\\n  ${location.origin}/v1/channels/${part(name)}/presence/ann`)));
+  };
+  const room = hear().channel(name);
+  const said = ({ data, from }) => {
+    quiet.hidden = true;
+    log.append(h('li', {}, h('time', {}, clock(Date.now())), h('b', {}, from?.user ?? from?.client ?? 'a service'), h('span', {}, text(data, 1000))));
+    while (log.children.length > LINES) log.firstChild.remove();
+    log.scrollTop = log.scrollHeight;
+  };
+  const follow = async () => {
+    room.on('message', said);
+    live = await room.presence();
+    if (visit.signal.aborted) return;
+    live.on('change', show);
+    show();
+  };
+  visit.signal.addEventListener('abort', () => {
+    room.off('message', said);
+    live?.off('change', show);
+    room.unsubscribe().catch(() => {});
+  });
+  follow().catch(() => asList());
+
+  // A key that may not listen, or a channel that nobody may: then from the store, every two seconds.
+  function asList() {
+    if (visit.signal.aborted) return;
+    visit.watch(2000, (signal) => get(`channels/${part(name)}/presence`, {}, signal), ({ users = [], count: total }) => {
+      put(sub, `${plural(total, 'user')} present`);
+      people.update(users.filter(({ user }) => user !== null).map(({ user, clients, leaving }) => ({ user, clients: clients.length, state: clients.at(-1)?.state, leaving })));
+      if (users.length) put(who, people.node);
+      else put(who, empty('Nobody is present here.'));
+    });
+  }
+}
+

@@ -1,0 +1,76 @@
+// The keyboard: `/` searches, `g` and a letter opens a page, `?` tells them all.
+import { h, put, firstRow } from './dom.js';
+
+export const PAGES = [
+  { path: '', title: 'Overview', key: 'o' },
+  { path: 'channels', title: 'Channels', key: 'c' },
+  { path: 'users', title: 'Users', key: 'u' },
+  { path: 'parties', title: 'Parties', key: 'p' },
+  { path: 'topics', title: 'Topics', key: 't' },
+  { path: 'subscriptions', title: 'Subscriptions', key: 's' },
+  { path: 'nodes', title: 'Nodes', key: 'n' },
+  { path: 'settings', title: 'Settings', key: 'e' },
+  { path: 'try', title: 'Try it', key: 'y' },
+];
+const WAIT_MS = 1500;
+
+const OTHERS = [
+  ['/', 'Search everywhere'],
+  ['f', 'Filter this list'],
+  ['j  k  ↓  ↑', 'From row to row'],
+  ['Enter', 'Open the row'],
+  ['Backspace', 'Back'],
+  ['?', 'This sheet'],
+  ['Esc', 'Close, or leave a field'],
+];
+
+let waiting = 0;
+
+export function listenToKeys() {
+  document.addEventListener('keydown', (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
+    const typing = event.target.matches('input, textarea, select');
+    if (document.querySelector('dialog[open]')) return;
+    if (typing) {
+      if (event.key === 'Escape') event.target.blur();
+      return;
+    }
+    const act = pick(event.key);
+    if (!act) return;
+    event.preventDefault();
+    act();
+  });
+  document.getElementById('help').addEventListener('click', help);
+}
+
+function pick(key) {
+  const going = Date.now() < waiting;
+  waiting = 0;
+  if (going) {
+    const page = PAGES.find((one) => one.key === key);
+    return page && (() => (location.hash = `#/${page.path}`));
+  }
+  switch (key) {
+    case 'g': return () => (waiting = Date.now() + WAIT_MS);
+    case '/': return () => document.getElementById('search').focus();
+    case '?': return help;
+    case 'f': return focusFilter();
+    case 'Backspace': return () => history.back();
+    case 'j': case 'ArrowDown': return document.querySelector('main tbody') && document.activeElement === document.body ? firstRow : undefined;
+  }
+  return undefined;
+}
+
+function focusFilter() {
+  const box = document.querySelector('main [data-filter]');
+  return box && (() => box.focus());
+}
+
+function help() {
+  const sheet = /** @type {HTMLDialogElement} */ (document.getElementById('sheet'));
+  const row = ([keys, what]) => h('div', {}, h('dt', {}, keys.split('  ').map((key) => h('kbd', {}, key))), h('dd', {}, what));
+  const pages = PAGES.map(({ title, key }) => [`g  ${key}`, title]);
+  sheet.onclose = null;
+  put(sheet, h('form', { method: 'dialog' }, h('h2', { id: 'sheet-title' }, 'Keys'), h('div', { class: 'columns' }, h('dl', { class: 'keys' }, pages.map(row)), h('dl', { class: 'keys' }, OTHERS.map(row))), h('div', { class: 'actions' }, h('button', { class: 'main', autofocus: true }, 'Close'))));
+  sheet.showModal();
+}
