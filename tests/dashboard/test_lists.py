@@ -1,0 +1,133 @@
+"""What the dashboard asks of REST: the overview, the settings, channels with their counts, users by name, an inbox."""
+import concurrent.futures
+import json
+
+import httpx
+import pytest
+
+from support.json_client import Socket
+from support.process import until
+from support.tavern import Tavern
+
+from .town import HOSTILE, HOSTILE_CHANNEL, client, good
+
+
+def names(answer, list, member):
+    return [row[member] for row in answer[list]]
+
+
+def test_the_overview_tells_the_numbers_of_the_metrics(town):
+    found = good(town.api.get("/v1/overview"))
+    assert found["mode"] == "dev" and found["store_up"] and found["bus_up"] and not found["stopping"]
+    assert found["metrics"]["tavern_sessions"] == town.server.metric("tavern_sessions") == 9
+    assert found["events"]["accepted"] == 20 and found["events"]["dead_letters"] == 2
+    assert set(found["rates"]) == set(found["history"])
+    assert {"published", "delivered", "connections", "sessions", "events_accepted"} <= set(found["history"])
+
+
+def test_the_overview_remembers_the_last_seconds(nobody):
+    with client(nobody) as api, Socket(nobody, user="ann") as socket:
+        for n in range(50):
+            socket.ok("publish", channel="room#rates", data=n)
+        # A second is sampled at its end; the sum of the rates is what was published.
+        until(lambda: sum(good(api.get("/v1/overview"))["history"]["published"]) >= 45, "the rates to show it", 10)
+        assert good(api.get("/v1/overview"))["history"]["sessions"][-1] == 1
+
+
+def test_settings_tell_their_origin_and_no_secret(town):
+    answer = town.api.get("/v1/settings")
+    values = {row["key"]: row for row in good(answer)["values"]}
+    assert values["listen"]["origin"] == "--listen"
+    assert values["events.backoff_min_ms"]["value"] == 50 and "tavern.toml" in values["events.backoff_min_ms"]["origin"]
+    assert values["sessions.resume_ms"]["origin"] == "default"
+    assert town.server.key not in answer.text and "secret" in values
+    checked = town.server.run("check", "--dev", "--json", *town.server.command()[2:])
+    assert {row["key"] for row in json.loads(checked.stdout)["values"]} == set(values)
+
+
+def test_channels_with_who_is_in_them(town):
+    found = good(town.api.get("/v1/channels", params={"present": "true"}))
+    present = {row["channel"]: row["present"] for row in found["channels"]}
+    assert present["lobby#main"] == 8 and present["game#1048"] == 2 and present[HOSTILE_CHANNEL] == 1
+    assert not any(name.startswith("user#") for name in present), "users' own channels are many and of no interest"
+    own = good(town.api.get("/v1/channels", params={"present": "true", "prefix": "user#a"}))
+    assert {"user#ann": 1}.items() <= {row["channel"]: row["present"] for row in own["channels"]}.items()
+    games = good(town.api.get("/v1/channels", params={"prefix": "game"}))
+    assert names(games, "channels", "channel") == ["game#1048", "gametv#1048"]
+    assert "present" not in games["channels"][0]
+
+
+def test_a_channel_where_somebody_is_and_nobody_listens(town):
+    good(town.api.put("/v1/channels/stage%23quiet/presence/zoe", json={"ttl_s": 600}))
+    found = good(town.api.get("/v1/channels", params={"present": "true", "prefix": "stage"}))
+    assert found["channels"] == [{"channel": "stage#quiet", "subscriptions": 0, "present": 1}]
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3])
+def test_pages_of_channels_hold_each_once(town, limit):
+    whole = names(good(town.api.get("/v1/channels", params={"present": "true"})), "channels", "channel")
+    seen, after = [], None
+    for _ in range(20):
+        page = good(town.api.get("/v1/channels", params={"present": "true", "limit": limit, "after": after or ""}))
+        seen += names(page, "channels", "channel")
+        after = page["next"]
+        if after is None:
+            break
+    assert seen == whole and len(whole) >= 4
+
+
+def test_a_crowd_larger_than_a_page_of_the_store_is_counted(nobody):
+    with client(nobody) as api:
+        hold = lambda n: good(api.put(f"/v1/channels/crowd%23a/presence/u{n}", json={"ttl_s": 600}))
+        # Many at once: they share what a commit costs.
+        with concurrent.futures.ThreadPoolExecutor(32) as pool:
+            list(pool.map(hold, range(1_003)))
+        good(api.put("/v1/channels/crowd%23b/presence/u1", json={"ttl_s": 600}))
+        found = good(api.get("/v1/channels", params={"present": "true", "prefix": "crowd"}))
+        assert [(row["channel"], row["present"]) for row in found["channels"]] == [("crowd#a", 1_003), ("crowd#b", 1)]
+
+
+def test_users_by_the_start_of_their_names(town):
+    row = lambda: {row["user"]: row for row in good(town.api.get("/v1/users", params={"prefix": "ann"}))["users"]}
+    with Socket(town.server, user="anna-was-here"):
+        until(lambda: row().get("anna-was-here", {}).get("online"), "her to be online", 10)
+    until(lambda: row()["anna-was-here"]["last_seen"], "her to be remembered", 10)
+    assert row()["ann"]["online"] and set(row()) == {"ann", "anna-was-here"}
+    everybody = names(good(town.api.get("/v1/users")), "users", "user")
+    assert HOSTILE in everybody and everybody == sorted(everybody)
+    page = good(town.api.get("/v1/users", params={"limit": 2}))
+    assert names(page, "users", "user") == everybody[:2] and page["next"] == everybody[1]
+    rest = good(town.api.get("/v1/users", params={"after": page["next"]}))
+    assert names(rest, "users", "user") == everybody[2:] and rest["next"] is None
+
+
+def test_an_inbox_is_read_and_nothing_is_acknowledged(town):
+    for _ in range(2):
+        found = good(town.api.get("/v1/users/igor/letters"))
+        assert [letter["event"]["data"] for letter in found["letters"]] == [{"gift": "a red scarf", "from": "carla"}, {"text": HOSTILE}]
+        assert found["next"] is None and found["dropped_through"] == 0
+    first = good(town.api.get("/v1/users/igor/letters", params={"limit": 1}))
+    rest = good(town.api.get("/v1/users/igor/letters", params={"after": first["next"]}))
+    assert len(first["letters"]) == len(rest["letters"]) == 1
+    assert town.api.get("/v1/users/igor/letters", params={"after": "x"}).status_code == 400
+
+
+def test_a_user_with_his_party_and_his_invites(town):
+    assert good(town.api.get("/v1/users/ann"))["party"] == town.party
+    carla = good(town.api.get("/v1/users/carla"))
+    assert carla["party"] is None and carla["invites"] == [town.party]
+
+
+@pytest.mark.parametrize("path, scope", [("overview", "admin"), ("settings", "admin"), ("users", "presence"), ("users/ann/letters", "admin")])
+def test_each_needs_its_scope(path, scope):
+    with Tavern.serve() as server:
+        ask = lambda **headers: httpx.get(f"{server.url}/v1/{path}", headers=headers, timeout=5, trust_env=False).status_code
+        other = "publish" if scope == "presence" else "presence"
+        assert ask() == 401 and ask(authorization="Bearer wrong") == 401
+        assert ask(authorization=f"Bearer {server.api_key(other)}") == 403
+        assert ask(authorization=f"Bearer {server.api_key(scope)}") == 200
+
+
+def test_a_prefix_has_a_bound(town):
+    assert town.api.get("/v1/users", params={"prefix": "x" * 200}).status_code == 400
+    assert town.api.get("/v1/channels", params={"prefix": "x" * 300}).status_code == 400

@@ -1,0 +1,260 @@
+"""Using the dashboard: the key, the keyboard alone, the levers, trying it, a server that goes away, what it weighs and how fast it is there."""
+import json
+import time
+
+import httpx
+import pytest
+
+from support import tokens
+from support.process import until
+from support.tavern import Tavern
+
+from .browser import HERE
+from .town import CONFIG, Town, good
+
+FOLDER = HERE.parents[1] / "dashboard"
+
+
+@pytest.fixture(scope="module")
+def own():
+    """A town of one's own, where levers may be pulled."""
+    with Tavern.dev(CONFIG) as server, Town(server) as town:
+        town.business()
+        yield town
+
+
+def ask(server, where, **headers):
+    return httpx.get(f"{server.url}{where}", headers=headers, timeout=5, trust_env=False)
+
+
+def test_nothing_is_asked_without_a_key(browser, empty):
+    browser.open(empty, key=False)
+    browser.sees("This page needs an API key")
+    browser.sees("tavern key create")
+    assert browser.eval("performance.getEntriesByType('resource').filter(({ name }) => name.includes('/v1/')).length") == 0
+
+
+def test_a_wrong_key_is_told_and_the_right_one_opens(browser, empty):
+    browser.open(empty, "#/users", key=False)
+    browser.sees("API key")
+    browser.type("tvk_wrong_key")
+    browser.press("Enter")
+    browser.sees("This key is not known")
+    browser.complained("401")
+    assert browser.eval("sessionStorage.length") == 0
+    browser.type(empty.key)
+    browser.press("Enter")
+    browser.sees("Nobody has been here yet")
+    browser.do("reload")
+    browser.sees("Nobody has been here yet")
+    browser.click("#forget")
+    browser.sees("This page needs an API key")
+    assert browser.eval("sessionStorage.length") == 0
+
+
+def test_the_key_leaves_the_address(browser, empty):
+    browser.open(empty)
+    browser.sees("Overview")
+    assert browser.eval("location.href") == f"{empty.url}/#/"
+    assert browser.eval("localStorage.length") == 0 and browser.eval("document.cookie") == ""
+
+
+def test_a_key_with_fewer_scopes_sees_what_it_may(browser):
+    with Tavern.serve() as server:
+        server.key = server.api_key("presence")
+        browser.open(server)
+        browser.sees("This key may not do that")
+        browser.sees("admin")
+        browser.goto("#/users")
+        browser.sees("Nobody has been here yet")
+        browser.complained("403")
+        browser.leave()
+
+
+def test_the_keyboard_is_enough(browser, town):
+    browser.open(town.server)
+    browser.sees("Overview")
+    browser.press("/")
+    browser.type("dmi")
+    browser.sees("dmitri", "#found")
+    browser.press("Enter")
+    browser.sees("Why online")
+    assert browser.eval("location.hash") == "#/users/dmitri"
+    browser.press("g", "s")
+    browser.sees("warehouse")
+    browser.press("j")
+    assert browser.eval("document.activeElement.textContent") == "analytics"
+    browser.press("ArrowDown", "j", "k", "End")
+    assert browser.eval("document.activeElement.textContent") == "warehouse"
+    assert browser.eval("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+    browser.press("Enter")
+    browser.sees("Failing since")
+    browser.press("Backspace")
+    browser.sees("Who must know")
+    for letter, word in {"o": "Overview", "c": "Channels", "u": "Users", "p": "Parties", "t": "Topics", "n": "Nodes", "e": "Settings", "y": "Try it"}.items():
+        browser.press("g", letter)
+        browser.wait(f"document.querySelector('h1')?.textContent === {json.dumps(word)}")
+    browser.press("?")
+    browser.sees("Search everywhere", "dialog")
+    browser.press("Escape")
+    browser.wait("!document.querySelector('dialog').open")
+    browser.press("/")
+    browser.type("back")
+    browser.sees("events.backoff_min_ms", "#found")
+    browser.press("Escape")
+    browser.wait("document.getElementById('found').hidden")
+
+
+def test_every_link_and_field_is_reached_by_tab(browser, town):
+    browser.open(town.server, "#/subscriptions/mail")
+    browser.sees("Send all again")
+    wanted = browser.eval("[...document.querySelectorAll('a, button, input')].filter((one) => one.getClientRects().length && !one.disabled).length")
+    seen = set()
+    browser.eval("document.activeElement.blur()")
+    for _ in range(wanted + 3):
+        browser.press("Tab")
+        seen.add(browser.eval("[...document.querySelectorAll('a, button, input')].indexOf(document.activeElement)"))
+    assert len(seen - {-1}) >= wanted
+
+
+def health(own, name):
+    return good(own.api.get(f"/v1/subscriptions/{name}"))["health"]
+
+
+def test_the_levers_of_a_subscription(browser, own):
+    browser.open(own.server, "#/subscriptions/ledger")
+    browser.sees("healthy")
+    browser.do("click", at="main .actions button:first-child")
+    browser.sees("switched off by somebody")
+    assert health(own, "ledger") == "disabled"
+    browser.do("click", at="main .actions button:first-child")
+    browser.sees("healthy")
+    browser.do("click", at="main .actions button:last-child")
+    browser.sees("Events come again", "dialog")
+    browser.press("Enter")
+    browser.sees("Going back to number 1", "#banner")
+    until(lambda: good(own.api.get("/v1/subscriptions/ledger"))["acknowledged"] == 17, "all of it to be sent again", 10)
+
+
+def test_dead_letters_are_sent_again(browser, own):
+    browser.open(own.server, "#/subscriptions/mail")
+    browser.sees("Send all again")
+    browser.click("main tbody tr:first-child button")
+    browser.sees("1 dead letter will be sent again", "#banner")
+    browser.click("main .tools button")
+    browser.sees("will be sent again", "#banner")
+
+
+def test_a_lever_that_fails_says_so(browser, own):
+    good(own.api.put("/v1/subscriptions/gone", json={"topics": ["orders"], "pull": True}))
+    browser.open(own.server, "#/subscriptions/gone")
+    browser.sees("healthy")
+    good(own.api.delete("/v1/subscriptions/gone"))
+    browser.do("click", at="main .actions button:first-child")
+    browser.sees("gone", "#banner.bad")
+    browser.complained("404")
+
+
+def test_trying_it(browser, town):
+    browser.open(town.server, "#/try/room%23tried")
+    browser.sees("Connect")
+    browser.fill("[name=user]", "visitor")
+    browser.press("Enter")
+    browser.sees("visitor by websocket")
+    browser.wait("document.activeElement.name === 'text'")
+    browser.type('{"hello": "world"}')
+    browser.press("Enter")
+    browser.sees('{"hello":"world"}', ".log")
+    town.come("ann").ok("publish", channel="room#tried", data="from ann")
+    browser.sees("from ann", ".log")
+    browser.click(".say button:last-child")
+    browser.sees("Present in room#tried", "#banner")
+    found = good(town.api.get("/v1/channels/room%23tried/presence"))
+    assert [one["user"] for one in found["users"]] == ["visitor"]
+
+
+def test_trying_it_with_a_token(browser):
+    with Tavern.serve() as server:
+        browser.open(server, "#/try")
+        browser.sees("Token")
+        browser.fill("[name=token]", "a.b.c")
+        browser.press("Enter")
+        browser.sees("closed:")
+        browser.fill("[name=token]", tokens.token("tester"))
+        browser.press("Enter")
+        browser.sees("tester by websocket")
+        browser.quiet()
+        browser.leave()
+
+
+def test_a_page_that_nobody_sees_asks_nothing(browser, empty):
+    browser.open(empty)
+    browser.sees("All is well")
+    asked = "performance.getEntriesByType('resource').filter(({ name }) => name.includes('/v1/')).length"
+    before = browser.eval(asked)
+    browser.wait(f"{asked} > {before}")
+    browser.eval("Object.defineProperty(document, 'hidden', { get: () => window.unseen, configurable: true }), (window.unseen = true)")
+    time.sleep(0.5)  # What was asked before comes in.
+    before = browser.eval(asked)
+    time.sleep(1.5)
+    assert browser.eval(asked) == before
+    browser.eval("window.unseen = false")
+    browser.wait(f"{asked} > {before}")
+
+
+def test_a_key_from_the_store_hears_too(browser):
+    with Tavern.serve() as server:
+        server.key = server.api_key("admin", "presence", "subscriptions")
+        browser.open(server, "#/channels/room%23keyed")
+        browser.sees("live")
+        browser.quiet()
+        browser.leave()
+
+
+def test_a_server_that_goes_and_comes_back(browser):
+    with Tavern.dev() as server:
+        browser.open(server, "#/channels/room%23back")
+        browser.sees("0 users present")
+        server.terminate()
+        browser.sees("The server does not answer", "#banner")
+        browser.sees("room#back")
+        server.start()
+        browser.wait("document.getElementById('banner').hidden", 15_000)
+        with Town(server) as town:
+            town.come("late", "room#back")
+            browser.do("wait", js="document.querySelector('main').textContent.includes('1 user present')", ms=15_000)
+            browser.goto("#/users")
+            browser.sees("late")
+        browser.complained("ERR_CONNECTION_REFUSED")
+        browser.leave()
+
+
+def test_what_it_weighs(empty):
+    script = ask(empty, "/client.js").content
+    files = sum(file.stat().st_size for file in FOLDER.iterdir())
+    assert len(script) + files <= 150 * 1024, f"{files} and {len(script)} of the client"
+
+
+@pytest.mark.alone
+def test_the_first_paint(browser, empty):
+    paints = []
+    for _ in range(3):
+        browser.open(empty, fresh=True)
+        browser.sees("Overview")
+        browser.wait("performance.getEntriesByName('first-contentful-paint').length > 0")
+        paints.append(browser.eval("performance.getEntriesByName('first-contentful-paint')[0].startTime"))
+    assert min(paints) < 300, paints
+
+
+@pytest.mark.parametrize("where, kind", [("/", "text/html"), ("/assets/app.js", "text/javascript"), ("/assets/style.css", "text/css"), ("/assets/icon.svg", "image/svg+xml")])
+def test_headers(empty, where, kind):
+    answer = ask(empty, where)
+    assert answer.status_code == 200 and answer.headers["content-type"].startswith(kind)
+    policy = dict(part.strip().split(" ", 1) for part in answer.headers["content-security-policy"].split(";"))
+    assert policy["default-src"] == "'none'" and policy["frame-ancestors"] == "'none'"
+    assert all(policy[one] == "'self'" for one in ("script-src", "style-src", "connect-src", "img-src"))
+    assert policy["require-trusted-types-for"] == "'script'"
+    assert answer.headers["x-content-type-options"] == "nosniff" and answer.headers["referrer-policy"] == "no-referrer"
+    again = ask(empty, where, **{"if-none-match": answer.headers["etag"]})
+    assert again.status_code == 304 and again.content == b"" and "content-security-policy" in again.headers
+    assert ask(empty, "/assets/none.js").status_code == 404
