@@ -93,6 +93,7 @@ impl Shard {
             }
             (Task::Post { user, claim }, Answer::Committed(receipt)) => {
                 let letter = receipt.letters.first().copied().unwrap_or(0);
+                self.stats.letters_written.add(receipt.letters.len() as u64);
                 self.finish(claim, Ok(json::posted(letter)));
                 self.spread_rumour(now, &user, Rumour::Mail);
             }
@@ -141,6 +142,7 @@ impl Shard {
         }
         for letter in letters.page.rows.iter().filter(|letter| letter.n > had) {
             self.put_letter(now, id, letter.n, json::tail(letter.n, &letter.body));
+            self.stats.letters_put.add(1);
         }
     }
 

@@ -45,6 +45,13 @@ counters! {
     presences_swept,
     commands,
     refused,
+    /// Commands about parties, of users, of apps and of the server itself; and how often one of them began anew because
+    /// somebody else was first.
+    party_commands,
+    party_conflicts,
+    /// Letters that were written, and letters that were put into mailboxes of sessions.
+    letters_written,
+    letters_put,
     /// Gauges, set at each sweep.
     sessions,
     sessions_detached,

@@ -2,12 +2,13 @@
 //! one work in, one answer awaited. Must hold: nothing is looked up for the work of a shard; its ticket says whose it is.
 
 use crate::auth::KeySource;
+use crate::metrics::{Kind, Series};
 use crate::shard::inbox::Inbox as ShardInbox;
 use crate::shard::mail::Mail;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tavern_engine::{Answer, ApiKey, Commit, Found, Inbox, Read, Receipt, Store, StoreError, Ticket, Work};
 use tokio::sync::oneshot;
 
@@ -23,6 +24,35 @@ pub struct Desk {
     waiting: Mutex<HashMap<Ticket, Waiter>>,
     tickets: AtomicU64,
     shards: OnceLock<Vec<Arc<ShardInbox>>>,
+    counts: Counts,
+}
+
+/// What the store did with the work that it was given, for the metrics.
+#[derive(Default)]
+struct Counts {
+    done: AtomicU64,
+    /// The store answers no: somebody else was first, or the node was taken for dead.
+    refused: AtomicU64,
+    failed: AtomicU64,
+    /// The server's own questions, the renewal of its lease among them: how many, and how long they took together.
+    asked: AtomicU64,
+    waited_us: AtomicU64,
+}
+
+impl Counts {
+    fn note(&self, answers: &[(Ticket, Answer)]) {
+        let (mut done, mut refused, mut failed) = (0, 0, 0);
+        for (_, answer) in answers {
+            match answer {
+                Answer::Committed(_) | Answer::Read(_) => done += 1,
+                Answer::Failed(StoreError::Unavailable { .. } | StoreError::Corrupt { .. }) => failed += 1,
+                Answer::Failed(_) => refused += 1,
+            }
+        }
+        for (counter, count) in [(&self.done, done), (&self.refused, refused), (&self.failed, failed)] {
+            counter.fetch_add(count, Ordering::Relaxed);
+        }
+    }
 }
 
 enum Waiter {
@@ -83,8 +113,13 @@ impl Desk {
     /// Whatever the store answers. None: nothing in time.
     pub async fn answer_to(&self, work: Work) -> Option<Answer> {
         let (sender, answer) = oneshot::channel();
+        let began = Instant::now();
         self.submit(work, Waiter::Any(sender));
-        tokio::time::timeout(PATIENCE, answer).await.ok()?.ok()
+        let answer = tokio::time::timeout(PATIENCE, answer).await;
+        // One that did not come counts with all the time that it was waited for.
+        self.counts.asked.fetch_add(1, Ordering::Relaxed);
+        self.counts.waited_us.fetch_add(began.elapsed().as_micros() as u64, Ordering::Relaxed);
+        answer.ok()?.ok()
     }
 
     pub async fn commit(&self, commit: Commit) -> Result<Receipt, DeskError> {
@@ -103,6 +138,33 @@ impl Desk {
 }
 
 impl Desk {
+    /// How the store did, for whoever shows it.
+    pub fn gather(&self, all: &mut Vec<Series>) {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let counts = &self.counts;
+        let mut answers = Series::new(
+            "tavern_store_answers_total",
+            Kind::Counter,
+            "Answers of the store, by what they say",
+        );
+        for (outcome, counter) in
+            [("done", &counts.done), ("refused", &counts.refused), ("failed", &counts.failed)]
+        {
+            answers.add([("outcome", outcome.into())], get(counter));
+        }
+        all.push(answers);
+        for (name, help, counter) in [
+            (
+                "tavern_store_wait_us_sum",
+                "Time the server's own questions took, its lease among them",
+                &counts.waited_us,
+            ),
+            ("tavern_store_wait_us_count", "Questions in tavern_store_wait_us_sum", &counts.asked),
+        ] {
+            all.push(Series::one(name, Kind::Counter, help, get(counter)));
+        }
+    }
+
     /// Whoever asked may have given up; then the answer is nobody's.
     fn tell(&self, ticket: Ticket, answer: Answer) {
         match self.waiting.lock().unwrap_or_else(PoisonError::into_inner).remove(&ticket) {
@@ -115,6 +177,7 @@ impl Desk {
 
 impl Inbox for Desk {
     fn answer(&self, answers: Vec<(Ticket, Answer)>) {
+        self.counts.note(&answers);
         let mut by_shard: BTreeMap<usize, Vec<(Ticket, Answer)>> = BTreeMap::new();
         for (ticket, answer) in answers {
             match (ticket.0 >> SHARD_SHIFT).checked_sub(1) {

@@ -88,6 +88,7 @@ impl Case {
 impl Shard {
     pub(crate) fn open_case(&mut self, now: Time, case: Case) {
         self.parties.opened += 1;
+        self.stats.party_commands.add(1);
         let number = self.parties.opened;
         self.parties.cases.insert(number, Box::new(case));
         self.run_case(now, number);
@@ -287,6 +288,7 @@ impl Shard {
                 if let Some(case) = self.parties.cases.get_mut(&number) {
                     case.tries += 1;
                 }
+                self.stats.party_conflicts.add(1);
                 self.run_anew(now, number);
             }
             answer => {
@@ -319,6 +321,7 @@ impl Shard {
         // An app may speak for somebody who is not there: his party must notice.
         let ordered = case.is_some_and(|case| matches!(case.claim, Some(Claim::Order(_))));
         self.end_case(now, number, reply);
+        self.stats.letters_written.add(receipt.letters.len() as u64);
         if !receipt.appended.is_empty() {
             self.effects.topics.push(PARTIES);
         }

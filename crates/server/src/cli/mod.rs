@@ -6,6 +6,7 @@ mod bench;
 mod certificate;
 mod check;
 mod client;
+mod completions;
 pub mod dev;
 mod doctor;
 mod events;
@@ -16,10 +17,12 @@ mod import;
 mod key;
 mod line;
 mod local;
+mod man;
 mod moment;
 mod options;
 mod party;
 mod publish;
+mod ready;
 mod serve;
 mod stream;
 mod subscribe;
@@ -28,7 +31,7 @@ mod token;
 mod user;
 mod who;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 
@@ -70,12 +73,18 @@ enum Command {
     Check(check::Args),
     /// Check what the server needs around it: store, clock, ports, limits, disk
     Doctor(doctor::Args),
+    /// Ask a running server whether it is ready; exit code 1 when it is not
+    Ready(ready::Args),
     /// Write everything that a store keeps to stdout
     Export(export::Args),
     /// Read an export from stdin into an empty store
     Import(import::Args),
     /// Load a running server and show what it did
     Bench(bench::Args),
+    /// Print what completes the command line in a shell
+    Completions(completions::Args),
+    /// Print the manual page, or write those of all commands into a folder
+    Man(man::Args),
 }
 
 pub fn main() -> ExitCode {
@@ -94,9 +103,12 @@ pub fn main() -> ExitCode {
         Command::Events(args) => events::run(args),
         Command::Check(args) => check::run(args),
         Command::Doctor(args) => doctor::run(args),
+        Command::Ready(args) => ready::run(args),
         Command::Export(args) => export::run(args),
         Command::Import(args) => import::run(args),
         Command::Bench(args) => bench::run(args),
+        Command::Completions(args) => completions::run(args, Cli::command()),
+        Command::Man(args) => man::run(args, Cli::command()),
     };
     match outcome {
         Ok(code) => code,
@@ -137,7 +149,6 @@ fn print_line(line: &str) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_command_line_is_sound() {

@@ -2,6 +2,7 @@
 //! count, what the tally of events holds.
 
 use super::series::{Kind, Series};
+use crate::config::Config;
 use crate::services::Services;
 use std::sync::atomic::Ordering;
 use tavern_hub::Space;
@@ -56,6 +57,15 @@ const SHARDS: &[(&str, &str, Kind, &str)] = &[
     ),
     ("commands", "tavern_commands_total", Kind::Counter, "Commands of the JSON protocol"),
     ("refused", "tavern_commands_refused_total", Kind::Counter, "Commands refused"),
+    ("party_commands", "tavern_party_commands_total", Kind::Counter, "Commands about parties"),
+    (
+        "party_conflicts",
+        "tavern_party_conflicts_total",
+        Kind::Counter,
+        "Times a command about a party began anew because another was first",
+    ),
+    ("letters_written", "tavern_letters_written_total", Kind::Counter, "Letters written to users"),
+    ("letters_put", "tavern_letters_put_total", Kind::Counter, "Letters put into mailboxes of sessions"),
     ("sessions", "tavern_sessions", Kind::Gauge, "Sessions alive"),
     ("sessions_detached", "tavern_sessions_detached", Kind::Gauge, "Sessions without a transport"),
     ("redis_listeners", "tavern_redis_listeners", Kind::Gauge, "Redis connections that subscribed"),
@@ -121,8 +131,17 @@ pub fn gather(services: &Services) -> Vec<Series> {
     let (version, node) = (env!("CARGO_PKG_VERSION"), services.node.settings.node.as_str());
     info.add([("version", version.into()), ("node", node.into())], 1);
     all.push(info);
+    services.desk.gather(&mut all);
+    all.extend(room(&services.config));
     services.tally.gather(&mut all);
     all
+}
+
+/// What is left where the store's folder is. With a store elsewhere there is nothing to look at.
+fn room(config: &Config) -> Option<Series> {
+    let stat = config.store.starts_with("sqlite:").then(|| rustix::fs::statvfs(&config.data))?.ok()?;
+    let free = stat.f_bavail.saturating_mul(stat.f_frsize);
+    Some(Series::one("tavern_disk_free_bytes", Kind::Gauge, "Room left for the data folder", free))
 }
 
 fn find(counters: &[(&'static str, u64)], name: &str) -> u64 {
