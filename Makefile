@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-clients cluster bench bench-quick bench-presence bench-cluster bench-events bench-local fmt fuzz sim torture torture-events torture-local torture-parties bench-parties clean
+.PHONY: help setup run test test-clients cluster bench bench-quick bench-presence bench-cluster bench-events bench-local fmt fuzz sim torture torture-events torture-local torture-parties bench-parties install clean
 
 help: ## list the routines
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -12,6 +12,12 @@ setup: ## install what the tests and benchmarks need and is missing
 
 run: ## start the server in dev mode: http://127.0.0.1:7400, Redis protocol on 7401
 	cargo run --release -p tavern -- dev $(ARGS)
+
+install: ## the program, service, manual and completions into PREFIX (/usr/local), below DESTDIR; BIN names one that is built
+ifndef BIN
+	cargo build --release --locked -p tavern
+endif
+	@PREFIX='$(PREFIX)' SYSCONFDIR='$(SYSCONFDIR)' DESTDIR='$(DESTDIR)' BIN='$(BIN)' scripts/install
 
 cluster: ## three servers on one engine, some load, a live table and keys to break things; ENGINE=sqlite|postgres|redis
 	@cargo build --release -q -p tavern
