@@ -1,0 +1,220 @@
+"""The image and the compose files. There is no Docker in the tests: the files are read as it would read them, and the servers of
+each compose file are started with its environment on real engines, which get the flags of the file.
+"""
+import contextlib
+import os
+import re
+import subprocess
+
+import pytest
+import yaml
+
+from install.files import PACKAGING, ROOT, SECRET, SPARE_DESCRIPTORS, check, seconds
+from support.nats_server import NatsServer
+from support.postgres_server import PostgresServer
+from support.process import free_port, until
+from support.redis_server import RedisServer
+from support.tavern import Tavern, environment, program
+
+COMPOSE = sorted((PACKAGING / "compose").glob("*.yaml"))
+NAMES = [path.stem for path in COMPOSE]
+PASSWORDS = {"TAVERN_SECRET": SECRET, "REDIS_PASSWORD": "red" * 8, "POSTGRES_PASSWORD": "pos" * 8, "NATS_PASSWORD": "nat" * 8}
+
+
+def filled(value, variables):
+    """A value with its variables, by compose's rules; one that must be set and is not is an error."""
+    if isinstance(value, dict):
+        return {key: filled(one, variables) for key, one in value.items()}
+    if isinstance(value, list):
+        return [filled(one, variables) for one in value]
+    if not isinstance(value, str):
+        return value
+
+    def put(found):
+        if found[0] == "$$":
+            return "$"
+        name, _, message = found[1].partition(":?")
+        if not variables.get(name):
+            raise KeyError(f"{name}: {message}")
+        return variables[name]
+
+    return re.sub(r"\$\$|\$\{([^}]+)\}", put, value)
+
+
+def services(path, variables=PASSWORDS):
+    return filled(yaml.safe_load(path.read_text()), variables)["services"]
+
+
+def image():
+    """The instructions of the last stage: (name, the rest), lines that go on joined."""
+    text = re.sub(r"\\\n\s*", "", (ROOT / "Dockerfile").read_text())
+    lines = [line.split(maxsplit=1) for line in text.splitlines() if line and not line.startswith("#")]
+    last = max(n for n, line in enumerate(lines) if line[0] == "FROM")
+    return [tuple(line) for line in lines[last:]], lines[:last]
+
+
+def image_environment():
+    steps, _ = image()
+    return dict(pair.split("=", 1) for name, rest in steps if name == "ENV" for pair in rest.split())
+
+
+def taverns(path):
+    return {name: of for name, of in services(path).items() if of["image"] == "tavern"}
+
+
+def test_the_three_choices_are_there():
+    assert NAMES == ["postgres-nats", "redis", "sqlite"]
+
+
+def test_the_image_runs_a_server_that_is_nobody_special(tmp_path):
+    steps, before = image()
+    given = dict(steps)
+    assert given["USER"] == "7400:7400" and given["EXPOSE"].split() == ["7400", "7401"]
+    assert any("cargo build --release --locked -p tavern" in step[1] for step in before)
+    code, errors, values = check(tmp_path, TAVERN_SECRET=SECRET, **image_environment())
+    assert (code, errors) == (0, [])
+    assert values["listen"] == "0.0.0.0:7400" and values["resp"] == "0.0.0.0:7401"
+    assert values["data"] == given["VOLUME"] == given["WORKDIR"]
+    # The pinned compiler is the one that the workspace asks for.
+    asked = re.search(r'^rust-version = "(.+)"', (ROOT / "Cargo.toml").read_text(), flags=re.M)[1]
+    assert before[0][1].startswith(f"rust:{asked}-")
+
+
+def test_what_the_image_calls_exists():
+    given = dict(image()[0])
+    words = yaml.safe_load(given["HEALTHCHECK"].split(" CMD ")[1])
+    for command in (words, yaml.safe_load(given["ENTRYPOINT"]) + yaml.safe_load(given["CMD"])):
+        assert command[0] == "tavern"
+        run = subprocess.run([program(), *command[1:], "--help"], capture_output=True, text=True, timeout=20)
+        assert run.returncode == 0, run.stderr
+
+
+@pytest.mark.parametrize("path", COMPOSE, ids=NAMES)
+def test_servers_of_a_file_are_configured_with_what_the_program_knows(path, tmp_path):
+    found = taverns(path)
+    assert found
+    for name, of in found.items():
+        code, errors, values = check(tmp_path, **image_environment() | of["environment"])
+        assert (code, errors) == (0, []), name
+        assert values["node"] == of["environment"]["TAVERN_NODE"]
+        slowest_ms = values["sessions.drain_ms"] + values["events.request_timeout_ms"]
+        assert seconds(of["stop_grace_period"]) * 1_000 > slowest_ms
+        assert of["ulimits"]["nofile"] >= values["limits.connections"] + SPARE_DESCRIPTORS
+    nodes = [of["environment"]["TAVERN_NODE"] for of in found.values()]
+    assert len(set(nodes)) == len(nodes)
+
+
+@pytest.mark.parametrize("path", COMPOSE, ids=NAMES)
+def test_a_slip_in_a_variable_would_be_found(path, tmp_path):
+    of = next(iter(taverns(path).values()))
+    code, errors, _ = check(tmp_path, TAVERN_STOER="x", **of["environment"])
+    assert code == 1 and "TAVERN_STOER" in errors[0]
+
+
+@pytest.mark.parametrize("path", COMPOSE, ids=NAMES)
+def test_everything_is_asked_for_its_health_and_waited_for(path):
+    all_of = services(path)
+    for name, of in all_of.items():
+        test = of["healthcheck"]["test"]
+        assert test[0] in ("CMD", "CMD-SHELL") and seconds(of["healthcheck"]["timeout"]) > 0
+        assert of["restart"] == "unless-stopped"
+        # What is kept is in a volume that the file declares.
+        for volume in of.get("volumes", []):
+            assert volume.split(":")[0] in yaml.safe_load(path.read_text())["volumes"]
+        if name in taverns(path):
+            assert test == ["CMD", "tavern", "ready"]
+            assert all(port.startswith("127.0.0.1:") for port in of["ports"]), "plain ports are for this machine"
+            waits = {other for other, how in of.get("depends_on", {}).items() if how["condition"] == "service_healthy"}
+            assert waits == set(all_of) - set(taverns(path))
+    ports = [port.rsplit(":", 1)[0] for of in all_of.values() for port in of.get("ports", [])]
+    assert len(set(ports)) == len(ports)
+
+
+@pytest.mark.parametrize("path", COMPOSE, ids=NAMES)
+def test_secrets_come_from_outside_and_are_asked_for(path):
+    text = path.read_text()
+    wanted = set(re.findall(r"\$\{(\w+):\?", text))
+    assert "TAVERN_SECRET" in wanted and not re.search(r"\$\{\w+\}|\$\{\w+:?-", text)
+    for name in wanted:
+        with pytest.raises(KeyError, match="openssl rand -hex 32"):
+            services(path, PASSWORDS | {name: ""})
+
+
+def flags(of):
+    """What the engine's program is started with, as the shell of its command sees it."""
+    shell, option, line = of["command"]
+    assert (shell, option) == ("sh", "-c")
+    said = subprocess.run(["sh", "-c", f"printf '%s\\n' {line.removeprefix('exec ')}"], env=of["environment"] | {"PATH": os.defpath},
+                          capture_output=True, text=True, check=True)
+    program, *rest = said.stdout.splitlines()
+    return program, rest
+
+
+class Container(Tavern):
+    """A server with the environment of a compose file and nothing else."""
+
+    def __init__(self, variables, **there):
+        super().__init__("serve")
+        self.config.unlink()
+        self.variables = variables | {
+            "TAVERN_LISTEN": f"127.0.0.1:{self.port}", "TAVERN_RESP": f"127.0.0.1:{self.resp_port}", "TAVERN_DATA": str(self.data),
+        }
+        for name, (old, new) in there.items():
+            assert old in self.variables[name]
+            self.variables[name] = self.variables[name].replace(old, new)
+
+    def command(self):
+        return [program(), "serve"]
+
+    def environment(self):
+        return environment() | self.variables
+
+
+@contextlib.contextmanager
+def engines(path, stack):
+    """The engines of a file, started with its flags; where its addresses lead instead."""
+    found, there = services(path), {}
+    if "redis" in found:
+        name, given = flags(found["redis"])
+        assert name == "redis-server"
+        server = stack.enter_context(RedisServer(*given))
+        there["TAVERN_STORE"] = ("@redis:6379", f"@127.0.0.1:{server.resp_port}")
+        asked = subprocess.run(
+            ["sh", "-c", found["redis"]["healthcheck"]["test"][1].replace("redis-cli", f"redis-cli -p {server.resp_port}")],
+            env=os.environ | found["redis"]["environment"], timeout=10,
+        )
+        assert asked.returncode == 0, "its health check"
+    if "nats" in found:
+        name, given = flags(found["nats"])
+        assert name == "nats-server"
+        at = given.index("--http_port") + 1
+        given[at] = str(free_port())
+        server = stack.enter_context(NatsServer(*given))
+        there["TAVERN_BUS"] = ("@nats:4222", f"@127.0.0.1:{server.port}")
+    if "postgres" in found:
+        login = found["postgres"]["environment"]
+        server = stack.enter_context(PostgresServer())
+        server.sql(f"CREATE ROLE {login['POSTGRES_USER']} LOGIN PASSWORD '{login['POSTGRES_PASSWORD']}'")
+        server.sql(f"CREATE DATABASE {login['POSTGRES_DB']} OWNER {login['POSTGRES_USER']}")
+        server.ask_passwords(login["POSTGRES_USER"])
+        there["TAVERN_STORE"] = ("@postgres:5432", f"@127.0.0.1:{server.port}")
+    yield there
+
+
+@pytest.mark.parametrize("path", COMPOSE, ids=NAMES)
+def test_the_servers_of_a_file_are_ready_and_one_cluster(path):
+    with contextlib.ExitStack() as stack, engines(path, stack) as there:
+        found = [stack.enter_context(Container(of["environment"], **there)) for of in taverns(path).values()]
+        for server in found:
+            asked = server.run("ready", "--url", server.url)
+            assert (asked.returncode, asked.stdout) == (0, "ready\n"), asked.stderr
+        made = found[0].run("key", "create", "--name", "x", "--scopes", "publish")
+        assert made.returncode == 0, made.stderr
+        # A key that one has made is known to all.
+        for server in found:
+            until(lambda: "x" in server.run("key", "list").stdout, "the key to be listed")
+
+
+def test_flags_are_read_as_the_shell_reads_them():
+    of = {"command": ["sh", "-c", 'exec it --pass "$P" -m 1'], "environment": {"P": "a b"}}
+    assert flags(of) == ("it", ["--pass", "a b", "-m", "1"])
