@@ -1,0 +1,170 @@
+"""The dashboard and the alerts: every number that they name is one that a server shows, with the labels that they ask for."""
+import json
+import re
+
+import pytest
+import yaml
+
+from events.conftest import client
+from events.endpoint import Endpoint
+from events.office import publish, put, report
+from install.files import PACKAGING
+from support.json_client import Socket, arrive
+from support.process import until
+from support.tavern import Tavern
+
+QUICK = "[events]\nbackoff_min_ms = 5\nbackoff_max_ms = 20\n"
+# What Prometheus adds to every series of a server, and what it says of the server itself.
+SCRAPED = {"instance", "job"}
+FOREIGN = {"up"}
+OVER_TIME = re.compile(r"\b(?:rate|increase)\((\w+)(?:\{[^}]*\})?\[[^\]]+\]\)")
+
+
+def dashboard():
+    return json.loads((PACKAGING / "grafana" / "tavern.json").read_text())
+
+
+def panels():
+    return [panel for panel in dashboard()["panels"] if panel["type"] != "row"]
+
+
+def rules():
+    groups = yaml.safe_load((PACKAGING / "prometheus" / "alerts.yaml").read_text())["groups"]
+    return [rule for group in groups for rule in group["rules"]]
+
+
+def expressions():
+    """(where, expression) of both files."""
+    shown = [(panel["title"], target["expr"]) for panel in panels() for target in panel["targets"]]
+    return shown + [(rule["alert"], rule["expr"]) for rule in rules()]
+
+
+def names(expression):
+    return set(re.findall(r"\btavern_\w+", expression)) | {name for name in FOREIGN if re.search(rf"\b{name}\{{", expression)}
+
+
+def labels(expression):
+    """(series, label, value or None) that an expression asks for; those of `by` count for each series in its brackets."""
+    asked = set()
+    for series, inside in re.findall(r"\b(\w+)\{([^}]*)\}", expression):
+        for label, how, value in re.findall(r'(\w+)(=~|=|!=)"([^"]*)"', inside):
+            asked.add((series, label, value if how == "=" else None))
+    for grouped, inside in re.findall(r"by \(([^)]*)\) \(((?:[^()]|\([^()]*\))*)\)", expression):
+        asked |= {(series, label.strip(), None) for series in names(inside) for label in grouped.split(",")}
+    return asked
+
+
+def contend(server, leader):
+    """Two clients of the leader change his party at once, until one of them was second."""
+    with Socket(server, user=leader.hello["user"]) as other:
+        def both():
+            for n, socket in enumerate((leader, other)):
+                socket.send(json.dumps({"id": 1_000 + n, "op": "party.set_data", "data": {"n": n}}))
+            leader.events_so_far(), other.events_so_far()
+            return server.metric("tavern_party_conflicts_total")
+        until(both, "a conflict")
+
+
+@pytest.fixture(scope="module")
+def page():
+    """The metrics of a server on which a little of everything has happened."""
+    refuses = lambda body: 400 if any(event["type"] == "bad" for event in body["events"]) else 200
+    with Tavern.dev(QUICK) as server, Endpoint(refuses) as endpoint, client(server, server.key) as api:
+        with arrive(server, "ann") as ann, arrive(server, "bob") as bob:
+            ann.ok("subscribe", channel="room#1")
+            bob.ok("publish", channel="room#1", data="hi")
+            party = ann.ok("party.invite", user="bob")["party_id"]
+            bob.ok("party.accept", party_id=party)
+            contend(server, ann)
+            put(api, "billing", topics=["orders"], callback=endpoint.url, timeout_ms=0)
+            publish(api, "orders", [{"type": "good"}, {"type": "bad"}])
+            until(lambda: report(api, "billing")["dead_letters"] == 1, "a dead letter", 30)
+            # One that is refused for a while has an oldest event.
+            endpoint.status = 503
+            publish(api, "orders", {"type": "good"})
+            until(lambda: "tavern_subscription_oldest_ms{" in server.metrics(), "the age of an event to be shown")
+            yield server.metrics()
+
+
+@pytest.fixture(scope="module")
+def kinds(page):
+    return dict(re.findall(r"^# TYPE (\w+) (\w+)$", page, flags=re.M))
+
+
+@pytest.fixture(scope="module")
+def rows(page):
+    """For each series the labels of its rows."""
+    found = {}
+    for line in page.splitlines():
+        if not line.startswith("#"):
+            name, _, inside = line.rsplit(" ", 1)[0].partition("{")
+            found.setdefault(name, []).append(dict(re.findall(r'(\w+)="([^"]*)"', inside)))
+    return found
+
+
+@pytest.mark.parametrize("where,expression", expressions(), ids=[where for where, _ in expressions()])
+def test_what_is_named_is_shown(where, expression, kinds, rows):
+    named = names(expression)
+    assert named, "an expression names a series"
+    for series in named - FOREIGN:
+        assert series in kinds, f"{where}: no server shows {series}"
+        assert series in rows, f"{where}: {series} has no rows after a little traffic"
+    for series, label, value in labels(expression):
+        if label in SCRAPED or series in FOREIGN:
+            continue
+        assert any(label in row for row in rows[series]), f"{where}: {series} has no label {label}"
+        # Every outcome is shown from the start, so that nothing has to fail first.
+        assert value is None or any(row[label] == value for row in rows[series]), f"{where}: {label} is never {value}"
+
+
+@pytest.mark.parametrize("where,expression", expressions(), ids=[where for where, _ in expressions()])
+def test_counters_are_looked_at_over_time_and_gauges_are_not(where, expression, kinds):
+    over_time = set(OVER_TIME.findall(expression))
+    for series in names(expression) - FOREIGN:
+        assert (series in over_time) == (kinds[series] == "counter"), f"{where}: {series} is a {kinds[series]}"
+    assert expression.count("(") == expression.count(")") and expression.count("{") == expression.count("}")
+
+
+def test_the_numbers_moved(page):
+    value = lambda name: int(re.search(rf"^{re.escape(name)} (\d+)$", page, flags=re.M)[1])
+    assert value("tavern_party_commands_total") >= 4 and value("tavern_party_conflicts_total") >= 1
+    assert value("tavern_letters_written_total") >= 2 and value("tavern_letters_put_total") >= 2
+    assert value('tavern_store_answers_total{outcome="done"}') > 10
+    assert value('tavern_store_answers_total{outcome="failed"}') == 0
+    assert value("tavern_store_wait_us_sum") > value("tavern_store_wait_us_count") > 0
+    assert value("tavern_disk_free_bytes") > 0
+
+
+def test_the_dashboard_is_whole():
+    whole, seen = dashboard(), set()
+    assert [variable["name"] for variable in whole["templating"]["list"]] == ["datasource", "instance"]
+    for panel in whole["panels"]:
+        assert panel["id"] not in seen
+        seen.add(panel["id"])
+        place = panel["gridPos"]
+        assert place["x"] + place["w"] <= 24
+    for one in panels():
+        assert one["datasource"]["uid"] == "${datasource}" and one["targets"]
+    # No two of them lie on one another.
+    cells = [(x, y) for panel in whole["panels"] for place in [panel["gridPos"]]
+             for x in range(place["x"], place["x"] + place["w"]) for y in range(place["y"], place["y"] + place["h"])]
+    assert len(set(cells)) == len(cells)
+
+
+def test_every_series_that_a_server_shows_has_a_place_on_the_dashboard(kinds):
+    shown = set().union(*(names(target["expr"]) for panel in panels() for target in panel["targets"]))
+    # Told by the variable of the dashboard, or by its bytes.
+    left_out = {"tavern_info", "tavern_mailbox_events", "tavern_sessions_superseded_total"}
+    assert set(kinds) - shown == left_out
+
+
+def test_alerts_say_what_happened_and_how_bad_it_is():
+    found = rules()
+    assert len({rule["alert"] for rule in found}) == len(found) > 8
+    for rule in found:
+        assert set(rule) <= {"alert", "expr", "for", "labels", "annotations"}
+        assert rule["labels"]["severity"] in ("info", "warning", "critical")
+        assert rule["annotations"]["summary"] and rule["annotations"]["description"]
+        for label in re.findall(r"\$labels\.(\w+)", json.dumps(rule["annotations"])):
+            grouped = re.match(r"\w+ by \(([^)]*)\)", rule["expr"])
+            assert label in (grouped[1].split(", ") if grouped else SCRAPED), f"{rule['alert']} has no {label}"
