@@ -26,8 +26,8 @@ import urllib.request
 class Tickets:
     """Parties that wait, by their size, in the order in which they came."""
 
-    def __init__(self, tavern, key, wait):
-        self.tavern, self.key, self.wait = tavern, key, wait
+    def __init__(self, tavern, key, wait, practice=None):
+        self.tavern, self.key, self.wait, self.practice = tavern, key, wait, practice
         self.waiting = {}
         self.seen = set()
         self.matches = itertools.count(1)
@@ -55,14 +55,20 @@ class Tickets:
             self.answer(own[0], {"result": "matched", "match": name, "against": other[1]})
 
     def tire(self):
-        """Whoever has waited for too long is told that nobody came."""
+        """Whoever has waited for too long is told that nobody came, or plays alone."""
+        wait = self.wait if self.practice is None else self.practice
         while True:
-            time.sleep(min(self.wait, 1))
+            time.sleep(min(wait, 1))
             with self.lock:
                 for same in self.waiting.values():
-                    old = [one for one in same if time.monotonic() - one[2] >= self.wait]
+                    old = [one for one in same if time.monotonic() - one[2] >= wait]
                     same[:] = [one for one in same if one not in old]
                     for ticket, members, _ in old:
+                        if self.practice is not None:
+                            name = f"practice-{next(self.matches)}"
+                            print(f"{name}: {', '.join(members)}", flush=True)
+                            self.answer(ticket, {"result": "matched", "match": name, "against": []})
+                            continue
                         print(f"nobody for {', '.join(members)}", flush=True)
                         self.answer(ticket, {"result": "failed", "reason": "nobody of your size came"})
 
@@ -113,9 +119,10 @@ def main():
     options.add_argument("--key", required=True, help="an API key with the scope parties")
     options.add_argument("--listen", type=int, default=7410, metavar="PORT")
     options.add_argument("--wait", type=float, default=60, metavar="SECONDS", help="how long a party waits for another")
+    options.add_argument("--practice", type=float, metavar="SECONDS", help="a party that waited so long plays by itself")
     options.add_argument("--secret", help="whsec_…: refuse what is not signed with it (parties.matchmaker_secret)")
     given = options.parse_args()
-    tickets = Tickets(given.tavern.rstrip("/"), given.key, given.wait)
+    tickets = Tickets(given.tavern.rstrip("/"), given.key, given.wait, given.practice)
     threading.Thread(target=tickets.tire, daemon=True).start()
     server = http.server.ThreadingHTTPServer(("127.0.0.1", given.listen), handler(tickets, given.secret))
     print(f"matchmaker on http://127.0.0.1:{server.server_port}/", flush=True)

@@ -2,7 +2,7 @@
 //! Must hold: a hostile request costs bounded time and memory and gets an answer; routes are in one table.
 
 use super::body::{Answer, Body, refusal, text, whole};
-use super::{client, connect, openapi, origin, page, party, rest, session, stream};
+use super::{client, connect, demo, docs_site, openapi, origin, page, party, rest, session, stream};
 use crate::door::Seat;
 use crate::metrics;
 use crate::services::Services;
@@ -179,6 +179,12 @@ async fn route(guest: &Arc<Guest>, request: Request<Incoming>) -> Answer {
         ("GET", "/client.js") => client::script(request.headers()),
         ("GET", "/") => page::index(request.headers()),
         ("GET", file) if file.starts_with("/assets/") => page::asset(file, request.headers()),
+        ("GET", path) if path == "/demo" || path.starts_with("/demo/") => {
+            demo::answer(guest, &request.into_parts().0).await
+        }
+        ("GET", path) if path == "/docs" || path.starts_with("/docs/") => {
+            docs_site::answer(&request.into_parts().0)
+        }
         (_, path) if path.starts_with("/v1/") => rest::route(guest, request).await,
         _ => refusal(&Refusal::new(Code::NotFound, format!("there is nothing at {method} {path}"))),
     }

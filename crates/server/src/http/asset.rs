@@ -1,0 +1,93 @@
+//! Files that are part of the program, with the headers that keep a page from doing more than it should.
+//! Must hold: a page runs no script but ours, writes no markup from text and reaches no server but this one; a browser
+//! that has a file is not sent it again.
+
+use super::body::{Answer, Body, whole};
+use aws_lc_rs::digest::{SHA256, digest};
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use bytes::Bytes;
+use http::header::{CACHE_CONTROL, ETAG, HeaderMap, HeaderName, HeaderValue, IF_NONE_MATCH};
+use http::{Response, StatusCode};
+
+/// Scripts, styles and images are ours, and no text becomes markup: `trusted-types` makes a browser refuse it.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; \
+                      base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
+                      require-trusted-types-for 'script'; trusted-types 'none'";
+
+/// A file, or the word that the browser has it.
+pub fn give(kind: &'static str, body: Bytes, asked: &HeaderMap) -> Answer {
+    let tag = tag_of(&body);
+    let mut answer = if has_it(asked, &tag) {
+        let mut unchanged = Response::new(Body::Whole(None));
+        *unchanged.status_mut() = StatusCode::NOT_MODIFIED;
+        unchanged
+    } else {
+        whole(StatusCode::OK, kind, body)
+    };
+    let headers = answer.headers_mut();
+    headers.insert(ETAG, tag);
+    // Asked for each time: after an update no page is made of old and new files.
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    guard(headers);
+    answer
+}
+
+/// Lets a page do no more than it must.
+pub fn guard(headers: &mut HeaderMap) {
+    for (name, value) in [
+        ("content-security-policy", POLICY),
+        ("x-content-type-options", "nosniff"),
+        ("x-frame-options", "DENY"),
+        ("referrer-policy", "no-referrer"),
+        ("cross-origin-opener-policy", "same-origin"),
+        ("cross-origin-resource-policy", "same-origin"),
+    ] {
+        headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
+    }
+}
+
+/// What a file of this name is.
+pub fn kind(name: &str) -> &'static str {
+    match name.rsplit('.').next() {
+        Some("html") => "text/html; charset=utf-8",
+        Some("js") => "text/javascript; charset=utf-8",
+        Some("css") => "text/css; charset=utf-8",
+        Some("svg") => "image/svg+xml",
+        Some("png") => "image/png",
+        _ => "text/plain; charset=utf-8",
+    }
+}
+
+/// It names these bytes, so another release has another one.
+fn tag_of(body: &[u8]) -> HeaderValue {
+    let digest = digest(&SHA256, body);
+    let tag = format!("\"{}\"", URL_SAFE_NO_PAD.encode(&digest.as_ref()[..12]));
+    HeaderValue::from_str(&tag).expect("base64 is plain text")
+}
+
+fn has_it(asked: &HeaderMap, tag: &HeaderValue) -> bool {
+    let known = asked.get_all(IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
+    let mut tags = known.flat_map(|value| value.split(',')).map(|tag| tag.trim().trim_start_matches("W/"));
+    tags.any(|known| known == "*" || known.as_bytes() == tag.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_has_a_file_is_not_sent_it_again() {
+        let mut headers = HeaderMap::new();
+        let body = || Bytes::from_static(b"body { color: red }");
+        let answer = give("text/css", body(), &headers);
+        assert_eq!(answer.status(), StatusCode::OK);
+        assert!(
+            answer.headers()["content-security-policy"].to_str().unwrap().starts_with("default-src 'none'")
+        );
+        headers.insert(IF_NONE_MATCH, answer.headers()[ETAG].clone());
+        assert_eq!(give("text/css", body(), &headers).status(), StatusCode::NOT_MODIFIED);
+        let other = give("text/css", Bytes::from_static(b"other"), &headers);
+        assert_eq!(other.status(), StatusCode::OK);
+    }
+}

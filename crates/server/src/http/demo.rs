@@ -1,0 +1,150 @@
+//! The demo at `/demo`: a small game lobby, its files part of the program and served as they are in `demo/`, and what its page
+//! needs besides them: how long the graces are, and the events that a service would be given.
+//! Must hold: outside dev mode and beyond this machine nothing but a page that says so.
+
+use super::asset;
+use super::body::{Answer, json, refusal};
+use super::edge::Guest;
+use super::request::Query;
+use crate::config::Mode;
+use crate::events::office::{self, Caller, Question, Wish};
+use crate::services::Services;
+use bytes::Bytes;
+use http::request::Parts;
+use serde_json::json as value;
+use std::time::Duration;
+use tavern_domain::topic::{PARTIES, PRESENCE};
+use tavern_wire::error::{Code, Refusal};
+
+/// The subscription that the page reads, and its owner: no key can have such an id.
+const SUBSCRIPTION: &str = "demo";
+const OWNER: &str = "tavern";
+/// The kind of channel that the page is in.
+const LOBBY: &str = "lobby";
+
+struct File {
+    name: &'static str,
+    bytes: &'static [u8],
+}
+
+macro_rules! files {
+    ($($name:literal),* $(,)?) => {
+        &[$(File { name: $name, bytes: include_bytes!(concat!("../../../../demo/", $name)) }),*]
+    };
+}
+
+/// Every file of the folder; a test looks whether one is missing.
+static FILES: &[File] = files![
+    "app.js",
+    "chat.js",
+    "demo.css",
+    "docs.css",
+    "dom.js",
+    "events.js",
+    "game.js",
+    "house.css",
+    "icon.svg",
+    "index.html",
+    "party.js",
+    "people.js",
+    "plug.js",
+    "serve.html",
+];
+
+pub async fn answer(guest: &Guest, parts: &Parts) -> Answer {
+    let here = guest.services.config.mode == Mode::Dev && guest.peer.ip().is_loopback();
+    match parts.uri.path() {
+        "/demo" | "/demo/" => file(if here { "index.html" } else { "serve.html" }, parts),
+        "/demo/house.json" if here => json(house(&guest.services)),
+        "/demo/events" if here => {
+            events(&guest.services, parts).await.unwrap_or_else(|refused| refusal(&refused))
+        }
+        path => {
+            let name = path.strip_prefix("/demo/").unwrap_or_default();
+            let known = FILES.iter().any(|file| file.name == name) && !name.ends_with(".html");
+            if known { file(name, parts) } else { missing(path) }
+        }
+    }
+}
+
+/// One of the files that both the demo and the documents use.
+pub fn file(name: &str, parts: &Parts) -> Answer {
+    match FILES.iter().find(|file| file.name == name) {
+        Some(file) => asset::give(asset::kind(name), Bytes::from_static(file.bytes), &parts.headers),
+        None => missing(name),
+    }
+}
+
+fn missing(path: &str) -> Answer {
+    refusal(&Refusal::new(Code::NotFound, format!("there is nothing at {path}")))
+}
+
+/// What the page tells about the time that everybody has.
+fn house(services: &Services) -> String {
+    let config = &services.config;
+    value!({
+        "grace_ms": config.kind(LOBBY).grace_ms,
+        "resume_ms": config.sessions.resume_ms,
+        "matchmaker": config.parties.matchmaker_url.is_some(),
+    })
+    .to_string()
+}
+
+/// What a service is told: the next events of a subscription that the page keeps. What one window has acknowledged another
+/// may still read, so that any number of windows follow it.
+async fn events(services: &Services, parts: &Parts) -> Result<Answer, Refusal> {
+    let query = Query::of(parts);
+    let wait = Duration::from_millis(query.number("wait_ms")?.unwrap_or(0));
+    let question = Question { after: query.number("after")?, wait, limit: office::LIMIT };
+    let caller = Caller { id: OWNER.into(), admin: false };
+    match office::pull(services, &caller, SUBSCRIPTION, question).await {
+        Err(refused) if refused.code == Code::NotFound => {
+            let wish = value!({"topics": [PRESENCE, PARTIES], "pull": true});
+            office::put(services, &caller, SUBSCRIPTION, Wish::parse(wish.to_string().as_bytes())?).await?;
+            let anew = Question { after: None, ..question };
+            office::pull(services, &caller, SUBSCRIPTION, anew).await.map(json)
+        }
+        outcome => outcome.map(json),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    /// Uncompressed, all files together.
+    const MOST_BYTES: usize = 100 * 1024;
+
+    #[test]
+    fn every_file_of_the_folder_is_served_and_they_are_small() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../demo");
+        let entries = std::fs::read_dir(folder).unwrap();
+        let mut there: Vec<String> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        there.sort();
+        let known: Vec<&str> = FILES.iter().map(|file| file.name).collect();
+        assert_eq!(there, known);
+        let bytes: usize = FILES.iter().map(|file| file.bytes.len()).sum();
+        assert!(bytes <= MOST_BYTES, "{bytes} bytes");
+    }
+
+    #[test]
+    fn no_file_holds_inline_script_or_style_or_writes_markup() {
+        for file in FILES {
+            let text = std::str::from_utf8(file.bytes).unwrap();
+            for banned in [
+                "innerHTML",
+                "outerHTML",
+                "insertAdjacentHTML",
+                "document.write",
+                "eval(",
+                "new Function",
+                " style=",
+                "onclick=",
+            ] {
+                assert!(!text.contains(banned), "{} holds {banned}", file.name);
+            }
+        }
+    }
+}

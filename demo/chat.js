@@ -1,0 +1,62 @@
+// What is said, and what happens, in one list. Must hold: the list and what waits for it are bounded, however much is said.
+import { $, attempt, h, time } from '/demo/dom.js';
+
+const SHOWN_MAX = 200;
+const TEXT_MAX = 500;
+const PAINT_MS = 50;
+
+export class Chat {
+  #waiting = [];
+  #painting = false;
+  /** How many came, shown or not. */
+  heard = 0;
+
+  constructor({ lobby }) {
+    this.lobby = lobby;
+    const form = $('say');
+    form.addEventListener('submit', (event) => {
+      event.preventDefault();
+      const text = $('text').value.trim();
+      if (!text) return;
+      $('text').value = '';
+      attempt(form.querySelector('button'), () => this.lobby.publish({ text }));
+    });
+  }
+
+  listen() {
+    return this.lobby.subscribe(({ from, data }) => {
+      this.heard++;
+      this.#add({ at: Date.now(), user: from?.user ?? 'somebody', text: textOf(data) });
+    });
+  }
+
+  /** Something that happened. */
+  tell(text) {
+    this.#add({ at: Date.now(), text });
+  }
+
+  #add(line) {
+    this.#waiting.push(line);
+    if (this.#waiting.length > SHOWN_MAX) this.#waiting.shift();
+    if (this.#painting) return;
+    this.#painting = true;
+    setTimeout(() => this.#paint(), PAINT_MS);
+  }
+
+  #paint() {
+    this.#painting = false;
+    const log = $('log');
+    const low = log.scrollHeight - log.scrollTop - log.clientHeight < 40;
+    log.append(...this.#waiting.splice(0).map(row));
+    while (log.childElementCount > SHOWN_MAX) log.firstElementChild.remove();
+    if (low) log.scrollTop = log.scrollHeight;
+  }
+}
+
+const row = ({ at, user, text }) =>
+  h('li', { class: user === undefined ? 'fact' : 'said' }, h('time', {}, time(at)), user !== undefined && h('b', {}, user), h('span', {}, text));
+
+function textOf(data) {
+  const text = typeof data?.text === 'string' ? data.text : typeof data === 'string' ? data : JSON.stringify(data);
+  return text.slice(0, TEXT_MAX);
+}

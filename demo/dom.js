@@ -1,0 +1,85 @@
+// Building the page. Text becomes text nodes, never markup, so that a name can be anything.
+
+/** @param {string} tag @param {Record<string, any>} [props] @param {...any} children */
+export function h(tag, props = {}, ...children) {
+  const node = document.createElement(tag);
+  for (const [name, value] of Object.entries(props)) {
+    if (value === undefined || value === false) continue;
+    if (name.startsWith('on')) node.addEventListener(name.slice(2), value);
+    else if (name === 'class') node.className = value;
+    else node.setAttribute(name, value === true ? '' : String(value));
+  }
+  node.append(...children.flat().filter((child) => child !== undefined && child !== null && child !== false));
+  return node;
+}
+
+export const $ = (id) => document.getElementById(id);
+
+/** A button that waits for what it began, and says what went wrong. */
+export function button(text, act, props = {}) {
+  const node = h('button', { type: 'button', ...props, onclick: () => attempt(node, act) }, text);
+  return node;
+}
+
+/** @param {HTMLButtonElement} node @param {() => any} act */
+export async function attempt(node, act) {
+  if (node.dataset.busy) return;
+  node.dataset.busy = 'yes';
+  try {
+    await act();
+  } catch (error) {
+    note(words(error), true);
+  } finally {
+    delete node.dataset.busy;
+  }
+}
+
+/** What was refused, as the server says it. */
+export const words = (error) => (error?.code ? `${error.code}: ${error.message}` : String(error?.message ?? error));
+
+let fading;
+/** A word that goes away by itself. */
+export function note(text, bad = false) {
+  const banner = $('banner');
+  banner.className = bad ? 'bad' : 'good';
+  banner.textContent = text;
+  banner.hidden = false;
+  clearTimeout(fading);
+  fading = setTimeout(() => (banner.hidden = true), 5000);
+}
+
+/** A round face with the first letter, in a colour of its own. */
+export function face(name) {
+  const node = h('span', { class: 'face', 'aria-hidden': 'true' }, first(name));
+  node.style.setProperty('--hue', hue(name));
+  return node;
+}
+
+export const first = (name) => [...new Intl.Segmenter().segment(name.trim() || '?')][0].segment.toUpperCase();
+export const hue = (name) => [...name].reduce((sum, letter) => (sum * 31 + letter.codePointAt(0)) % 360, 7);
+
+/** Replaces the children only when something else is to be seen, so that a focus stays where it is. */
+export function refill(node, key, make) {
+  const text = JSON.stringify(key);
+  if (node.dataset.key === text) return;
+  node.dataset.key = text;
+  const held = node.contains(document.activeElement) ? document.activeElement.dataset.act : undefined;
+  node.replaceChildren(...make());
+  if (held) node.querySelector(`[data-act="${CSS.escape(held)}"]`)?.focus();
+}
+
+/** Calls at most so often, and once more at the end. */
+export function calmly(act, ms = 40) {
+  let waiting = false;
+  return () => {
+    if (waiting) return;
+    waiting = true;
+    setTimeout(() => {
+      waiting = false;
+      act();
+    }, ms);
+  };
+}
+
+export const time = (ms) => new Date(ms).toLocaleTimeString([], { hour: '2-digit', minute: '2-digit', second: '2-digit' });
+export const seconds = (ms) => `${Math.max(0, Math.ceil(ms / 1000))} s`;

@@ -1,0 +1,87 @@
+// The receiver: reads a subscription as a service does, and shows what it is given. Must hold: the list is bounded; nothing is asked
+// of a server that cannot be reached.
+import { $, h, time } from '/demo/dom.js';
+
+const SHOWN_MAX = 100;
+const WAIT_MS = 20_000;
+const PAUSE_MS = 500;
+const PAUSE_MAX_MS = 8_000;
+
+export class Receiver {
+  #after;
+  #abort = new AbortController();
+  #running = false;
+
+  constructor({ tavern }) {
+    this.tavern = tavern;
+    $('events').replaceChildren(this.#nothing());
+  }
+
+  #nothing() {
+    return h('li', { class: 'calm', id: 'no-events' }, 'Nothing yet. Come and go, invite somebody.');
+  }
+
+  async start() {
+    if (this.#running) return;
+    this.#running = true;
+    let pause = PAUSE_MS;
+    while (!this.#abort.signal.aborted) {
+      // While the line is being mended the server may be away. A pulled plug is only this player's.
+      if (this.tavern.state === 'connecting') {
+        await sleep(PAUSE_MS);
+        continue;
+      }
+      try {
+        await this.#ask();
+        pause = PAUSE_MS;
+      } catch {
+        await sleep(pause);
+        pause = Math.min(pause * 2, PAUSE_MAX_MS);
+      }
+    }
+  }
+
+  stop() {
+    this.#abort.abort();
+  }
+
+  async #ask() {
+    const query = new URLSearchParams({ wait_ms: String(WAIT_MS) });
+    if (this.#after !== undefined) query.set('after', String(this.#after));
+    const signal = AbortSignal.any([this.#abort.signal, AbortSignal.timeout(WAIT_MS * 2)]);
+    const response = await fetch(`/demo/events?${query}`, { cache: 'no-store', signal });
+    const answer = await response.json();
+    if (!response.ok) {
+      // The log was cut, or is another one: from now on.
+      if (['gone', 'bad_request'].includes(answer.error?.code)) this.#after = undefined;
+      throw new Error(answer.error?.message);
+    }
+    this.#after = answer.next_after;
+    if (answer.events.length) this.#show(answer.events);
+  }
+
+  #show(events) {
+    const list = $('events');
+    $('no-events')?.remove();
+    for (const event of events.slice(-SHOWN_MAX)) list.prepend(row(event));
+    while (list.childElementCount > SHOWN_MAX) list.lastElementChild.remove();
+  }
+}
+
+function row({ seq, topic, type, time: at, data }) {
+  const body = JSON.stringify(data ?? null, null, 1).slice(0, 2000);
+  return h('li', {},
+    h('details', {},
+      h('summary', {}, h('span', { class: 'seq' }, `#${seq}`), h('b', {}, type), h('span', { class: 'gist' }, gist(data)), h('time', {}, at ? time(at) : '')),
+      h('p', { class: 'calm' }, topic),
+      h('pre', { tabindex: '0' }, h('code', {}, body))));
+}
+
+/** A few words of an event. */
+function gist(data) {
+  const { user, channel, reason, party_id, members } = data ?? {};
+  const parts = [user, channel && `in ${channel}`, reason && `(${reason})`, party_id !== undefined && `party ${party_id}`, Array.isArray(members) && members.join(', ')];
+  return parts.filter((part) => typeof part === 'string').join(' ').slice(0, 120);
+}
+
+const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));

@@ -1,0 +1,96 @@
+// The party: invites, members, and the way into a match.
+import { $, button, calmly, face, h, note, refill, seconds } from '/demo/dom.js';
+
+export class PartyCard {
+  #draw = calmly(() => this.#paint());
+
+  constructor(me) {
+    this.me = me;
+    const { party } = me.tavern;
+    const { chat } = me;
+    party.on('change', this.#draw);
+    party.on('invite', ({ user }) => {
+      chat.tell(`${user} invites you to a party.`);
+      this.#draw();
+    });
+    party.on('invite_cancel', this.#draw);
+    party.on('accept', ({ user }) => chat.tell(`${user} joined the party.`));
+    party.on('decline', ({ user, reason }) => chat.tell(`${user} did not come: ${reason}.`));
+    party.on('leave', ({ user, reason }) => chat.tell(`${user} left the party (${reason}).`));
+    party.on('disband', () => chat.tell('The party is over.'));
+    party.on('party_go', () => chat.tell('The party goes into the queue.'));
+    party.on('go_failed', ({ reason, missing }) => chat.tell(`No match: ${reason ?? `missing ${(missing ?? []).join(', ')}`}.`));
+    party.on('party_matched', (letter) => this.#matched(letter));
+    // An invite runs out.
+    setInterval(() => me.tavern.party.invites.size && this.#paint(), 500);
+    this.#paint();
+  }
+
+  canInvite(user) {
+    const party = this.me.tavern.party.current;
+    if (!party) return true;
+    const known = [...party.members, ...party.pending].some((one) => one.user === user);
+    return party.members[0]?.user === this.me.name && !known;
+  }
+
+  async invite(user) {
+    await this.me.tavern.party.invite(user);
+    note(`You invited ${user}.`);
+  }
+
+  #matched({ match, against }) {
+    const text = [match, against].map((part) => JSON.stringify(part ?? null)).join(' against ');
+    this.me.chat.tell(`Matched: ${text.slice(0, 200)}.`);
+    const name = typeof match === 'string' && /^[\w-]{1,40}$/.test(match) ? `game#${match}` : undefined;
+    if (name) this.me.game.play(name).catch(() => {});
+  }
+
+  #paint() {
+    const { party } = this.me.tavern;
+    const now = Date.now();
+    for (const [id, { expires_at }] of party.invites) if (expires_at < now) party.invites.delete(id);
+    const invites = [...party.invites.values()].map(({ party_id, user, expires_at }) => ({ party_id, user, left: seconds(expires_at - now) }));
+    refill($('invites'), invites, () => invites.map((invite) => this.#invited(invite)));
+    refill($('party-body'), [party.current, this.me.name], () => (party.current ? this.#members(party.current) : [this.#none()]));
+    this.me.people?.redraw();
+  }
+
+  #none() {
+    return h('p', { class: 'calm' }, 'You are in no party. Invite somebody from the lobby: that makes one.');
+  }
+
+  #invited({ party_id, user, left }) {
+    const { party } = this.me.tavern;
+    return h(
+      'li', { class: 'invite' }, face(user), h('div', { class: 'name' }, h('b', {}, user), h('small', {}, `invites you, for ${left}`)),
+      h('div', { class: 'actions' },
+        button('Accept', () => party.accept(party_id).finally(this.#draw), { class: 'main', 'data-act': `accept ${party_id}` }),
+        button('Decline', () => party.decline(party_id).finally(this.#draw), { 'data-act': `decline ${party_id}` })),
+    );
+  }
+
+  #members({ members, pending, state }) {
+    const { party } = this.me.tavern;
+    const leads = members[0]?.user === this.me.name;
+    const waits = ['gathering', 'queued'].includes(state);
+    const rows = members.map(({ user, online }, at) =>
+      h('li', { class: online ? '' : 'leaving' }, face(user), h('div', { class: 'name' }, h('b', {}, user), h('small', {}, `${at === 0 ? 'leads' : 'member'}${online ? '' : ', offline'}`))));
+    const asked = pending.map(({ user }) => h('li', { class: 'leaving' }, face(user), h('div', { class: 'name' }, h('b', {}, user), h('small', {}, 'invited'))));
+    return [
+      h('ul', { class: 'rows' }, rows, asked),
+      h('p', { class: 'calm' }, `State: ${state}.`),
+      h('div', { class: 'actions' },
+        leads && state === 'idle' && button('Go together', () => party.go({ mode: 'demo' }), { class: 'main', 'data-act': 'go' }),
+        leads && waits && button('Cancel', () => party.cancelGo(), { 'data-act': 'cancel' }),
+        button('Leave the party', () => party.leave(), { 'data-act': 'leave' })),
+      waits && this.#matchmaker(),
+    ];
+  }
+
+  #matchmaker() {
+    if (this.me.times.matchmaker) return h('p', { class: 'calm' }, 'The matchmaker has the ticket. It pairs parties of one size; with --practice a party that waits alone plays by itself.');
+    return h('div', { class: 'hint' },
+      h('p', {}, 'The ticket waits in the topic tavern.parties, and nobody takes it: this server knows no matchmaker. To go on, stop it and start both:'),
+      h('pre', { tabindex: '0' }, h('code', {}, 'python3 examples/matchmaker/matchmaker.py --practice 3 \\\n  --key "$(cat tavern-data/dev-key)" &\nTAVERN_PARTIES_MATCHMAKER_URL=http://127.0.0.1:7410/ \\\n  tavern dev')));
+  }
+}

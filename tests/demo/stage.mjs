@@ -1,0 +1,97 @@
+// Headless Chromium with several people in it, each in a context of his own; a line says who does what, one answer a line.
+// What the pages complain of is collected; what a cut network is bound to complain of is not.
+import readline from 'node:readline';
+import { createRequire } from 'node:module';
+
+const [modules] = process.argv.slice(2);
+const { chromium } = createRequire(`${modules}/`)('playwright-core');
+const browser = await chromium.launch({
+  executablePath: '/usr/bin/chromium',
+  args: [
+    '--headless', '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking',
+    '--disable-component-update', '--disable-sync', '--force-color-profile=srgb', '--hide-scrollbars', '--js-flags=--expose-gc',
+  ],
+});
+const WAIT = 15_000;
+const NETWORK = /net::ERR_|WebSocket connection to .* failed|Failed to load resource: .*50[234]/;
+const contexts = new Map();
+const pages = new Map();
+let complaints = [];
+
+function attend(who, page) {
+  page.on('console', (message) => {
+    const text = message.text();
+    if (message.type() === 'error' && !NETWORK.test(text)) complaints.push(`${who}: ${text}`);
+  });
+  page.on('pageerror', (fault) => complaints.push(`${who}: ${fault}`));
+  page.on('dialog', (dialog) => {
+    complaints.push(`${who}: dialog ${dialog.message()}`);
+    dialog.dismiss();
+  });
+  return page;
+}
+
+const acts = {
+  async open({ who, url, tab = who, width = 1280, height = 900, scheme = 'light', scale = 1 }) {
+    let context = contexts.get(who);
+    if (!context) {
+      context = await browser.newContext({ viewport: { width, height }, colorScheme: scheme, deviceScaleFactor: scale, locale: 'en-GB' });
+      context.setDefaultTimeout(WAIT);
+      // Whatever the policy forbids is an event of the document.
+      await context.addInitScript(() => {
+        document.addEventListener('securitypolicyviolation', (event) => console.error(`policy: ${event.violatedDirective} ${event.blockedURI}`));
+      });
+      contexts.set(who, context);
+    }
+    const page = attend(tab, await context.newPage());
+    pages.set(tab, page);
+    await page.goto(url);
+  },
+  async close({ tab }) {
+    await pages.get(tab).close();
+    pages.delete(tab);
+  },
+  async leave({ who }) {
+    await contexts.get(who).close();
+    contexts.delete(who);
+  },
+  async empty() {
+    await Promise.all([...contexts.values()].map((context) => context.close()));
+    contexts.clear();
+    pages.clear();
+  },
+  reload: ({ tab }) => pages.get(tab).reload().then(() => null),
+  network: ({ who, on }) => contexts.get(who).setOffline(!on),
+  eval: ({ tab, js }) => pages.get(tab).evaluate(js),
+  wait: ({ tab, js, ms = WAIT }) => pages.get(tab).waitForFunction(js, undefined, { timeout: ms, polling: 50 }).then(() => null),
+  sees: ({ tab, text, at, ms = WAIT }) => pages.get(tab).locator(at).getByText(text, { exact: false }).first().waitFor({ timeout: ms }),
+  text: ({ tab, at }) => pages.get(tab).innerText(at),
+  click: ({ tab, at }) => pages.get(tab).click(at),
+  fill: ({ tab, at, text }) => pages.get(tab).fill(at, text),
+  async press({ tab, keys }) {
+    for (const key of keys) await pages.get(tab).keyboard.press(key);
+  },
+  type: ({ tab, text }) => pages.get(tab).keyboard.type(text),
+  async heap({ tab }) {
+    const session = await pages.get(tab).context().newCDPSession(pages.get(tab));
+    await session.send('HeapProfiler.enable');
+    for (let round = 0; round < 3; round++) await session.send('HeapProfiler.collectGarbage');
+    const { usedSize } = await session.send('Runtime.getHeapUsage');
+    const { nodes } = await session.send('Memory.getDOMCounters');
+    await session.detach();
+    return { bytes: usedSize, nodes };
+  },
+  shot: ({ tab, path, whole = false }) => pages.get(tab).screenshot({ path, fullPage: whole, animations: 'disabled' }).then(() => null),
+  complaints: () => complaints.splice(0),
+};
+
+for await (const line of readline.createInterface({ input: process.stdin })) {
+  const act = JSON.parse(line);
+  try {
+    console.log(JSON.stringify({ ok: (await acts[act.do](act)) ?? null }));
+  } catch (fault) {
+    const seen = await pages.get(act.tab)?.innerText('body').catch(() => '');
+    console.log(JSON.stringify({ fault: String(fault).slice(0, 1000), seen: seen?.slice(0, 3000), complaints }));
+  }
+}
+await browser.close();
