@@ -57,7 +57,8 @@ async function enter(name) {
   $('lobby').hidden = false;
   $('main').focus();
 
-  // Watching before joining: so one sees oneself arrive.
+  // The receiver first, and watching before joining: so one sees oneself arrive.
+  await me.receiver.begin();
   tavern.connect().catch(() => {});
   await me.people.watch();
   await me.chat.listen();

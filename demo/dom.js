@@ -64,7 +64,7 @@ export function refill(node, key, make) {
   if (node.dataset.key === text) return;
   node.dataset.key = text;
   const held = node.contains(document.activeElement) ? document.activeElement.dataset.act : undefined;
-  node.replaceChildren(...make());
+  node.replaceChildren(...make().filter(Boolean));
   if (held) node.querySelector(`[data-act="${CSS.escape(held)}"]`)?.focus();
 }
 

@@ -21,6 +21,11 @@ export class Receiver {
     return h('li', { class: 'calm', id: 'no-events' }, 'Nothing yet. Come and go, invite somebody.');
   }
 
+  /** Looks once, which makes the subscription if there is none. */
+  begin() {
+    return this.#ask(0).catch(() => {});
+  }
+
   async start() {
     if (this.#running) return;
     this.#running = true;
@@ -32,7 +37,7 @@ export class Receiver {
         continue;
       }
       try {
-        await this.#ask();
+        await this.#ask(WAIT_MS);
         pause = PAUSE_MS;
       } catch {
         await sleep(pause);
@@ -45,8 +50,8 @@ export class Receiver {
     this.#abort.abort();
   }
 
-  async #ask() {
-    const query = new URLSearchParams({ wait_ms: String(WAIT_MS) });
+  async #ask(wait) {
+    const query = new URLSearchParams({ wait_ms: String(wait) });
     if (this.#after !== undefined) query.set('after', String(this.#after));
     const signal = AbortSignal.any([this.#abort.signal, AbortSignal.timeout(WAIT_MS * 2)]);
     const response = await fetch(`/demo/events?${query}`, { cache: 'no-store', signal });
@@ -79,8 +84,8 @@ function row({ seq, topic, type, time: at, data }) {
 
 /** A few words of an event. */
 function gist(data) {
-  const { user, channel, reason, party_id, members } = data ?? {};
-  const parts = [user, channel && `in ${channel}`, reason && `(${reason})`, party_id !== undefined && `party ${party_id}`, Array.isArray(members) && members.join(', ')];
+  const { user, channel, reason, members } = data ?? {};
+  const parts = [user, channel && `in ${channel}`, reason && `(${reason})`, Array.isArray(members) && members.join(', ')];
   return parts.filter((part) => typeof part === 'string').join(' ').slice(0, 120);
 }
 

@@ -94,11 +94,11 @@ export class People {
     let text = game ? `plays ${game}` : 'in the lobby';
     if (leaving) text = left ? `connection lost; has ${left} to come back` : 'connection lost; may come back';
     else if (tabs > 1) text += `, ${tabs} tabs`;
+    const join = !own && game && button('Join', () => this.me.game.play(game), { class: 'link', 'data-act': `join ${user}`, 'aria-label': `Join ${user} in ${game}` });
     return h(
       'li', { class: leaving ? 'leaving' : '', 'data-user': user }, face(user),
-      h('div', { class: 'name' }, h('b', {}, user, own && ' (you)'), h('small', {}, text)),
+      h('div', { class: 'name' }, h('b', {}, user, own ? ' (you)' : ''), h('small', {}, text, join && ' · ', join)),
       h('div', { class: 'actions' },
-        !own && game && button('Join', () => this.me.game.play(game), { 'data-act': `join ${user}`, 'aria-label': `Join ${user} in ${game}` }),
         !own && button(follows ? 'Unfollow' : 'Follow', () => this.#follow(user, !follows), { 'data-act': `follow ${user}`, 'aria-pressed': String(follows), 'aria-label': `${follows ? 'Unfollow' : 'Follow'} ${user}` }),
         !own && party && button('Invite', () => this.me.party.invite(user), { 'data-act': `invite ${user}`, 'aria-label': `Invite ${user} to your party` })),
     );

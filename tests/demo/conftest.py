@@ -5,13 +5,12 @@ from support.tavern import Tavern
 
 from .stage import Stage
 
-# The lobby's grace; the window in which nobody is told of a loss.
-GRACE_MS, RESUME_MS = 4000, 800
-CONFIG = f"""
+# The window in which nobody is told of a loss, and the grace of every channel.
+CONFIG = """
 [sessions]
-resume_ms = {RESUME_MS}
-[kinds.lobby]
-grace_ms = {GRACE_MS}
+resume_ms = 700
+[kinds.default]
+grace_ms = 3500
 """
 
 

@@ -31,6 +31,14 @@ function attend(who, page) {
   return page;
 }
 
+/** By the debugger: the policy of the page forbids to make code of text, and means the tests too. */
+async function ask(page, expression) {
+  page.debug ??= await page.context().newCDPSession(page);
+  const { result, exceptionDetails } = await page.debug.send('Runtime.evaluate', { expression, returnByValue: true, awaitPromise: true });
+  if (exceptionDetails) throw new Error(exceptionDetails.exception?.description ?? exceptionDetails.text);
+  return result.value;
+}
+
 const acts = {
   async open({ who, url, tab = who, width = 1280, height = 900, scheme = 'light', scale = 1 }) {
     let context = contexts.get(who);
@@ -62,8 +70,15 @@ const acts = {
   },
   reload: ({ tab }) => pages.get(tab).reload().then(() => null),
   network: ({ who, on }) => contexts.get(who).setOffline(!on),
-  eval: ({ tab, js }) => pages.get(tab).evaluate(js),
-  wait: ({ tab, js, ms = WAIT }) => pages.get(tab).waitForFunction(js, undefined, { timeout: ms, polling: 50 }).then(() => null),
+  eval: ({ tab, js }) => ask(pages.get(tab), js),
+  async wait({ tab, js, ms = WAIT }) {
+    const end = Date.now() + ms;
+    // While a page is loaded there is nobody to ask.
+    while (!(await ask(pages.get(tab), js).catch(() => false))) {
+      if (Date.now() > end) throw new Error(`not so after ${ms} ms: ${js}`);
+      await new Promise((resolve) => setTimeout(resolve, 30));
+    }
+  },
   sees: ({ tab, text, at, ms = WAIT }) => pages.get(tab).locator(at).getByText(text, { exact: false }).first().waitFor({ timeout: ms }),
   text: ({ tab, at }) => pages.get(tab).innerText(at),
   click: ({ tab, at }) => pages.get(tab).click(at),

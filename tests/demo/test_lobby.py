@@ -1,20 +1,21 @@
 """The demo in a browser: two and three people, tabs, a cut network, a restarted server, a flood. No page may complain."""
+import contextlib
 import json
 import os
 import pathlib
 import subprocess
 import sys
-import threading
 import time
 
 import httpx
 import pytest
 
+from clients.network import Network
 from support.json_client import Socket
 from support.process import free_port
 from support.tavern import Tavern
 
-from .conftest import CONFIG, GRACE_MS, RESUME_MS
+from .conftest import CONFIG
 
 EXAMPLE = pathlib.Path(__file__).parents[2] / "examples" / "matchmaker" / "matchmaker.py"
 # How long the flood lasts; longer by hand.
@@ -42,8 +43,17 @@ def test_two_people_see_each_other_talk_follow_and_play(stage, lobby):
     ann.sees("Playing: ann", at="#players")
     ann.wait("!document.getElementById('players').textContent.includes('bob')")
 
+    # Nobody takes the ticket here: the page tells how to start somebody who does.
+    ann.click('[data-act="invite bob"]')
+    bob.click('#invites [data-act^="accept"]')
+    ann.click('[data-act="go"]')
+    bob.sees("examples/matchmaker/matchmaker.py", at="#party")
+    ann.click('[data-act="cancel"]')
+    ann.sees("State: idle", at="#party")
+
     # A service is told the same, by number.
-    ann.wait("document.querySelectorAll('#events details').length >= 2")
+    ann.sees("party.go_cancelled", at="#events")
+    ann.wait("document.querySelectorAll('#events details').length >= 6")
     numbers = ann.eval("[...document.querySelectorAll('#events .seq')].map((node) => +node.textContent.slice(1))")
     assert numbers == list(range(numbers[0], numbers[0] - len(numbers), -1)), "without holes, the newest first"
     stage.quiet()
@@ -99,36 +109,49 @@ def test_the_plug_inside_and_outside_the_grace(stage, lobby):
     bob.sees("after the grace")
     ann.waits_for("ann", "bob")
     bob.waits_for("ann", "bob")
-    ann.sees("user", at="#events")
+    # To followers and services he was lost for good only after his own grace.
+    ann.sees("offline", at="#events")
     stage.quiet()
 
 
 def test_a_network_that_is_cut_and_comes_back(stage, lobby):
-    ann, bob = stage.guest(lobby, "ann"), stage.guest(lobby, "bob")
-    ann.waits_for("ann", "bob")
-    # A browser that is offline keeps a socket that is open, so the server lets go of it: then it cannot come back.
-    bob.network(False)
-    drop(lobby, bob)
-    bob.sees("connection lost", at="#state")
-    ann.sees("connection lost", at='[data-user="bob"]')
-    ann.say("are you there?")
-    bob.network(True)
-    bob.sees("connected", at="#state")
-    bob.sees("are you there?")
-    ann.sees("bob is back.")
-    bob.network(False)
-    drop(lobby, bob)
-    ann.waits_for("ann")
-    bob.network(True)
-    bob.sees("connected", at="#state")
-    ann.waits_for("ann", "bob")
-    bob.waits_for("ann", "bob")
-    stage.quiet()
+    with Network([lobby.port], 0) as network:
+        ann, bob = stage.guest(lobby, "ann"), stage.guest(Way(network), "bob")
+        ann.waits_for("ann", "bob")
+        # Inside the grace.
+        cut(network, bob)
+        bob.sees("connection lost", at="#state")
+        ann.sees("connection lost", at='[data-user="bob"]')
+        ann.say("are you there?")
+        mend(network, bob)
+        bob.sees("are you there?")
+        ann.sees("bob is back.")
+        # Outside of it.
+        cut(network, bob)
+        ann.waits_for("ann")
+        mend(network, bob)
+        ann.waits_for("ann", "bob")
+        bob.waits_for("ann", "bob")
+        stage.quiet()
 
 
-def drop(server, guest):
-    """Closes the page's socket as a network does that is gone."""
-    guest.eval("(window.droppable ?? []).forEach((socket) => socket.close())")
+def cut(network, guest):
+    """The browser knows that it is offline, and what was open is gone."""
+    guest.network(False)
+    network.cut({})
+
+
+def mend(network, guest):
+    network.mend({})
+    guest.network(True)
+    guest.sees("connected", at="#state")
+
+
+class Way:
+    """A server as it is reached over a network of one's own."""
+
+    def __init__(self, network):
+        self.url = f"http://127.0.0.1:{network.port}"
 
 
 def test_the_server_is_restarted_underneath(stage, lobby):
@@ -147,8 +170,38 @@ def test_the_server_is_restarted_underneath(stage, lobby):
     stage.quiet()
 
 
-def test_a_party_goes_together():
-    pass
+def test_a_party_goes_together_into_a_match(stage):
+    port = free_port()
+    with Tavern.dev(CONFIG + f'[parties]\nmatchmaker_url = "http://127.0.0.1:{port}/"\n') as server, matchmaker(server, port):
+        ann, bob = stage.guest(server, "ann"), stage.guest(server, "bob")
+        ann.waits_for("ann", "bob")
+        ann.click('[data-act="invite bob"]')
+        bob.sees("invites you", at="#invites")
+        bob.click('#invites [data-act^="accept"]')
+        ann.sees("bob joined the party.")
+        ann.click('[data-act="go"]')
+        for guest in (ann, bob):
+            guest.sees("practice-1")
+            guest.sees("ann, bob", at="#players")
+        ann.sees("party.go", at="#events")
+        ann.sees("State: idle", at="#party")
+        bob.click('[data-act="leave"]')
+        bob.sees("in no party", at="#party")
+        ann.sees("in no party", at="#party")
+        stage.quiet()
+
+
+@contextlib.contextmanager
+def matchmaker(server, port):
+    command = [sys.executable, EXAMPLE, "--tavern", server.url, "--key", server.key, "--listen", str(port), "--practice", "0.5"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout.readline().startswith("matchmaker on")
+        yield
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
 
 
 def test_hostile_names_are_only_names(stage, lobby):
@@ -222,7 +275,10 @@ def flood(socket, total):
     """So many messages at the rate, sent in steps of 20 ms."""
     began, step = time.monotonic(), FLOOD_RATE // 50
     for first in range(0, total, step):
-        socket.send_many("publish", [{"channel": "lobby#demo", "data": {"text": f"number {first + one}."}} for one in range(step)])
+        words = [{"id": one, "op": "publish", "channel": "lobby#demo", "data": {"text": f"number {first + one}."}} for one in range(step)]
+        socket.send("\n".join(map(json.dumps, words)))
+        for _ in words:
+            assert "ok" in socket.frame()
         time.sleep(max(0.0, began + (first + step) / FLOOD_RATE - time.monotonic()))
 
 

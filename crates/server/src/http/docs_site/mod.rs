@@ -33,14 +33,11 @@ const ORDER: &[(&str, &[&str])] = &[
 /// Decisions; each page of the folder is listed under this word.
 const DECISIONS: &str = "docs/adr/";
 
-struct Site {
-    /// By address.
-    pages: BTreeMap<String, Bytes>,
-    drafts: Vec<Draft>,
-}
-
 /// Made when the first page is asked for.
-static SITE: LazyLock<Site> = LazyLock::new(build);
+static DRAFTS: LazyLock<Vec<Draft>> =
+    LazyLock::new(|| FILES.iter().filter(|file| file.name.ends_with(".md")).map(draft).collect());
+/// By address.
+static PAGES: LazyLock<BTreeMap<String, Bytes>> = LazyLock::new(build);
 
 pub fn answer(parts: &Parts) -> Answer {
     let path = parts.uri.path();
@@ -54,7 +51,7 @@ pub fn answer(parts: &Parts) -> Answer {
             return asset::give(asset::kind(name), Bytes::from_static(file.bytes), &parts.headers);
         }
     }
-    match SITE.pages.get(address) {
+    match PAGES.get(address) {
         Some(page) => asset::give("text/html; charset=utf-8", page.clone(), &parts.headers),
         None => refusal(&Refusal::new(Code::NotFound, format!("there is no document at {path}"))),
     }
@@ -112,17 +109,15 @@ fn beside(name: &str, path: &str) -> Option<String> {
     Some(steps.join("/"))
 }
 
-fn build() -> Site {
-    let documents = FILES.iter().filter(|file| file.name.ends_with(".md"));
-    let drafts: Vec<Draft> = documents.map(draft).collect();
-    for draft in &drafts {
+fn build() -> BTreeMap<String, Bytes> {
+    for draft in DRAFTS.iter() {
         for (written, _) in draft.links.iter().filter(|(_, address)| address.is_none()) {
             tracing::warn!(document = draft.name, link = written, "a link of a document leads nowhere");
         }
     }
-    let mut pages: BTreeMap<String, Bytes> = drafts.iter().map(|draft| page(draft, &drafts)).collect();
-    pages.insert("/docs".to_owned(), front(&drafts));
-    Site { pages, drafts }
+    let mut pages: BTreeMap<String, Bytes> = DRAFTS.iter().map(|draft| page(draft, &DRAFTS)).collect();
+    pages.insert("/docs".to_owned(), front(&DRAFTS));
+    pages
 }
 
 struct Draft {

@@ -4,13 +4,13 @@ use super::*;
 use tavern_wire::error::Code as Word;
 
 fn draft_at(address: &str) -> Option<&'static Draft> {
-    SITE.drafts.iter().find(|draft| address_of(draft.name) == address)
+    DRAFTS.iter().find(|draft| address_of(draft.name) == address)
 }
 
 #[test]
 fn every_internal_link_of_every_page_resolves() {
     let mut seen = 0;
-    for draft in &SITE.drafts {
+    for draft in DRAFTS.iter() {
         for (written, address) in &draft.links {
             let Some(address) = address else { panic!("{}: {written} leads nowhere", draft.name) };
             if address.starts_with("http") {
@@ -23,7 +23,7 @@ fn every_internal_link_of_every_page_resolves() {
                 assert!(FILES.iter().any(|known| known.name == file), "{}: {written}", draft.name);
                 continue;
             }
-            assert!(SITE.pages.contains_key(path), "{}: no page {path}", draft.name);
+            assert!(PAGES.contains_key(path), "{}: no page {path}", draft.name);
             let headings =
                 draft_at(path).map(|target| target.rendered.headings.as_slice()).unwrap_or_default();
             let there = part.is_none_or(|part| headings.iter().any(|heading| heading.id == part));
@@ -35,9 +35,9 @@ fn every_internal_link_of_every_page_resolves() {
 
 #[test]
 fn every_document_is_a_page_with_a_title_and_no_script() {
-    assert!(SITE.drafts.len() > 20, "the documents were found");
-    assert_eq!(SITE.pages.len(), SITE.drafts.len() + 1, "each has an address of its own");
-    for (address, html) in &SITE.pages {
+    assert!(DRAFTS.len() > 20, "the documents were found");
+    assert_eq!(PAGES.len(), DRAFTS.len() + 1, "each has an address of its own");
+    for (address, html) in PAGES.iter() {
         let html = std::str::from_utf8(html).unwrap();
         assert!(!html.contains("<script") && !html.contains(" style="), "{address}");
         assert!(!html.contains("{{title}}") && !html.contains("{{nav}}"), "{address} is not filled in");
