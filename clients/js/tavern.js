@@ -190,7 +190,6 @@ export class Presence extends Emitter {
       return;
     }
     const from = event.from_version ?? event.version - 1;
-    // An emptied channel counts as it likes.
     if (this.count > 0) {
       if (event.version <= this.version) return;
       if (from > this.version) {
@@ -810,7 +809,6 @@ export class Tavern extends Emitter {
     const stands = this.#at > 0 && this.#worked.has(this.#kinds[0]) && !this.#worked.has(kind);
     this.#worked.add(kind);
     if (stands) {
-      // Perhaps the server was only down.
       this.#timer('upgrade', UPGRADE_MS * (1 + Math.random()), () => {
         this.#at = 0;
         this.#lost({});
@@ -948,7 +946,6 @@ export class Tavern extends Emitter {
       this.emit('reconnecting', { code, error });
       if (this.state !== 'connecting') return;
     } else if (error && !why.reached) {
-      // The transport works.
     } else if (kind === 'websocket' || why.reached) {
       if (++this.#fails >= (this.#worked.has(kind) ? 4 : 2)) this.#try(this.#at + 1);
     } else {
@@ -1080,7 +1077,6 @@ export class Tavern extends Emitter {
     if (due) this.#timers[name] = setTimeout(due, Math.min(ms ?? 0, 2 ** 31 - 1));
   }
 
-  // The page.
 
   /** @param {boolean} on */
   #attend(on) {
@@ -1155,7 +1151,6 @@ const LINKS = {
       } else ear.frame(frame);
     };
     socket.onclose = (/** @type {{code: number}} */ { code }) => ear.end({ code });
-    // Mostly `close` follows by itself.
     socket.onerror = () => setTimeout(ear.end, 100, {});
     return {
       send: (frame) => socket.send(JSON.stringify(frame)),

@@ -490,12 +490,7 @@ mod tests {
             flags: Vec::new(),
             for_server: true,
         };
-        assert!(
-            Config::load(sources("/nowhere/tavern.toml"))
-                .valid()
-                .unwrap_err()
-                .to_string()
-                .contains("/nowhere")
-        );
+        let error = Config::load(sources("/nowhere/tavern.toml")).valid().unwrap_err().to_string();
+        assert!(error.contains("/nowhere"));
     }
 }
