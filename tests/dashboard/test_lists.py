@@ -5,11 +5,12 @@ import json
 import httpx
 import pytest
 
+from cluster.combination import Engines
 from support.json_client import Socket
 from support.process import until
 from support.tavern import Tavern
 
-from .town import HOSTILE, HOSTILE_CHANNEL, client, good
+from .town import HOSTILE, HOSTILE_CHANNEL, client, good, path
 
 
 def names(answer, list, member):
@@ -131,3 +132,30 @@ def test_each_needs_its_scope(path, scope):
 def test_a_prefix_has_a_bound(town):
     assert town.api.get("/v1/users", params={"prefix": "x" * 200}).status_code == 400
     assert town.api.get("/v1/channels", params={"prefix": "x" * 300}).status_code == 400
+
+
+# Upper and lower case, signs before and after the `#`, letters of several bytes: an engine that sorts as people do would mix them.
+ROOMS = ["room", "room#", "room#A", "room#a", "room#a b", "room#aa", "room#ä", "room#\U0001f37a", "room#~", "room-b#1", "roomy#1", "user-club#1"]
+
+
+@pytest.mark.parametrize("store", ["sqlite", "redis", "postgres"])
+def test_the_lists_are_the_same_on_every_store(store):
+    with Engines() as engines:
+        url = {"sqlite": lambda: None, "redis": lambda: engines.server("redis").url, "postgres": lambda: engines.server("postgres").url("lists")}[store]()
+        with Tavern.dev(options=("--store", url, "--bus", "local") if url else ()) as server, client(server) as api, Socket(server, user="Ann"), Socket(server, user="ann"):
+            for at, room in enumerate(ROOMS):
+                for user in range(at % 3 + 1):
+                    good(api.put(f"/v1/channels/{path(room)}/presence/u{user}", json={"ttl_s": 600}))
+            ordered = sorted(ROOMS, key=str.encode)
+            present = lambda **query: [(row["channel"], row["present"]) for row in good(api.get("/v1/channels", params={"present": "true"} | query))["channels"]]
+            expected = [(room, ROOMS.index(room) % 3 + 1) for room in ordered]
+            assert present() == expected
+            assert present(prefix="room#a") == [row for row in expected if row[0].startswith("room#a")]
+            for after in ordered:
+                assert present(after=after, limit=2) == expected[ordered.index(after) + 1:][:2], after
+            until(lambda: names(good(api.get("/v1/users")), "users", "user") == ["Ann", "ann"], "both to be known", 10)
+            assert names(good(api.get("/v1/users", params={"prefix": "A"})), "users", "user") == ["Ann"]
+            assert names(good(api.get("/v1/users", params={"after": "Ann"})), "users", "user") == ["ann"]
+            for n in range(2):
+                good(api.post("/v1/users/igor/messages", json={"data": n}))
+            assert [one["event"]["data"] for one in good(api.get("/v1/users/igor/letters"))["letters"]] == [0, 1]
