@@ -209,3 +209,30 @@ fn key_of(answer: Answer) -> Result<Option<ApiKey>, StoreError> {
         other => unreachable!("a question for a key was answered with {other:?}"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tavern_domain::Epoch;
+    use tavern_engine::Writer;
+
+    #[test]
+    fn answers_are_counted_by_what_they_say() {
+        let desk = Desk::default();
+        let failed = |error| (Ticket(1), Answer::Failed(error));
+        let away =
+            StoreError::Unavailable { retry_after_ms: 1, source: Arc::new(std::io::Error::other("away")) };
+        let first = StoreError::UnknownNode { node: Writer { node: "a".into(), epoch: Epoch(1) } };
+        desk.answer(vec![
+            (Ticket(1), Answer::Read(Found::Key(None))),
+            (Ticket(1), Answer::Read(Found::Key(None))),
+            failed(away),
+            failed(first),
+        ]);
+        let mut all = Vec::new();
+        desk.gather(&mut all);
+        let outcomes: Vec<(&str, u64)> =
+            all[0].rows.iter().map(|(labels, number)| (&*labels[0].1, *number)).collect();
+        assert_eq!(outcomes, [("done", 2), ("refused", 1), ("failed", 1)]);
+    }
+}
