@@ -16,6 +16,7 @@ const OTHERS: &[&str] = &[
     "clients/python/README.md",
     "clients/scenarios/README.md",
     "examples/matchmaker/matchmaker.py",
+    "packaging",
     "proto/tavern.proto",
 ];
 

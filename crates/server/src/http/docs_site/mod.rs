@@ -27,7 +27,10 @@ const ORDER: &[(&str, &[&str])] = &[
     ("Guides", &["docs/presence.md", "docs/parties.md", "docs/events.md", "docs/local.md"]),
     ("Clients", &["docs/clients.md", "docs/clients-python.md", "docs/clients-rust.md"]),
     ("Reference", &["docs/protocol.md", "docs/errors.md", "docs/guarantees.md"]),
-    ("Operate", &["docs/operate.md", "docs/redis.md", "bench/RESULTS.md", "bench/TORTURE.md"]),
+    (
+        "Operate",
+        &["docs/install.md", "docs/operate.md", "docs/redis.md", "bench/RESULTS.md", "bench/TORTURE.md"],
+    ),
     ("Inside", &["ARCHITECTURE.md", "docs/roadmap.md", "CHANGELOG.md"]),
 ];
 /// Decisions; each page of the folder is listed under this word.
