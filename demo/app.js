@@ -1,6 +1,6 @@
 // The lobby: a name, a session, and the parts of the page around it.
 import { Tavern } from '/client.js';
-import { $, first, hue } from '/demo/dom.js';
+import { $, first, hue, note, words } from '/demo/dom.js';
 import { Chat } from '/demo/chat.js';
 import { People } from '/demo/people.js';
 import { Game } from '/demo/game.js';
@@ -15,13 +15,19 @@ const KEPT = 'tavern demo name';
 const house = fetch('/demo/house.json').then((response) => response.json());
 const asked = new URLSearchParams(location.search).get('user') ?? sessionStorage.getItem(KEPT);
 
+let over = false;
+
 if (asked) enter(asked);
 else $('name').value = NAMES[Math.floor(Math.random() * NAMES.length)];
 $('name').select();
 $('enter').addEventListener('submit', (event) => {
   event.preventDefault();
   const name = $('name').value.trim();
-  if (name) enter(name);
+  if (!name) return;
+  if (!over) return enter(name);
+  // Another person, another page.
+  sessionStorage.setItem(KEPT, name);
+  location.assign('/demo');
 });
 
 async function enter(name) {
@@ -40,14 +46,14 @@ async function enter(name) {
   me.receiver = new Receiver(me);
 
   tavern.on('closed', ({ error }) => {
+    over = true;
+    me.receiver.stop();
+    sessionStorage.removeItem(KEPT);
     $('lobby').hidden = true;
     $('door').hidden = false;
     $('refused').hidden = false;
-    $('refused').textContent = `The session has ended: ${error.message}. Choose a name to come in again.`;
-    sessionStorage.removeItem(KEPT);
-    me.receiver.stop();
-    $('enter').replaceWith($('enter').cloneNode(true));
-    $('enter').addEventListener('submit', () => location.assign('/demo'));
+    $('refused').textContent = `The session has ended: ${error.message}`;
+    $('name').focus();
   });
 
   $('you-title').textContent = name;
@@ -59,11 +65,18 @@ async function enter(name) {
 
   // The receiver first, and watching before joining: so one sees oneself arrive.
   await me.receiver.begin();
-  tavern.connect().catch(() => {});
-  await me.people.watch();
-  await me.chat.listen();
-  await me.game.restore();
-  await lobby.join(me.game.state());
-  me.receiver.start();
-  document.body.dataset.ready = 'yes';
+  try {
+    await Promise.all([tavern.connect(), arrive(me)]);
+    document.body.dataset.ready = 'yes';
+    me.receiver.start();
+  } catch (error) {
+    if (!over) note(words(error), true);
+  }
+}
+
+async function arrive({ people, chat, game, lobby }) {
+  await people.watch();
+  await chat.listen();
+  await game.restore();
+  await lobby.join(game.state());
 }

@@ -134,6 +134,6 @@ const gameOf = (person) => (typeof person?.state?.game === 'string' && person.st
 function doing(status) {
   if (!status) return 'not seen yet';
   if (!status.online) return status.last_seen ? `offline, last seen ${time(status.last_seen)}` : 'offline';
-  const told = status.activities.filter(({ activity }) => activity !== 'online').map(({ activity, channel }) => `${activity} in ${channel}`);
+  const told = status.activities.filter(({ activity }) => activity !== 'online').map(({ activity, channel }) => (channel.startsWith('party#') ? activity : `${activity} in ${channel}`));
   return `${status.leaving ? 'connection lost' : 'online'}${told.length ? `: ${told[0]}` : ''}`;
 }
