@@ -8,9 +8,9 @@ from .stage import Stage
 # The window in which nobody is told of a loss, and the grace of every channel.
 CONFIG = """
 [sessions]
-resume_ms = 700
+resume_ms = 1200
 [kinds.default]
-grace_ms = 3500
+grace_ms = 4000
 """
 
 

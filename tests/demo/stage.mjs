@@ -68,6 +68,7 @@ const acts = {
     contexts.clear();
     pages.clear();
   },
+  goto: ({ tab, url }) => pages.get(tab).goto(url).then(() => null),
   reload: ({ tab }) => pages.get(tab).reload().then(() => null),
   network: ({ who, on }) => contexts.get(who).setOffline(!on),
   eval: ({ tab, js }) => ask(pages.get(tab), js),

@@ -1,5 +1,6 @@
 """The examples of the documents run as they stand."""
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -14,6 +15,14 @@ MARKED = [path for path in DOCUMENTS if path.exists() and "<!-- run" in path.rea
 
 def test_the_readme_has_a_tour():
     assert ROOT / "README.md" in MARKED
+
+
+def test_the_links_of_the_readme_lead_somewhere():
+    links = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", (ROOT / "README.md").read_text())
+    near = [link for link in links if "://" not in link]
+    assert len(near) > 15, "the links were found"
+    for link in near:
+        assert (ROOT / link).exists(), link
 
 
 @pytest.mark.parametrize("document", MARKED, ids=lambda path: str(path.relative_to(ROOT)))
