@@ -29,7 +29,14 @@ const ORDER: &[(&str, &[&str])] = &[
     ("Reference", &["docs/protocol.md", "docs/errors.md", "docs/guarantees.md"]),
     (
         "Operate",
-        &["docs/install.md", "docs/operate.md", "docs/redis.md", "bench/RESULTS.md", "bench/TORTURE.md"],
+        &[
+            "docs/install.md",
+            "docs/operate.md",
+            "docs/dashboard.md",
+            "docs/redis.md",
+            "bench/RESULTS.md",
+            "bench/TORTURE.md",
+        ],
     ),
     ("Inside", &["ARCHITECTURE.md", "docs/roadmap.md", "CHANGELOG.md"]),
 ];
