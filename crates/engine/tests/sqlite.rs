@@ -231,7 +231,7 @@ fn a_database_of_the_first_release_is_brought_up_to_date() {
     let now = rusqlite::Connection::open(home.path().join("tavern.db")).unwrap();
     let ask = |sql: &str| now.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap();
     assert_eq!((ask("SELECT count(*) FROM api_keys"), ask("SELECT count(*) FROM presences")), (1, 0));
-    assert_eq!(ask("PRAGMA user_version"), 6);
+    assert_eq!(ask("PRAGMA user_version"), 7);
 }
 
 #[test]
@@ -244,7 +244,7 @@ fn a_database_of_a_newer_version_is_refused_and_left_as_it_is() {
     drop(connection);
     let before = std::fs::read(&database).unwrap();
     match open(home.path()).map(drop) {
-        Err(error @ StoreError::Newer { found: 99, known: 6 }) => {
+        Err(error @ StoreError::Newer { found: 99, known: 7 }) => {
             assert!(error.to_string().contains("newer tavern"), "{error}");
         }
         other => panic!("{other:?}"),
