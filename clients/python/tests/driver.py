@@ -60,7 +60,7 @@ class Driver:
         for turn in TURNS:
             self.client.on(turn, functools.partial(self.turn, turn))
         self.client.on("event", self.event)
-        self.client.party.on("say", lambda message: tell("party", cmd="say", data=message.data, uid=message.user))
+        self.client.party.on("say", lambda message: tell("party", cmd="say", data=message.data, uid=message.user, **{"from": {"user": message.user}}))
 
     def turn(self, turn: str, frame: dict[str, Any]) -> None:
         tell(turn, **self.shown(turn, frame))

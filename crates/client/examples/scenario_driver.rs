@@ -242,7 +242,9 @@ fn show(event: Event) {
         Event::Status(status) => tell("status", status),
         Event::Letter { letter, data } => tell("letter", json!({"letter": letter, "data": data})),
         Event::Party(letter) => tell("party", letter),
-        Event::Said(said) => tell("party", json!({"cmd": "say", "data": said.data, "uid": said.user})),
+        Event::Said(said) => {
+            tell("party", json!({"cmd": "say", "data": said.data, "from": {"user": said.user}}))
+        }
         Event::Refused(error) => eprintln!("refused: {error}"),
         _ => {}
     }

@@ -320,6 +320,15 @@ impl Shard {
         let actor = case.and_then(|case| case.call.user.clone());
         // An app may speak for somebody who is not there: his party must notice.
         let ordered = case.is_some_and(|case| matches!(case.claim, Some(Claim::Order(_))));
+        // Whoever is answered may speak of it at once.
+        for (id, user) in &changes.left {
+            self.has_become(user, *id, None);
+        }
+        for (id, party) in &changes.parties {
+            for member in party.iter().flat_map(|party| &party.members) {
+                self.has_become(&member.user, *id, party.as_ref());
+            }
+        }
         self.end_case(now, number, reply);
         self.stats.letters_written.add(receipt.letters.len() as u64);
         if !receipt.appended.is_empty() {

@@ -50,8 +50,8 @@ impl Shard {
     /// Finds what is kept of him; gives the step back if it is known here, else it is decided again when it was read.
     pub(crate) fn find_minded(&mut self, mut step: Step, found: Option<Versioned<Presence>>) -> Option<Step> {
         // What is known may be old: then the commit is refused, and it is read.
-        if step.tries == 0 && step.listener.is_some() {
-            step.minded = self.known_guest(&step.key.user);
+        if step.tries == 0 {
+            step.minded = step.hint.take();
         }
         if step.minded.is_some() {
             return Some(step);

@@ -7,7 +7,7 @@ use crate::event::Space;
 use crate::listener::LinkId;
 use crate::presence;
 use crate::shard::Shard;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tavern_domain::Time;
 use tavern_domain::party::{Command, Party};
@@ -18,6 +18,8 @@ use tavern_wire::record::{self, read_party};
 
 /// How long what was read for a hello is good for the hello.
 const FRESH_MS: u64 = 5_000;
+/// How long a hello waits for the store.
+const PATIENCE_MS: u64 = 300;
 /// How often a party is looked for whose member knows of it and that is not there: it ends in the same moment.
 const TRIES: u8 = 3;
 
@@ -29,8 +31,9 @@ struct View {
     /// It is being read; true: it has changed meanwhile and is read again.
     reading: Option<bool>,
     at: Time,
-    /// Who waits to say hello.
+    /// Who waits to say hello, and until when.
     links: Vec<LinkId>,
+    until: Time,
 }
 
 struct Known {
@@ -44,6 +47,8 @@ struct Known {
 #[derive(Default)]
 pub(super) struct Views {
     users: BTreeMap<Arc<str>, View>,
+    /// When those who wait have waited long enough.
+    waits: BTreeSet<(Time, Arc<str>)>,
     retries: Vec<(Time, Arc<str>)>,
 }
 
@@ -57,7 +62,8 @@ pub(crate) struct Glance {
 
 impl Views {
     pub fn next_wake(&self) -> Option<Time> {
-        self.retries.iter().map(|(due, _)| *due).min()
+        let retry = self.retries.iter().map(|(due, _)| *due).min();
+        [retry, self.waits.first().map(|(due, _)| *due)].into_iter().flatten().min()
     }
 
     pub fn forget_link(&mut self, link: LinkId) {
@@ -77,6 +83,10 @@ impl Shard {
         let view = self.parties.views.users.entry(user.clone()).or_default();
         if here || (view.at > Time(0) && now.since(view.at) < FRESH_MS) {
             return true;
+        }
+        if view.links.is_empty() {
+            view.until = now + PATIENCE_MS;
+            self.parties.views.waits.insert((view.until, user.clone()));
         }
         view.links.push(link);
         if view.reading.is_none() {
@@ -174,6 +184,19 @@ impl Shard {
         }
     }
 
+    /// A commit of this shard has changed a user's party: his sessions here know it before it is read.
+    pub(super) fn has_become(&mut self, user: &Arc<str>, id: u64, party: Option<&Party>) {
+        let known = self.parties.views.users.get_mut(user).and_then(|view| view.party.as_mut());
+        // Who has left one party may be in another by now.
+        let Some(known) = known.filter(|known| party.is_some() || known.id == Some(id)) else { return };
+        let mut text = Vec::new();
+        json::snapshot(&mut text, party);
+        known.text = String::from_utf8(text).unwrap_or_default().into_boxed_str();
+        known.id = party.map(|party| party.id);
+        let id = known.id;
+        self.listen_to_party(user, id);
+    }
+
     /// His sessions listen to the channel of his party, and to no other party's.
     fn listen_to_party(&mut self, user: &Arc<str>, party: Option<u64>) {
         let channel = party.map(channel_of);
@@ -201,7 +224,7 @@ impl Shard {
     }
 
     /// What is kept of a user, as it was when his sessions here heard of it last. None: it is not known.
-    pub(super) fn known_guest(&self, user: &str) -> Option<Minded> {
+    pub(crate) fn known_guest(&self, user: &str) -> Option<Minded> {
         let known = self.parties.views.users.get(user)?.party.as_ref()?;
         Some(known.guest.as_deref().cloned().unwrap_or_default())
     }
@@ -238,6 +261,19 @@ impl Shard {
     pub(super) fn settle_views(&mut self, now: Time) {
         if self.parties.views.next_wake().is_none_or(|due| due > now) {
             return;
+        }
+        while let Some((due, user)) = self.parties.views.waits.pop_first() {
+            if due > now {
+                self.parties.views.waits.insert((due, user));
+                break;
+            }
+            // A store that is slow holds up nobody who needs nothing of it: he is greeted without his party.
+            if let Some(view) = self.parties.views.users.get_mut(&user).filter(|view| view.until <= now) {
+                if !view.links.is_empty() {
+                    view.at = now;
+                }
+                self.effects.ready.extend(std::mem::take(&mut view.links));
+            }
         }
         for (due, user) in std::mem::take(&mut self.parties.views.retries) {
             match due <= now {

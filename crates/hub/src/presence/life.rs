@@ -115,8 +115,9 @@ impl Shard {
         let user = user.unwrap_or_else(|| session.client.to_string().into());
         let (name, act) = (session.identity.name.clone(), Act::Input(input(session.client)));
         let visibility = self.people.visibility(&user);
+        let hint = if is_own_channel(channel) { self.known_guest(&user) } else { None };
         let key = PresenceKey { channel: channel.into(), user };
-        Some(Step { name, anonymous, visibility, listener: Some(id), claim, ..Step::of(key, act) })
+        Some(Step { name, anonymous, visibility, listener: Some(id), claim, hint, ..Step::of(key, act) })
     }
 
     pub(super) fn home(&self) -> Home {

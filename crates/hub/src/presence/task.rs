@@ -46,6 +46,8 @@ pub(crate) struct Step {
     pub doubted: bool,
     /// What is kept of him for parties, once it was read for this.
     pub minded: Option<Minded>,
+    /// The same as it was known when the step began: its session may have ended since.
+    pub hint: Option<Minded>,
 }
 
 pub(crate) enum Task {
@@ -105,6 +107,7 @@ impl Step {
             tries: 0,
             doubted: false,
             minded: None,
+            hint: None,
         }
     }
 }
