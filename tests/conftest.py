@@ -14,7 +14,15 @@ def pytest_addoption(parser):
     )
 
 
+# A browser takes a whole processor, and what is timed beside it would be wrong.
+BROWSER = ("demo/", "dashboard/")
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
+    for item in items:
+        if any(folder in item.nodeid for folder in BROWSER):
+            item.add_marker(pytest.mark.alone)
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: place(item.nodeid))
 

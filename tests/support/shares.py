@@ -1,6 +1,6 @@
 """How the tests are shared out among processes that run beside each other (`pytest -n 4`), and that each was run exactly once.
 
-A share is a module, everything that needs a browser, or what a module of the clusters, the events or the parties has about one engine or combination: what its tests start
+A share is a module, or what a module of the clusters, the events or the parties has about one engine or combination: what its tests start
 together stays together.
 """
 import collections
@@ -9,9 +9,7 @@ import re
 from xdist.scheduler import LoadScopeScheduling
 
 # They take longest and begin first, so that nobody waits for one of them at the end.
-LONG = ("demo/", "dashboard/", "cluster/test_engine_failures.py", "protocol/test_presence.py", "tour/", "cluster/test_presence.py", "cluster/test_rolling.py")
-# A browser takes a whole processor: there is one at a time.
-BROWSER = ("demo/", "dashboard/")
+LONG = ("cluster/test_engine_failures.py", "protocol/test_presence.py", "tour/", "cluster/test_presence.py", "cluster/test_rolling.py")
 # Folders whose modules start servers for each combination.
 SPLIT = ("cluster/", "events/", "parties/")
 ENGINE = re.compile(r"[\[-]((?:sqlite|postgres|redis|nats)(?:\+\w+)?)[\]-]")
@@ -20,8 +18,6 @@ ENGINE = re.compile(r"[\[-]((?:sqlite|postgres|redis|nats)(?:\+\w+)?)[\]-]")
 def share(test):
     """The share that a test belongs to."""
     module = test.split("::")[0]
-    if any(folder in module for folder in BROWSER):
-        return "browser"
     engine = ENGINE.search(test) if any(folder in module for folder in SPLIT) else None
     return f"{module} {engine[1]}" if engine else module
 
