@@ -1,4 +1,7 @@
 """Servers for the suites, their logs when a test fails, and who runs what when several processes run them."""
+import os
+import pathlib
+
 import pytest
 
 from support.process import RUNNING
@@ -29,6 +32,13 @@ def pytest_collection_modifyitems(config, items):
 
 def pytest_xdist_make_scheduler(config, log):
     return Shares(config, log)
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Tells which failed to whoever wants to run them again."""
+    if wanted := os.environ.get("TAVERN_FAILED"):
+        failed = {report.nodeid for kind in ("failed", "error") for report in terminalreporter.stats.get(kind, [])}
+        pathlib.Path(wanted).write_text("".join(f"tests/{test}\n" for test in sorted(failed)))
 
 
 @pytest.hookimpl(hookwrapper=True)
