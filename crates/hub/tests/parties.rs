@@ -311,3 +311,32 @@ fn a_session_that_moves_to_another_node_is_given_each_letter_once() {
     assert_eq!(parlour.seats[moved].numbers.last(), parlour.letters("bob").last().map(|(n, _)| *n).as_ref());
     assert!(parlour.party(id).is_none());
 }
+
+#[test]
+fn what_was_kept_of_somebody_for_a_while_is_forgotten_when_its_time_is_over() {
+    let (mut parlour, ann, bob) = ann_and_bob(2);
+    let id = parlour.invite(ann, bob);
+    parlour.ok(bob, "party.decline", &number(id));
+    let kept = parlour.kept();
+    assert!(kept.parties.is_empty() && kept.guests.contains_key("ann"), "whom she invited, and who declined");
+    parlour.live(61_000);
+    parlour.look_after(1);
+    parlour.live(10);
+    assert!(parlour.kept().guests.is_empty(), "{:?}", parlour.kept().guests);
+}
+
+#[test]
+fn who_has_accepted_may_speak_at_once() {
+    let (mut parlour, ann, bob) = ann_and_bob(2);
+    let id = parlour.invite(ann, bob);
+    // Once he is in, nothing is read for long: what he knows he knows from his own commit.
+    let joined = Arc::new(Mutex::new(false));
+    parlour.street.set_work_fate(move |_, work| {
+        let mut joined = joined.lock().unwrap();
+        *joined |= writes_party(work);
+        let reads = matches!(work, Work::Read(tavern_engine::Read::Document(_)));
+        WorkFate { after_ms: if *joined && reads { 1_000 } else { 0 }, ..WorkFate::NONE }
+    });
+    parlour.ok(bob, "party.accept", &number(id));
+    assert_eq!(code(&parlour.say(bob, "party.say", r#""data":1"#)), "ok");
+}

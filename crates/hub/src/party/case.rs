@@ -265,10 +265,9 @@ impl Shard {
         if self.node.tells_parties() {
             commit.appends = changes.told.iter().map(|told| self.append(told)).collect();
         }
-        // A deadline that another part of this commit sets is not deleted by it.
-        let set: BTreeSet<RowKey> = commit.deadlines.iter().map(Deadline::key).collect();
-        commit.deletes.retain(|key| !set.contains(key));
-        commit.deletes.dedup();
+        // A deadline that another part of this commit sets is not deleted by it, and nothing twice.
+        let mut named: BTreeSet<RowKey> = commit.deadlines.iter().map(Deadline::key).collect();
+        commit.deletes.retain(|key| named.insert(key.clone()));
         commit
     }
 

@@ -7,7 +7,9 @@ use crate::event::Space;
 use crate::listener::LinkId;
 use crate::presence;
 use crate::shard::Shard;
-use std::collections::{BTreeMap, BTreeSet};
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use tavern_domain::Time;
 use tavern_domain::party::{Command, Party};
@@ -47,8 +49,12 @@ struct Known {
 #[derive(Default)]
 pub(super) struct Views {
     users: BTreeMap<Arc<str>, View>,
+    /// Whom a transport waits to greet.
+    waiting: HashMap<LinkId, Arc<str>, RandomState>,
     /// When those who wait have waited long enough.
     waits: BTreeSet<(Time, Arc<str>)>,
+    /// When what was read for a greeting is forgotten, if nobody came of it.
+    greeted: VecDeque<(Time, Arc<str>)>,
     retries: Vec<(Time, Arc<str>)>,
 }
 
@@ -68,9 +74,17 @@ impl Views {
 
     pub fn forget_link(&mut self, link: LinkId) {
         // Most transports wait for nobody.
-        for view in self.users.values_mut().filter(|view| !view.links.is_empty()) {
+        let Some(user) = self.waiting.remove(&link) else { return };
+        if let Some(view) = self.users.get_mut(&user) {
             view.links.retain(|other| *other != link);
         }
+    }
+
+    /// Those who wait to greet a user; they wait no longer.
+    fn take_links(&mut self, user: &str) -> Vec<LinkId> {
+        let links = self.users.get_mut(user).map(|view| std::mem::take(&mut view.links)).unwrap_or_default();
+        links.iter().for_each(|link| drop(self.waiting.remove(link)));
+        links
     }
 }
 
@@ -87,9 +101,12 @@ impl Shard {
         if view.links.is_empty() {
             view.until = now + PATIENCE_MS;
             self.parties.views.waits.insert((view.until, user.clone()));
+            self.parties.views.greeted.push_back((now + PATIENCE_MS + FRESH_MS, user.clone()));
         }
         view.links.push(link);
-        if view.reading.is_none() {
+        let reads = view.reading.is_some();
+        self.parties.views.waiting.insert(link, user.clone());
+        if !reads {
             self.glance(user);
         }
         false
@@ -149,10 +166,13 @@ impl Shard {
         let Some(view) = self.parties.views.users.get_mut(user) else { return };
         view.reading = None;
         view.at = now;
-        self.effects.ready.extend(std::mem::take(&mut view.links));
+        let links = self.parties.views.take_links(user);
         if !self.people.sessions(user).is_empty() {
             self.parties.views.retries.push((now + RETRY_AFTER_MS, user.clone()));
+        } else if links.is_empty() {
+            self.parties.views.users.remove(user);
         }
+        self.effects.ready.extend(links);
     }
 
     fn seen(&mut self, now: Time, user: &Arc<str>, guest: Option<Box<Minded>>, party: Option<Party>) {
@@ -166,7 +186,7 @@ impl Shard {
         view.party = Some(Known { id, text, guest });
         view.at = now;
         let again = view.reading.take().unwrap_or(false);
-        let links = std::mem::take(&mut view.links);
+        let links = self.parties.views.take_links(user);
         if self.people.sessions(user).is_empty() {
             // Nobody hears here of what changes: it is good for those who wait, and for nobody who comes later.
             if links.is_empty() {
@@ -272,7 +292,7 @@ impl Shard {
                 if !view.links.is_empty() {
                     view.at = now;
                 }
-                self.effects.ready.extend(std::mem::take(&mut view.links));
+                self.effects.ready.extend(self.parties.views.take_links(&user));
             }
         }
         for (due, user) in std::mem::take(&mut self.parties.views.retries) {
@@ -285,13 +305,10 @@ impl Shard {
 
     /// What was read for somebody who did not come after all is forgotten.
     pub(crate) fn sweep_views(&mut self, now: Time) {
-        let people = &self.people;
-        let kept = |user: &Arc<str>, view: &mut View| {
-            !people.sessions(user).is_empty()
-                || view.reading.is_some()
-                || !view.links.is_empty()
-                || now.since(view.at) < FRESH_MS
-        };
-        self.parties.views.users.retain(kept);
+        while let Some((_, user)) = self.parties.views.greeted.pop_front_if(|(due, _)| *due <= now) {
+            if self.people.sessions(&user).is_empty() {
+                self.forget_view(&user);
+            }
+        }
     }
 }
