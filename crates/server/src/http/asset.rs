@@ -17,6 +17,14 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; c
 
 /// A file, or the word that the browser has it.
 pub fn give(kind: &'static str, body: Bytes, asked: &HeaderMap) -> Answer {
+    // Asked for each time: after an update no page is made of old and new files.
+    let mut answer = tagged(kind, body, asked, "no-cache");
+    guard(answer.headers_mut());
+    answer
+}
+
+/// The same without what only pages need; `keep` says how long a browser may use it without asking.
+pub fn tagged(kind: &'static str, body: Bytes, asked: &HeaderMap, keep: &'static str) -> Answer {
     let tag = tag_of(&body);
     let mut answer = if has_it(asked, &tag) {
         let mut unchanged = Response::new(Body::Whole(None));
@@ -27,9 +35,8 @@ pub fn give(kind: &'static str, body: Bytes, asked: &HeaderMap) -> Answer {
     };
     let headers = answer.headers_mut();
     headers.insert(ETAG, tag);
-    // Asked for each time: after an update no page is made of old and new files.
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-    guard(headers);
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static(keep));
+    headers.insert(HeaderName::from_static("x-content-type-options"), HeaderValue::from_static("nosniff"));
     answer
 }
 
@@ -37,7 +44,6 @@ pub fn give(kind: &'static str, body: Bytes, asked: &HeaderMap) -> Answer {
 pub fn guard(headers: &mut HeaderMap) {
     for (name, value) in [
         ("content-security-policy", POLICY),
-        ("x-content-type-options", "nosniff"),
         ("x-frame-options", "DENY"),
         ("referrer-policy", "no-referrer"),
         ("cross-origin-opener-policy", "same-origin"),

@@ -2,14 +2,10 @@
 //! Must hold: a page can run no script but ours, write no markup from text, and reach no server but this one; a browser that
 //! has a file is not sent it again.
 
-use super::body::{Answer, Body, refusal, whole};
-use aws_lc_rs::digest::{SHA256, digest};
-use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use super::asset;
+use super::body::{Answer, refusal};
 use bytes::Bytes;
-use http::header::{CACHE_CONTROL, ETAG, HeaderMap, HeaderName, HeaderValue, IF_NONE_MATCH};
-use http::{Response, StatusCode};
-use std::sync::LazyLock;
+use http::header::HeaderMap;
 use tavern_wire::error::{Code, Refusal};
 
 struct File {
@@ -19,12 +15,12 @@ struct File {
 
 macro_rules! files {
     ($($name:literal),* $(,)?) => {
-        [$(File { name: $name, bytes: include_bytes!(concat!("../../../../dashboard/", $name)) }),*]
+        &[$(File { name: $name, bytes: include_bytes!(concat!("../../../../dashboard/", $name)) }),*]
     };
 }
 
 /// Every file of the folder; a test looks whether one is missing.
-static FILES: [File; FILE_COUNT] = files![
+static FILES: &[File] = files![
     "index.html",
     "app.js",
     "channels.js",
@@ -43,22 +39,6 @@ static FILES: [File; FILE_COUNT] = files![
     "tryit.js",
     "users.js",
 ];
-const FILE_COUNT: usize = 17;
-
-/// In the order of the files. A tag names the bytes, so another release has others.
-static TAGS: LazyLock<Vec<HeaderValue>> = LazyLock::new(|| {
-    let tag = |file: &File| {
-        let digest = digest(&SHA256, file.bytes);
-        let tag = format!("\"{}\"", URL_SAFE_NO_PAD.encode(&digest.as_ref()[..12]));
-        HeaderValue::from_str(&tag).expect("base64 is plain text")
-    };
-    FILES.iter().map(tag).collect()
-});
-
-/// Scripts, styles and images are ours, and no text becomes markup: `trusted-types` makes a browser refuse it.
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; \
-                      base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
-                      require-trusted-types-for 'script'; trusted-types 'none'";
 
 pub fn index(headers: &HeaderMap) -> Answer {
     serve("index.html", headers).unwrap_or_else(|| missing("/"))
@@ -74,51 +54,15 @@ fn missing(path: &str) -> Answer {
 }
 
 fn serve(name: &str, headers: &HeaderMap) -> Option<Answer> {
-    let at = FILES.iter().position(|file| file.name == name)?;
-    let tag = &TAGS[at];
-    let mut answer = if has_it(headers, tag) {
-        let mut unchanged = Response::new(Body::Whole(None));
-        *unchanged.status_mut() = StatusCode::NOT_MODIFIED;
-        unchanged
-    } else {
-        whole(StatusCode::OK, kind(name), Bytes::from_static(FILES[at].bytes))
-    };
-    let headers = answer.headers_mut();
-    headers.insert(ETAG, tag.clone());
-    // Asked for each time: after an update no page is made of old and new files.
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-    for (name, value) in [
-        ("content-security-policy", POLICY),
-        ("x-content-type-options", "nosniff"),
-        ("x-frame-options", "DENY"),
-        ("referrer-policy", "no-referrer"),
-        ("cross-origin-opener-policy", "same-origin"),
-        ("cross-origin-resource-policy", "same-origin"),
-    ] {
-        headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
-    }
-    Some(answer)
-}
-
-fn kind(name: &str) -> &'static str {
-    match name.rsplit('.').next() {
-        Some("html") => "text/html; charset=utf-8",
-        Some("js") => "text/javascript; charset=utf-8",
-        Some("css") => "text/css; charset=utf-8",
-        Some("svg") => "image/svg+xml",
-        _ => "application/octet-stream",
-    }
-}
-
-pub fn has_it(headers: &HeaderMap, tag: &HeaderValue) -> bool {
-    let known = headers.get_all(IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
-    let mut tags = known.flat_map(|value| value.split(',')).map(|tag| tag.trim().trim_start_matches("W/"));
-    tags.any(|known| known == "*" || known.as_bytes() == tag.as_bytes())
+    let file = FILES.iter().find(|file| file.name == name)?;
+    Some(asset::give(asset::kind(name), Bytes::from_static(file.bytes), headers))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use http::StatusCode;
+    use http::header::{ETAG, HeaderValue, IF_NONE_MATCH};
     use std::path::Path;
 
     /// Uncompressed, all files together.
@@ -134,7 +78,7 @@ mod tests {
         there.sort();
         known.sort();
         assert_eq!(there, known);
-        assert!(known.iter().all(|name| kind(name) != "application/octet-stream"));
+        assert!(known.iter().all(|name| !asset::kind(name).starts_with("text/plain")));
         let bytes: usize = FILES.iter().map(|file| file.bytes.len()).sum();
         assert!(bytes <= MOST_BYTES, "{bytes} bytes");
     }
@@ -172,7 +116,7 @@ mod tests {
 
     #[test]
     fn no_file_holds_inline_script_or_style_or_writes_markup() {
-        for file in &FILES {
+        for file in FILES {
             let text = std::str::from_utf8(file.bytes).unwrap();
             for banned in [
                 "innerHTML",
