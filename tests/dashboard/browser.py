@@ -1,37 +1,12 @@
-"""A browser that is told what to do, line by line. Must hold: what a page complains of is never lost: `quiet` asks for it."""
-import json
+"""The dashboard in a browser."""
 import pathlib
-import subprocess
 
-HERE = pathlib.Path(__file__).resolve().parent
-MODULES = HERE.parents[1] / "target" / "node"
+from support.browser import Driver
 
 
-class Browser:
+class Browser(Driver):
     def __init__(self):
-        self.process = subprocess.Popen(
-            ["node", str(HERE / "browser.mjs"), str(MODULES)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        )
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.process.stdin.close()
-        try:
-            self.process.wait(10)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-
-    def do(self, act, **how):
-        self.process.stdin.write(json.dumps({"do": act} | how) + "\n")
-        self.process.stdin.flush()
-        answer = self.process.stdout.readline()
-        assert answer, "the browser ended"
-        answer = json.loads(answer)
-        assert "fault" not in answer, f"{act} {how}: {answer['fault']}\nthe page: {answer.get('seen')}\nit complained: {answer.get('complaints')}"
-        return answer["ok"]
+        super().__init__(pathlib.Path(__file__).with_name("browser.mjs"))
 
     def open(self, server, hash="", key=True, **how):
         """A new tab, with the key in the address as `tavern dev` prints it."""
@@ -69,11 +44,6 @@ class Browser:
     def leave(self):
         """Before its server ends: what the page complains of from there on is of no interest."""
         self.do("leave")
-
-    def quiet(self):
-        """Nothing was complained of since the last time."""
-        complaints = self.do("complaints")
-        assert complaints == [], complaints
 
     def complained(self, *words):
         """It complained of nothing but this, and of each of these."""

@@ -1,38 +1,13 @@
-"""Several people in one browser, each in a context of his own. Must hold: what a page complains of is never lost: `quiet` asks for it."""
-import json
+"""Several people in one browser, each in a context of his own."""
 import pathlib
-import subprocess
 import urllib.parse
 
-HERE = pathlib.Path(__file__).resolve().parent
-MODULES = HERE.parents[1] / "target" / "node"
+from support.browser import Driver
 
 
-class Stage:
+class Stage(Driver):
     def __init__(self):
-        self.process = subprocess.Popen(
-            ["node", str(HERE / "stage.mjs"), str(MODULES)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        )
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.process.stdin.close()
-        try:
-            self.process.wait(10)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-
-    def do(self, act, **how):
-        self.process.stdin.write(json.dumps({"do": act} | how) + "\n")
-        self.process.stdin.flush()
-        answer = self.process.stdout.readline()
-        assert answer, "the browser ended"
-        answer = json.loads(answer)
-        assert "fault" not in answer, f"{act} {how}: {answer['fault']}\nthe page: {answer.get('seen')}\nit complained: {answer.get('complaints')}"
-        return answer["ok"]
+        super().__init__(pathlib.Path(__file__).with_name("stage.mjs"))
 
     def guest(self, server, name, tab=None, who=None, **how):
         """Somebody in the lobby; `tab` is another one of somebody who is there."""
@@ -45,11 +20,6 @@ class Stage:
         guest = Guest(self, tab, tab)
         self.do("open", who=tab, tab=tab, url=url, **how)
         return guest
-
-    def quiet(self):
-        """Nothing was complained of since the last time."""
-        complaints = self.do("complaints")
-        assert complaints == [], complaints
 
 
 class Guest:

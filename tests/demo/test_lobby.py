@@ -19,7 +19,7 @@ from .conftest import CONFIG
 
 EXAMPLE = pathlib.Path(__file__).parents[2] / "examples" / "matchmaker" / "matchmaker.py"
 # How long the flood lasts; longer by hand.
-FLOOD_S = float(os.environ.get("TAVERN_FLOOD_S", "5"))
+FLOOD_S = float(os.environ.get("TAVERN_FLOOD_S", "30"))
 FLOOD_RATE = 1000
 
 

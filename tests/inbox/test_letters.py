@@ -161,6 +161,19 @@ def test_a_request_with_a_key_is_carried_out_once(server, api, ann):
     assert inbox(server, ann) == [first_time]
 
 
+def test_a_request_with_a_key_is_carried_out_once_by_a_server_that_has_forgotten_it():
+    key = {"idempotency-key": "k1"}
+    with Tavern.dev(CONFIG) as server:
+        with client(server) as api:
+            number = write(api, "ann", 1, **key)
+            server.kill()
+            server.start()
+            again = api.post("/v1/users/ann/messages", json={"data": 1}, headers=key)
+            assert (again.status_code, again.json()) == (200, {"letter": None, "again": True})
+            assert write(api, "ann", 2, **{"idempotency-key": "k2"}) == number + 1
+        assert inbox(server, "ann") == [number, number + 1]
+
+
 def test_letters_survive_a_crash_and_a_session_that_resumes_gets_each_once():
     with Tavern.dev(CONFIG) as server:
         with client(server) as api:

@@ -1,0 +1,39 @@
+"""A browser that is told what to do, line by line, by a script for Node. Must hold: what a page complains of is never lost:
+`quiet` asks for it."""
+import json
+import pathlib
+import subprocess
+
+MODULES = pathlib.Path(__file__).resolve().parents[2] / "target" / "node"
+
+
+class Driver:
+    def __init__(self, script):
+        self.process = subprocess.Popen(
+            ["node", str(script), str(MODULES)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.stdin.close()
+        try:
+            self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+    def do(self, act, **how):
+        self.process.stdin.write(json.dumps({"do": act} | how) + "\n")
+        self.process.stdin.flush()
+        answer = self.process.stdout.readline()
+        assert answer, "the browser ended"
+        answer = json.loads(answer)
+        assert "fault" not in answer, f"{act} {how}: {answer['fault']}\nthe page: {answer.get('seen')}\nit complained: {answer.get('complaints')}"
+        return answer["ok"]
+
+    def quiet(self):
+        """Nothing was complained of since the last time."""
+        complaints = self.do("complaints")
+        assert complaints == [], complaints
