@@ -53,6 +53,11 @@ fn coloured_banner(config: &Config, token: &str, key: &str, colour: bool) -> Str
     let mut places = vec![
         // The key stands after the `#`: browsers send that part to nobody.
         line("Dashboard", format!("{web}/#key={}", encoded(key)), "open it in a browser"),
+        line(
+            "Demo",
+            format!("{web}/demo"),
+            "a game lobby: open it in two windows; the documents are at /docs",
+        ),
         line("HTTP", web.clone(), "REST, SSE, long-poll"),
         line("WebSocket", format!("{socket}?user={USER}"), "any name will do in dev mode"),
     ];
