@@ -47,7 +47,9 @@ def test_who_does_not_come_back_leaves_by_timeout(brisk, combination):
     # The grace of his presence, then that of the party.
     assert time.monotonic() - began >= 0.3 + 0.7
     ann.letters("bob offline", "bob leave timeout")
-    assert brisk.seat("bob").hello["party"] is None
+    again = brisk.seat("bob")
+    assert again.hello["party"] is None
+    again.letters("ann invite", "ann invited cid", "cid join", "bob leave timeout")
 
 
 def test_another_window_keeps_a_member_online(brisk, combination):

@@ -24,6 +24,11 @@ fn writes_party(work: &Work) -> bool {
     matches!(work, Work::Commit(commit) if commit.puts.iter().any(party))
 }
 
+fn deletes_party(work: &Work) -> bool {
+    let party = |key: &tavern_engine::RowKey| matches!(key, tavern_engine::RowKey::Document(key) if key.kind() == "party");
+    matches!(work, Work::Commit(commit) if commit.deletes.iter().any(party))
+}
+
 /// Whether a work is the goodbye of a user: his own presence is taken away.
 fn is_goodbye(work: &Work) -> bool {
     let own = |commit: &Commit| {
@@ -252,6 +257,27 @@ fn a_goodbye_that_crosses_an_accept_ends_the_membership() {
         assert!(parlour.kept().parties.is_empty(), "{goodbye_ms} against {accept_ms}: {:?}", parlour.kept());
         parlour.check().unwrap();
     }
+}
+
+/// He comes again before his party has heard of his goodbye: he is out, and is not told that he is in.
+#[test]
+fn who_comes_right_after_his_goodbye_finds_no_party() {
+    let (mut parlour, ann, bob) = ann_and_bob(3);
+    let id = parlour.join(ann, bob);
+    parlour.street.set_work_fate(|_, work| match writes_party(work) || deletes_party(work) {
+        true => WorkFate { before_ms: 500, ..WorkFate::NONE },
+        false => WorkFate::NONE,
+    });
+    parlour.begin(bob, "bye", "");
+    parlour.live(5);
+    let again = parlour.come(2, "bob");
+    let hello = &parlour.seats[again].hello;
+    assert!(hello["party"].is_null() && hello.get("party").is_some(), "{hello}");
+    assert!(parlour.party(id).is_some(), "his party does not know it yet");
+    parlour.live(1_000);
+    assert!(parlour.party(id).is_none());
+    assert_eq!(parlour.told("ann"), ["bob accept", "bob leave logout", "ann disband empty"]);
+    parlour.check().unwrap();
 }
 
 #[test]

@@ -131,7 +131,12 @@ impl Desk<'_> {
             let leader = self.party(id).actor(by);
             self.tell(id, user, &leader, Word::Kick { message: message.clone() });
         }
-        self.tell_members(id, &actor, &Word::Leave { reason, by, message });
+        let leave = Word::Leave { reason, by, message };
+        if reason == Reason::Timeout {
+            // He did not say it himself, and may come back at this very moment.
+            self.tell(id, user, &actor, leave.clone());
+        }
+        self.tell_members(id, &actor, &leave);
         if led {
             let party = self.party(id);
             let next = party.members.iter().find(|member| member.away.is_none()).unwrap_or(party.leader());

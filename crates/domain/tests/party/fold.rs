@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 use tavern_domain::Time;
-use tavern_domain::party::{Away, Call, Changes, Go, Letter, Member, Party, Pending, Reply, User, Word};
+use tavern_domain::party::{
+    Away, Call, Changes, Go, Letter, Member, Party, Pending, Reason, Reply, User, Word,
+};
 
 /// What everybody may see of a party.
 pub fn seen(party: &Party) -> Party {
@@ -22,6 +24,10 @@ pub fn seen(party: &Party) -> Party {
 
 pub fn hear(views: &mut BTreeMap<User, Party>, reply: &Reply, call: &Call, changes: &Changes) {
     for letter in &changes.letters {
+        // Who says goodbye knows it, and finds no party when he comes again.
+        if let Word::Leave { reason: Reason::Logout, .. } = letter.what {
+            views.remove(&letter.actor);
+        }
         match views.get_mut(&letter.to) {
             Some(view) if view.id == letter.party_id => {
                 if fold(view, letter) {
@@ -37,7 +43,7 @@ pub fn hear(views: &mut BTreeMap<User, Party>, reply: &Reply, call: &Call, chang
             }
         }
     }
-    // Who has left hears it from his reply, or finds no party when he asks next.
+    // Who has left hears it from his reply.
     for (id, user) in &changes.left {
         if views.get(user).is_some_and(|view| view.id == *id) {
             views.remove(user);
@@ -109,6 +115,7 @@ fn fold(view: &mut Party, letter: &Letter) -> bool {
             view.members.push(Member { user: actor.clone(), name, since: letter.at, away: None });
         }
         Word::Kick { .. } | Word::Disband { .. } => return true,
+        Word::Leave { .. } if *actor == letter.to => return true,
         Word::Leave { .. } => view.members.retain(|member| member.user != *actor),
         Word::Leader { .. } => {
             let at = view.members.iter().position(|member| member.user == *actor).unwrap();

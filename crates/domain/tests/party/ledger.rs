@@ -135,29 +135,48 @@ fn invites(before: &World, after: &World, id: u64, call: &Call, reply: &Reply, c
     let count = |of: &dyn Fn(&Letter) -> bool| {
         changes.letters.iter().filter(|letter| letter.party_id == id && of(letter)).count()
     };
-    let kept = |pending: &Pending| new.contains(pending);
+    // He who is invited anew at the moment when his invite ends has the same invite afterwards.
+    let anew = |user: &User| {
+        count(&|letter| matches!(&letter.what, Word::Invited { user: to, .. } if to == user)) > 0
+    };
+    let kept = |pending: &Pending| new.contains(pending) && !anew(&pending.user);
     for pending in old {
         let user = &pending.user;
         let ended = usize::from(!kept(pending));
         let itself = matches!(&call.command, Command::Accept { party_id } | Command::Decline { party_id, .. }
             if *party_id == id && call.user.as_ref() == Some(user));
         let itself = usize::from(itself && !matches!(reply, Reply::Refused { .. }));
-        let host = before.parties[&id].member(&pending.by).unwrap_or(before.parties[&id].leader());
+        let host = host_of(before, id, pending, changes);
         let cancelled = matches!(&call.command, Command::CancelInvite { user: target }
-            if target == user && call.user.as_ref() == Some(&host.user) && host.user == call.user.clone().unwrap());
+            if target == user && call.user.as_ref() == Some(&host));
         let heard = count(&|letter| {
             letter.actor == *user
                 && (matches!(letter.what, Word::Accept | Word::Decline { .. })
-                    || cancelled && letter.to == host.user && matches!(letter.what, Word::Uninvited { .. }))
+                    || cancelled && letter.to == host && matches!(letter.what, Word::Uninvited { .. }))
         });
         assert_eq!(heard, ended, "what the inviter of {user} hears of its end");
         let cancels = count(&|letter| letter.to == *user && matches!(letter.what, Word::InviteCancel { .. }));
         let expected = if pending.dark { 0 } else { ended - itself.min(ended) };
         assert_eq!(cancels, expected, "what {user} hears of the end of his invite");
     }
-    for pending in new.iter().filter(|pending| !old.contains(pending)) {
+    for pending in new.iter().filter(|pending| !old.contains(pending) || anew(&pending.user)) {
         let arrived =
             count(&|letter| letter.to == pending.user && matches!(letter.what, Word::Invite { .. }));
         assert_eq!(arrived, usize::from(!pending.dark), "an invite arrives once, or nowhere");
+    }
+}
+
+/// Who answers for an invite when the command comes to it: what was due has happened, and whoever sent it may be gone.
+fn host_of(before: &World, id: u64, pending: &Pending, changes: &Changes) -> User {
+    let party = &before.parties[&id];
+    let mut letters = changes.letters.iter().filter(|letter| letter.party_id == id);
+    let gone =
+        letters.clone().any(|letter| letter.actor == pending.by && matches!(letter.what, Word::Leave { .. }));
+    if party.member(&pending.by).is_some() && !gone {
+        return pending.by.clone();
+    }
+    match letters.rfind(|letter| matches!(letter.what, Word::Leader { .. })) {
+        Some(letter) => letter.actor.clone(),
+        None => party.leader().user.clone(),
     }
 }

@@ -21,11 +21,11 @@ fn who_is_lost_keeps_his_seat() {
 fn and_loses_it_when_his_time_is_over() {
     check(
         "ann invites bob; bob accepts; bob is lost; 45s: wake",
-        "ann: leave bob timeout, ann: disband ann empty |",
+        "bob+ann: leave bob timeout, ann: disband ann empty |",
     );
     check(
         "ann invites bob; bob accepts; ann invites cid; cid accepts; ann is lost; 45s: wake",
-        "bob+cid: leave ann timeout, bob+cid: leader bob | 1 v7 idle: bob cid",
+        "ann+bob+cid: leave ann timeout, bob+cid: leader bob | 1 v7 idle: bob cid",
     );
     check(
         "ann invites bob; bob accepts; ann invites cid; cid accepts; ann is lost; 45s: wake; ann is back",
@@ -34,11 +34,11 @@ fn and_loses_it_when_his_time_is_over() {
     check("ann invites bob; bob accepts; bob is absent; 29s: wake", "nothing | 1 v3 idle: ann ~bob");
     check(
         "ann invites bob; bob accepts; bob is absent; 30s: wake",
-        "ann: leave bob timeout, ann: disband ann empty |",
+        "bob+ann: leave bob timeout, ann: disband ann empty |",
     );
     check(
         "ann invites bob; bob accepts; ann invites cid; cid accepts; bob is lost; 45s: ann sets {}",
-        "ann+cid: leave bob timeout, ann+cid: data ann {} | 1 v7 idle: ann cid",
+        "bob+ann+cid: leave bob timeout, ann+cid: data ann {} | 1 v7 idle: ann cid",
     );
 }
 
@@ -62,7 +62,7 @@ fn who_is_back_or_lost_anew_when_his_time_is_over_stays() {
     );
     check(
         "ann invites bob; bob accepts; bob is lost; 20s: bob is back unchecked; 21s: bob is lost unchecked; 45s: wake; 66s: wake",
-        "ann: leave bob timeout, ann: disband ann empty |",
+        "bob+ann: leave bob timeout, ann: disband ann empty |",
     );
 }
 
@@ -70,11 +70,11 @@ fn who_is_back_or_lost_anew_when_his_time_is_over_stays() {
 fn a_loss_that_is_heard_of_late_counts_from_when_it_was() {
     check(
         "ann invites bob; bob accepts; ann invites cid; cid accepts; bob is lost unchecked; 45s: check bob",
-        "ann+bob+cid: offline bob, ann+cid: leave bob timeout | 1 v6 idle: ann cid",
+        "ann+bob+cid: offline bob, bob+ann+cid: leave bob timeout | 1 v6 idle: ann cid",
     );
     check(
         "ann invites bob; bob accepts; ann invites cid; cid accepts; bob is lost unchecked; 44s: check bob; 45s: wake",
-        "ann+cid: leave bob timeout | 1 v6 idle: ann cid",
+        "bob+ann+cid: leave bob timeout | 1 v6 idle: ann cid",
     );
 }
 

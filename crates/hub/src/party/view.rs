@@ -143,7 +143,9 @@ impl Shard {
                 return self.unseen(now, &glance.user);
             };
             let guest = guest.map(Box::new);
-            let Some(party) = guest.as_ref().and_then(|kept| kept.guest.party) else {
+            // Who has said goodbye is out, though his party may not know yet.
+            let stays = guest.as_ref().filter(|kept| kept.guest.bye.is_none());
+            let Some(party) = stays.and_then(|kept| kept.guest.party) else {
                 return self.seen(now, &glance.user, guest, None);
             };
             glance.guest = guest;

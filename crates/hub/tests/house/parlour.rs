@@ -52,6 +52,8 @@ pub struct Seat {
     pub lost: bool,
     /// The numbers of the letters that it was given.
     pub numbers: Vec<u64>,
+    /// What it was greeted with.
+    pub hello: Value,
 }
 
 pub struct Parlour {
@@ -84,11 +86,21 @@ impl Parlour {
     pub fn greet(&mut self, at: usize, user: &str, more: &str) -> usize {
         let caller = self.street.house(at).socket();
         let (name, replies, numbers) = (user.to_owned(), Vec::new(), Vec::new());
-        self.seats.push(Seat { user: name, at, caller, frame: None, replies, lost: false, numbers });
+        self.seats.push(Seat {
+            user: name,
+            at,
+            caller,
+            frame: None,
+            replies,
+            lost: false,
+            numbers,
+            hello: Value::Null,
+        });
         let who = self.seats.len() - 1;
         self.run(who, format!(r#"{{"op":"hello","token":"{user}"{more}}}"#));
         let hello = self.answer(who);
         assert!(hello["ok"].is_object(), "{hello}");
+        self.seats[who].hello = hello["ok"].clone();
         self.settle();
         who
     }
