@@ -36,7 +36,7 @@ def pytest_xdist_make_scheduler(config, log):
 
 def pytest_terminal_summary(terminalreporter):
     """Tells which failed to whoever wants to run them again."""
-    if wanted := os.environ.get("TAVERN_FAILED"):
+    if wanted := os.environ.get("FAILED_TESTS"):
         failed = {report.nodeid for kind in ("failed", "error") for report in terminalreporter.stats.get(kind, [])}
         pathlib.Path(wanted).write_text("".join(f"tests/{test}\n" for test in sorted(failed)))
 

@@ -81,14 +81,15 @@ class Page(Voice):
     """A page in Chromium with the client that the server gives out. It prints what it hears; a line makes it do something."""
 
     def __init__(self, server):
-        self.words = []
+        self.words = {}
         super().__init__("Chromium page", node("page_driver.mjs", server.url))
 
     def take(self, line):
-        self.words.append(json.loads(line))
+        for name, word in json.loads(line):
+            self.words.setdefault(name, word)
 
     def all(self, kind):
-        return [word[kind] for word in list(self.words) if kind in word]
+        return [word[kind] for word in list(self.words.values()) if kind in word]
 
 
 @pytest.fixture

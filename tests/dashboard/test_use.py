@@ -1,5 +1,6 @@
 """Using the dashboard: the key, the keyboard alone, the levers, trying it, a server that goes away, what it weighs and how fast it is there."""
 import json
+import pathlib
 import time
 
 import httpx
@@ -9,10 +10,9 @@ from support import tokens
 from support.process import until
 from support.tavern import Tavern
 
-from .browser import HERE
 from .town import CONFIG, Town, good
 
-FOLDER = HERE.parents[1] / "dashboard"
+FOLDER = pathlib.Path(__file__).parents[2] / "dashboard"
 
 
 @pytest.fixture(scope="module")

@@ -65,7 +65,10 @@ impl Desk<'_> {
         let now = self.now;
         match (self.standing(user)?, away) {
             (Standing::Online { .. }, Some(_)) => self.back(id, user),
-            (Standing::Lost { since, until }, None) => self.away(id, user, *since, *until),
+            (Standing::Lost { since, until, node_down }, None) => {
+                self.interrupt(id, user, *node_down);
+                self.away(id, user, *since, *until);
+            }
             (Standing::Lost { since, .. }, Some(away)) if away.since < *since => self.lost_again(id, user)?,
             (Standing::Absent | Standing::Never, None) => self.away(id, user, now, now),
             _ => {}

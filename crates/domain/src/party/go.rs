@@ -106,11 +106,12 @@ impl Desk<'_> {
         Ok(Reply::Nothing)
     }
 
-    /// Not everybody was ready in time.
-    pub fn gathering_failed(&mut self, id: u64) {
+    /// Not everybody was ready in time, or somebody who was is there no longer.
+    pub fn gathering_failed(&mut self, id: u64, lost: Option<&User>) {
         let leader = self.party(id).actor(&self.party(id).leader().user);
         let go = self.change(id).go.take().expect("it was gathering");
-        let missing = go.members.iter().filter(|user| !go.ready.contains(user)).cloned().collect();
+        let is_missing = |user: &&User| !go.ready.contains(user) || lost == Some(user);
+        let missing = go.members.iter().filter(is_missing).cloned().collect();
         self.tell_members(id, &leader, &Word::GoFailed { go_id: go.id, missing, details: None });
     }
 

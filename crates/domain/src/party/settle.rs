@@ -4,7 +4,7 @@
 
 use super::desk::{Desk, Step};
 use super::letter::Actor;
-use super::{Away, Party, Reason, Standing, Told, User, Word};
+use super::{Away, Party, Reason, Standing, State, Told, User, Word};
 use crate::time::Time;
 use alloc::sync::Arc;
 
@@ -36,7 +36,7 @@ impl Desk<'_> {
             let Some(due) = first_due(self.party(id), self.now) else { break };
             match due {
                 Due::Invite(user) => self.end_invite(id, &user, Reason::Expired.into())?,
-                Due::Gathering => self.gathering_failed(id),
+                Due::Gathering => self.gathering_failed(id, None),
                 Due::Away(user) => self.time_is_over(id, &user)?,
             }
             self.end_if_empty(id)?;
@@ -62,7 +62,7 @@ impl Desk<'_> {
     }
 
     pub fn lost_again(&mut self, id: u64, user: &User) -> Step {
-        if let Standing::Lost { since, until } = self.standing(user)? {
+        if let Standing::Lost { since, until, .. } = self.standing(user)? {
             self.back(id, user);
             self.away(id, user, *since, *until);
         }
@@ -73,6 +73,13 @@ impl Desk<'_> {
         self.change(id).member_mut(user).away = None;
         let actor = self.party(id).actor(user);
         self.tell_members(id, &actor, &Word::Online);
+    }
+
+    /// A server that goes down with a member makes the gathering fail; nobody has taken it back.
+    pub fn interrupt(&mut self, id: u64, user: &User, node_down: bool) {
+        if node_down && self.party(id).state() == State::Gathering {
+            self.gathering_failed(id, Some(user));
+        }
     }
 
     /// A member is lost: his seat is kept for a while after the grace of his presence.

@@ -15,6 +15,8 @@ pub enum Standing {
     Lost {
         since: Time,
         until: Time,
+        /// With his server, and not by himself.
+        node_down: bool,
     },
     Online {
         name: Option<Arc<str>>,

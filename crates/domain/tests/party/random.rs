@@ -108,7 +108,7 @@ fn play(world: &mut World, step: &Step) {
         Step::Stand { who, how, checked } => {
             let now = world.now;
             let standing = match how {
-                0 => Standing::Lost { since: now, until: now + 15_000 },
+                0 => Standing::Lost { since: now, until: now + 15_000, node_down: checked },
                 1 => Standing::Absent,
                 _ => Standing::Online { name: None },
             };

@@ -84,6 +84,34 @@ fn a_gathering_fails_at_its_deadline() {
 }
 
 #[test]
+fn a_gathering_fails_with_the_server_of_a_member() {
+    check_by(
+        READY,
+        "ann invites bob; bob accepts; ann goes; ann is ready; bob is down",
+        "ann+bob: go_failed ann missing bob, ann+bob: offline bob | 1 v6 idle: ann ~bob",
+    );
+    check_by(
+        READY,
+        "ann invites bob; bob accepts; ann goes; bob is ready; bob is down",
+        "ann+bob: go_failed ann missing ann+bob, ann+bob: offline bob | 1 v6 idle: ann ~bob",
+    );
+    check_by(
+        READY,
+        "ann invites bob; bob accepts; ann goes; bob is down; ann is down",
+        "ann+bob: offline ann | 1 v6 idle: ~ann ~bob",
+    );
+    check_by(
+        READY,
+        "ann invites bob; bob accepts; ann goes; bob is lost",
+        "ann+bob: go_cancel bob offline, ann+bob: offline bob | 1 v5 idle: ann ~bob",
+    );
+    check(
+        "ann invites bob; bob accepts; ann goes; bob is down",
+        "ann+bob: go_cancel bob offline, ann+bob: offline bob | 1 v5 idle: ann ~bob",
+    );
+}
+
+#[test]
 fn the_leader_takes_it_back() {
     check(
         "ann invites bob; bob accepts; ann goes; ann stops",

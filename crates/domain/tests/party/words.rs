@@ -1,8 +1,8 @@
 //! Stories in words, each step a command: `ann invites bob` · `ann cancels bob` · `bob accepts` (the first invite he
 //! sees) · `bob accepts 2` · `bob declines` · `bob declines saying no` · `ann kicks bob` · `bob leaves` · `ann promotes bob` ·
 //! `ann disbands` · `ann sets {}` · `ann goes` · `ann stops` · `bob is ready` · `bob is ready 7` · `bob blocks ann` ·
-//! `bob unblocks ann` · `matched 1 3` · `failed 1 3`; of presence: `bob is lost` (his grace is 15 s) · `bob is absent` ·
-//! `bob is back` · `bob says bye`, each of which is checked, and with `unchecked` behind it is not; `check bob`;
+//! `bob unblocks ann` · `matched 1 3` · `failed 1 3`; of presence: `bob is lost` (his grace is 15 s) · `bob is down` (his
+//! server is) · `bob is absent` · `bob is back` · `bob says bye`, each of which is checked, and with `unchecked` behind it is not; `check bob`;
 //! of time: `60s` in front of a step · `wake`. Behind a command: `of 3` (party), `seen 5` (if_version), `#a` (rid).
 //!
 //! Told are the letters and the refusal of the last step, and how the parties stand then: `1 v2 idle: ann bob`, a lost member
@@ -39,7 +39,7 @@ fn step(world: &mut World, words: &str) -> String {
     let call = match parts[..] {
         ["wake"] => return show(&Reply::Nothing, &world.wake()),
         ["check", who] => check(who),
-        [who, "is", "lost" | "absent" | "back"] | [who, "says", "bye"] => {
+        [who, "is", "lost" | "down" | "absent" | "back"] | [who, "says", "bye"] => {
             stand(world, who, parts[2]);
             check(who)
         }
@@ -62,8 +62,9 @@ fn step(world: &mut World, words: &str) -> String {
 fn stand(world: &mut World, who: &str, state: &str) {
     let now = world.now;
     match state {
-        "lost" => {
-            world.standings.insert(user(who), Standing::Lost { since: now, until: now + 15_000 });
+        "lost" | "down" => {
+            let (until, node_down) = (now + 15_000, state == "down");
+            world.standings.insert(user(who), Standing::Lost { since: now, until, node_down });
         }
         "absent" => {
             world.standings.insert(user(who), Standing::Absent);

@@ -11,7 +11,7 @@ use tavern_domain::Time;
 use tavern_domain::party::{
     self, Call, Changes, Command, Guest, Letter, Need, Refusal as No, Reply, Standing, Table, Turn, Word,
 };
-use tavern_domain::presence::Rumour;
+use tavern_domain::presence::{Departure, Rumour};
 use tavern_domain::topic::PARTIES;
 use tavern_engine::{
     Answer, Append, Commit, Deadline, Document, DocumentKey, Expect, Found, Hold, Presence, PresenceKey,
@@ -431,5 +431,6 @@ fn standing_of(found: &Versioned<Presence>) -> Standing {
     let lost = attendance.clients().iter().filter_map(|client| client.lost);
     let (since, until) =
         lost.fold((Time(0), Time(0)), |(since, until), lost| (since.max(lost.at), until.max(lost.until)));
-    Standing::Lost { since, until }
+    let node_down = attendance.departed().is_some_and(|departed| departed.reason == Departure::NodeDown);
+    Standing::Lost { since, until, node_down }
 }
