@@ -1,7 +1,7 @@
-"""How the tests are shared out among processes that run beside each other (`pytest -n 4`), and that each was run exactly once.
+"""How the tests are shared out among processes that run beside each other (`pytest -n 6`), and that each was run exactly once.
 
-A share is a module, or what a module of the clusters, the events or the parties has about one engine or combination: what its tests start
-together stays together.
+A share is a module, or what a module of the clusters, the events or the parties has about one engine or combination, or what one client of
+ours must pass: what its tests start together stays together.
 """
 import collections
 import re
@@ -9,17 +9,17 @@ import re
 from xdist.scheduler import LoadScopeScheduling
 
 # They take longest and begin first, so that nobody waits for one of them at the end.
-LONG = ("cluster/test_engine_failures.py", "protocol/test_presence.py", "tour/", "cluster/test_presence.py", "cluster/test_rolling.py")
-# Folders whose modules start servers for each combination.
-SPLIT = ("cluster/", "events/", "parties/")
-ENGINE = re.compile(r"[\[-]((?:sqlite|postgres|redis|nats)(?:\+\w+)?)[\]-]")
+LONG = ("clients/test_scenarios.py", "cluster/test_engine_failures.py", "protocol/test_presence.py", "tour/", "cluster/test_presence.py", "cluster/test_rolling.py")
+# Modules that start servers for each combination, and for each client.
+SPLIT = ("cluster/", "events/", "parties/", "clients/test_scenarios.py")
+PART = re.compile(r"[\[-]((?:sqlite|postgres|redis|nats)(?:\+\w+)?|js|python|rust)[\]-]")
 
 
 def share(test):
     """The share that a test belongs to."""
     module = test.split("::")[0]
-    engine = ENGINE.search(test) if any(folder in module for folder in SPLIT) else None
-    return f"{module} {engine[1]}" if engine else module
+    part = PART.search(test) if any(folder in module for folder in SPLIT) else None
+    return f"{module} {part[1]}" if part else module
 
 
 def place(test):

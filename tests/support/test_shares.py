@@ -14,6 +14,7 @@ from support.shares import LONG, Shares, place, share
     ("cluster/test_export.py::test_b", "cluster/test_export.py"),
     ("events/test_takeover.py::test_a[redis+redis-3]", "events/test_takeover.py redis+redis"),
     ("clients/test_all.py::test_a[one server-redis-cli]", "clients/test_all.py"),
+    ("clients/test_scenarios.py::test_a[rust-burst]", "clients/test_scenarios.py rust"),
 ])
 def test_a_share_is_a_module_or_its_part_about_one_engine(test, expected):
     assert share(test) == expected

@@ -11,8 +11,8 @@ use tavern_domain::{Scopes, Time};
 use tavern_engine::blocking::Client;
 use tavern_engine::sqlite::SqliteStore;
 use tavern_engine::{
-    Answer, ApiKey, Commit, Deadline, Document, DocumentKey, Found, Inbox, NodeChange, Proof, Read, Row,
-    Store, StoreError, SystemClock, Ticket, Work, Writer,
+    Answer, ApiKey, Commit, Deadline, Document, DocumentKey, Found, Inbox, NewLetter, NodeChange, Proof,
+    Read, Row, Store, StoreError, SystemClock, Ticket, Work, Writer,
 };
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -231,7 +231,43 @@ fn a_database_of_the_first_release_is_brought_up_to_date() {
     let now = rusqlite::Connection::open(home.path().join("tavern.db")).unwrap();
     let ask = |sql: &str| now.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap();
     assert_eq!((ask("SELECT count(*) FROM api_keys"), ask("SELECT count(*) FROM presences")), (1, 0));
-    assert_eq!(ask("PRAGMA user_version"), 7);
+    assert_eq!(ask("PRAGMA user_version"), 8);
+}
+
+#[test]
+fn inboxes_that_were_not_counted_are_counted() {
+    let home = tempfile::tempdir().unwrap();
+    let client = open(home.path()).unwrap();
+    let letter = |bytes: usize, most_letters: usize| Commit {
+        letters: vec![NewLetter {
+            user: "ann".into(),
+            body: vec![b'x'; bytes].into(),
+            most_letters,
+            most_bytes: 1000,
+        }],
+        ..Commit::default()
+    };
+    let numbers: Vec<u64> =
+        [10, 20, 30].iter().map(|bytes| client.commit(letter(*bytes, 9)).unwrap().letters[0]).collect();
+    drop(client);
+    // As it was before.
+    let old = rusqlite::Connection::open(home.path().join("tavern.db")).unwrap();
+    let back = "ALTER TABLE inboxes DROP COLUMN letters; ALTER TABLE inboxes DROP COLUMN bytes; PRAGMA user_version = 7;";
+    old.execute_batch(back).unwrap();
+    drop(old);
+    let client = open(home.path()).unwrap();
+    client.commit(letter(40, 3)).unwrap();
+    let Ok(Found::Letters(kept)) = client.read(Read::Letters { user: "ann".into(), after: 0, limit: 9 })
+    else {
+        panic!("no letters")
+    };
+    let sizes: Vec<usize> = kept.page.rows.iter().map(|letter| letter.body.len()).collect();
+    assert_eq!((sizes, kept.dropped), (vec![20, 30, 40], numbers[0]));
+    drop(client);
+    let now = rusqlite::Connection::open(home.path().join("tavern.db")).unwrap();
+    let counted = "SELECT letters, bytes FROM inboxes WHERE user_id = 'ann'";
+    let counted = now.query_row(counted, [], |row| Ok((row.get(0)?, row.get(1)?)));
+    assert_eq!(counted.unwrap(), (3_i64, 90_i64));
 }
 
 #[test]
@@ -244,7 +280,7 @@ fn a_database_of_a_newer_version_is_refused_and_left_as_it_is() {
     drop(connection);
     let before = std::fs::read(&database).unwrap();
     match open(home.path()).map(drop) {
-        Err(error @ StoreError::Newer { found: 99, known: 7 }) => {
+        Err(error @ StoreError::Newer { found: 99, known: 8 }) => {
             assert!(error.to_string().contains("newer tavern"), "{error}");
         }
         other => panic!("{other:?}"),

@@ -4,17 +4,44 @@
 use super::{Mark, Tables};
 use crate::letter::{Freed, Letter, NewLetter};
 use crate::store::{Commit, Receipt, StoreError};
-use std::collections::VecDeque;
 
 /// What must be known of an inbox to change it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Bag {
     /// The highest number given; 0: it is empty and begins anew.
     pub last: u64,
     /// The highest number that was dropped unread; 0: none.
     pub dropped: u64,
-    /// Number and length of each letter, the oldest first.
-    pub letters: VecDeque<(u64, usize)>,
+    /// How many there are, and the length of all.
+    pub letters: usize,
+    pub bytes: usize,
+}
+
+/// Letters that are there no longer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Gone {
+    /// The highest number among them; 0: there was none.
+    pub through: u64,
+    pub letters: usize,
+    pub bytes: usize,
+}
+
+impl Bag {
+    fn lose(&mut self, gone: Gone) {
+        self.letters -= gone.letters;
+        self.bytes -= gone.bytes;
+    }
+}
+
+impl FromIterator<(u64, usize)> for Gone {
+    /// Number and length of each, the oldest first.
+    fn from_iter<T: IntoIterator<Item = (u64, usize)>>(letters: T) -> Gone {
+        letters.into_iter().fold(Gone::default(), |gone, (n, bytes)| Gone {
+            through: n,
+            letters: gone.letters + 1,
+            bytes: gone.bytes + bytes,
+        })
+    }
 }
 
 pub(super) fn post(
@@ -35,27 +62,18 @@ pub(super) fn post(
 
 fn free(tables: &mut impl Tables, mark: &mut Mark, freed: &Freed) -> Result<(), StoreError> {
     let mut bag = tables.bag(&freed.user)?;
-    let mut through = 0;
-    while let Some((n, _)) = bag.letters.pop_front_if(|(n, _)| *n <= freed.through) {
-        through = n;
-    }
-    if through > 0 {
-        tables.remove_letters(&freed.user, through)?;
-    }
+    let gone = tables.take_letters(&freed.user, freed.through)?;
+    bag.lose(gone);
     if freed.unread {
-        bag.dropped = bag.dropped.max(through);
+        bag.dropped = bag.dropped.max(gone.through);
     } else if bag.dropped <= freed.through {
         bag.dropped = 0;
     }
-    settle(tables, mark, freed, &bag)
-}
-
-fn settle(tables: &mut impl Tables, mark: &mut Mark, freed: &Freed, bag: &Bag) -> Result<(), StoreError> {
-    if bag.letters.is_empty() && bag.dropped == 0 {
+    if bag.letters == 0 && bag.dropped == 0 {
         mark.bury(bag.last);
-        return tables.set_bag(&freed.user, 0, 0);
+        bag = Bag::default();
     }
-    tables.set_bag(&freed.user, bag.last, bag.dropped)
+    tables.set_bag(&freed.user, &bag)
 }
 
 fn add(tables: &mut impl Tables, mark: &Mark, new: &NewLetter, receipt: &Receipt) -> Result<u64, StoreError> {
@@ -63,18 +81,13 @@ fn add(tables: &mut impl Tables, mark: &Mark, new: &NewLetter, receipt: &Receipt
     let n = mark.next(bag.last);
     let letter = Letter { n, at: receipt.time, body: new.body.clone() };
     tables.add_letter(&new.user, &letter)?;
-    bag.letters.push_back((n, new.body.len()));
+    bag = Bag { last: n, letters: bag.letters + 1, bytes: bag.bytes + new.body.len(), ..bag };
     // The newest stays, however large.
-    let mut bytes: usize = bag.letters.iter().map(|(_, bytes)| bytes).sum();
-    let mut through = 0;
-    while bag.letters.len() > 1 && (bag.letters.len() > new.most_letters || bytes > new.most_bytes) {
-        let Some((n, size)) = bag.letters.pop_front() else { break };
-        (through, bytes) = (n, bytes - size);
+    while bag.letters > 1 && (bag.letters > new.most_letters || bag.bytes > new.most_bytes) {
+        let gone = tables.take_oldest(&new.user)?;
+        bag.lose(gone);
+        bag.dropped = gone.through;
     }
-    if through > 0 {
-        tables.remove_letters(&new.user, through)?;
-        bag.dropped = through;
-    }
-    tables.set_bag(&new.user, n, bag.dropped)?;
+    tables.set_bag(&new.user, &bag)?;
     Ok(n)
 }

@@ -6,7 +6,7 @@ mod letter;
 mod log;
 mod node;
 
-pub(crate) use letter::Bag;
+pub(crate) use letter::{Bag, Gone};
 
 use crate::lease::Lease;
 use crate::letter::Letter;
@@ -53,10 +53,11 @@ pub(crate) trait Tables {
     /// What is known of a user's inbox; nothing but zeros when it is empty.
     fn bag(&mut self, user: &Arc<str>) -> Result<Bag, StoreError>;
     fn add_letter(&mut self, user: &Arc<str>, letter: &Letter) -> Result<(), StoreError>;
-    /// With everything before it.
-    fn remove_letters(&mut self, user: &Arc<str>, through: u64) -> Result<(), StoreError>;
-    /// The numbers of an inbox that stands; an inbox without letters and without anything dropped is no row.
-    fn set_bag(&mut self, user: &Arc<str>, last: u64, dropped: u64) -> Result<(), StoreError>;
+    /// The letter of this number goes, with everything before it.
+    fn take_letters(&mut self, user: &Arc<str>, through: u64) -> Result<Gone, StoreError>;
+    fn take_oldest(&mut self, user: &Arc<str>) -> Result<Gone, StoreError>;
+    /// An inbox that stands; one without letters and without anything dropped is all zeros, and no row.
+    fn set_bag(&mut self, user: &Arc<str>, bag: &Bag) -> Result<(), StoreError>;
 }
 
 /// A lease as it is found: who has it, and whether his epoch is known to be open.

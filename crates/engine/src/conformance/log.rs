@@ -96,6 +96,14 @@ pub(super) fn several_topics_are_read_as_one_list(world: &dyn World) {
     assert_eq!(seen, wanted);
     let page = log(&client, &[], 10, 5);
     assert_eq!((page.page.rows[0].position, page.page.rows.len(), page.page.more), (11, 5, true));
+    // Few among many.
+    client.commit(append(&[("z", "x")])).unwrap();
+    let few = log(&client, &["z", "b"], 26, 10);
+    assert_eq!(few.page.rows.iter().map(|entry| entry.position).collect::<Vec<_>>(), [29, 31]);
+    let few = log(&client, &["z", "nobody"], 0, 10);
+    assert_eq!(few.page.rows.iter().map(|entry| entry.position).collect::<Vec<_>>(), [31]);
+    let few = log(&client, &["z", "a"], 0, 5);
+    assert_eq!(few.page.rows.iter().map(|entry| entry.position).collect::<Vec<_>>(), [1, 4, 7, 10, 13]);
 }
 
 pub(super) fn a_page_of_the_log_is_bounded_in_bytes(world: &dyn World) {

@@ -13,7 +13,7 @@ use super::node::Nodes;
 use super::presence::Presences;
 use super::session::Sessions;
 use super::social::People;
-use crate::commit::{self, Bag, Mark, Occupied, Tables};
+use crate::commit::{self, Bag, Gone, Mark, Occupied, Tables};
 use crate::letter::Letter;
 use crate::log::{Entry, Trim};
 use crate::presence::{PresenceKey, Roster};
@@ -329,13 +329,16 @@ impl Tables for MemoryTables {
         Ok(())
     }
 
-    fn remove_letters(&mut self, user: &Arc<str>, through: u64) -> Result<(), StoreError> {
-        self.inboxes.remove(user, through);
-        Ok(())
+    fn take_letters(&mut self, user: &Arc<str>, through: u64) -> Result<Gone, StoreError> {
+        Ok(self.inboxes.take(user, through))
     }
 
-    fn set_bag(&mut self, user: &Arc<str>, last: u64, dropped: u64) -> Result<(), StoreError> {
-        self.inboxes.set(user, last, dropped);
+    fn take_oldest(&mut self, user: &Arc<str>) -> Result<Gone, StoreError> {
+        Ok(self.inboxes.take_oldest(user))
+    }
+
+    fn set_bag(&mut self, user: &Arc<str>, bag: &Bag) -> Result<(), StoreError> {
+        self.inboxes.set(user, bag);
         Ok(())
     }
 }

@@ -2,20 +2,27 @@
 
 use super::link::{Link, Step};
 use super::value::{Trouble, get as column, number, read_number, read_time, text, time};
-use crate::commit::Bag;
+use crate::commit::{Bag, Gone};
 use crate::letter::{Letter, Letters};
 use crate::limits;
 use crate::row::Page;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use tokio_postgres::Row;
 
 /// The inboxes that a batch has locked, and what becomes of them.
 #[derive(Default)]
 pub(super) struct Inboxes {
-    bags: BTreeMap<Arc<str>, Bag>,
+    loaded: BTreeMap<Arc<str>, Inbox>,
     removed: BTreeMap<Arc<str>, u64>,
     added: Vec<(Arc<str>, Letter)>,
+}
+
+#[derive(Default)]
+struct Inbox {
+    bag: Bag,
+    /// Number and length of each letter, the oldest first.
+    letters: VecDeque<(u64, usize)>,
 }
 
 pub(super) fn lock(users: &BTreeSet<Arc<str>>) -> Step<'_> {
@@ -41,19 +48,21 @@ impl Inboxes {
         let mut loaded = Inboxes::default();
         for row in inboxes {
             let bag = Bag { last: read_number(row, 1)?, dropped: read_number(row, 2)?, ..Bag::default() };
-            loaded.bags.insert(text(row, 0)?, bag);
+            loaded.loaded.insert(text(row, 0)?, Inbox { bag, ..Inbox::default() });
         }
         for row in letters {
-            let letter = (read_number(row, 1)?, read_number(row, 2)? as usize);
-            if let Some(bag) = loaded.bags.get_mut(column::<&str>(row, 0)?) {
-                bag.letters.push_back(letter);
+            let (n, bytes) = (read_number(row, 1)?, read_number(row, 2)? as usize);
+            if let Some(inbox) = loaded.loaded.get_mut(column::<&str>(row, 0)?) {
+                inbox.letters.push_back((n, bytes));
+                inbox.bag.letters += 1;
+                inbox.bag.bytes += bytes;
             }
         }
         Ok(loaded)
     }
 
     pub fn bag(&self, user: &str) -> Bag {
-        self.bags.get(user).unwrap_or_else(|| panic!("the inbox of {user} is not locked")).clone()
+        self.loaded.get(user).unwrap_or_else(|| panic!("the inbox of {user} is not locked")).bag
     }
 
     pub fn add(&mut self, user: &Arc<str>, letter: &Letter) {
@@ -61,25 +70,37 @@ impl Inboxes {
         self.added.push((user.clone(), letter.clone()));
     }
 
-    pub fn remove(&mut self, user: &Arc<str>, through: u64) {
-        self.change(user).letters.retain(|(n, _)| *n > through);
-        self.removed.insert(user.clone(), through);
-        self.added.retain(|(to, letter)| to != user || letter.n > through);
+    pub fn take(&mut self, user: &Arc<str>, through: u64) -> Gone {
+        let letters = &mut self.change(user).letters;
+        let gone = std::iter::from_fn(|| letters.pop_front_if(|(n, _)| *n <= through)).collect();
+        self.forget(user, gone)
     }
 
-    pub fn set(&mut self, user: &Arc<str>, last: u64, dropped: u64) {
-        let bag = self.change(user);
-        (bag.last, bag.dropped) = (last, dropped);
+    pub fn take_oldest(&mut self, user: &Arc<str>) -> Gone {
+        let gone = self.change(user).letters.pop_front().into_iter().collect();
+        self.forget(user, gone)
     }
 
-    fn change(&mut self, user: &Arc<str>) -> &mut Bag {
-        self.bags.get_mut(user).unwrap_or_else(|| panic!("the inbox of {user} is not locked"))
+    fn forget(&mut self, user: &Arc<str>, gone: Gone) -> Gone {
+        if gone.letters > 0 {
+            self.removed.insert(user.clone(), gone.through);
+            self.added.retain(|(to, letter)| to != user || letter.n > gone.through);
+        }
+        gone
+    }
+
+    pub fn set(&mut self, user: &Arc<str>, bag: &Bag) {
+        self.change(user).bag = *bag;
+    }
+
+    fn change(&mut self, user: &Arc<str>) -> &mut Inbox {
+        self.loaded.get_mut(user).unwrap_or_else(|| panic!("the inbox of {user} is not locked"))
     }
 
     /// What is empty, or was reserved for nothing, is no row.
     pub fn changes(&self) -> Vec<Step<'_>> {
         let mut steps = Vec::new();
-        if self.bags.is_empty() {
+        if self.loaded.is_empty() {
             return steps;
         }
         if !self.removed.is_empty() {
@@ -105,11 +126,11 @@ impl Inboxes {
             WHERE i.user_id = k.user_id";
         steps.push(
             Step::new(sql)
-                .with(self.bags.keys().map(|user| &**user).collect::<Vec<_>>())
-                .with(self.bags.values().map(|bag| number(bag.last)).collect::<Vec<_>>())
-                .with(self.bags.values().map(|bag| number(bag.dropped)).collect::<Vec<_>>()),
+                .with(self.loaded.keys().map(|user| &**user).collect::<Vec<_>>())
+                .with(self.loaded.values().map(|inbox| number(inbox.bag.last)).collect::<Vec<_>>())
+                .with(self.loaded.values().map(|inbox| number(inbox.bag.dropped)).collect::<Vec<_>>()),
         );
-        let empty = self.bags.iter().filter(|(_, bag)| bag.last == 0).map(|(user, _)| &**user);
+        let empty = self.loaded.iter().filter(|(_, inbox)| inbox.bag.last == 0).map(|(user, _)| &**user);
         let sql = "DELETE FROM inboxes WHERE user_id = ANY ($1)";
         steps.push(Step::new(sql).with(empty.collect::<Vec<_>>()));
         steps

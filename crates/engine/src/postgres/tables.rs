@@ -8,7 +8,7 @@ use super::link::Step;
 use super::presence::Channel;
 use super::value::{Trouble, get as column, read_number, read_time};
 use super::{deadline, errand, hold, lease, letter, log, node, presence, social};
-use crate::commit::{Bag, Occupied, Tables};
+use crate::commit::{Bag, Gone, Occupied, Tables};
 use crate::letter::Letter;
 use crate::log::{Entry, Trim};
 use crate::presence::{Hold, PresenceKey};
@@ -383,13 +383,16 @@ impl Tables for PostgresTables<'_> {
         Ok(())
     }
 
-    fn remove_letters(&mut self, user: &Arc<str>, through: u64) -> Result<(), StoreError> {
-        self.inboxes.remove(user, through);
-        Ok(())
+    fn take_letters(&mut self, user: &Arc<str>, through: u64) -> Result<Gone, StoreError> {
+        Ok(self.inboxes.take(user, through))
     }
 
-    fn set_bag(&mut self, user: &Arc<str>, last: u64, dropped: u64) -> Result<(), StoreError> {
-        self.inboxes.set(user, last, dropped);
+    fn take_oldest(&mut self, user: &Arc<str>) -> Result<Gone, StoreError> {
+        Ok(self.inboxes.take_oldest(user))
+    }
+
+    fn set_bag(&mut self, user: &Arc<str>, bag: &Bag) -> Result<(), StoreError> {
+        self.inboxes.set(user, bag);
         Ok(())
     }
 }

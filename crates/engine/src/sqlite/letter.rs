@@ -1,24 +1,22 @@
 //! Inboxes: the tables `letters` and `inboxes`.
 
 use super::value::{number, read_number, read_time, time};
-use crate::commit::Bag;
+use crate::commit::{Bag, Gone};
 use crate::letter::{Letter, Letters};
 use crate::row::Page;
 use rusqlite::{Connection, Error, OptionalExtension, Row};
 
 pub(super) fn bag(connection: &Connection, user: &str) -> Result<Bag, Error> {
-    let Some((last, dropped)) = inbox(connection, user)? else { return Ok(Bag::default()) };
-    let sql = "SELECT n, length(body) FROM letters WHERE user_id = ?1 ORDER BY n";
-    let read = |row: &Row<'_>| Ok((read_number(row, 0)?, read_number(row, 1)? as usize));
-    let letters = connection.prepare_cached(sql)?.query_map([user], read)?.collect::<Result<_, _>>()?;
-    Ok(Bag { last, dropped, letters })
-}
-
-/// The highest numbers given and dropped; None: it is empty.
-fn inbox(connection: &Connection, user: &str) -> Result<Option<(u64, u64)>, Error> {
-    let sql = "SELECT last, dropped FROM inboxes WHERE user_id = ?1";
-    let read = |row: &Row<'_>| Ok((read_number(row, 0)?, read_number(row, 1)?));
-    connection.prepare_cached(sql)?.query_row([user], read).optional()
+    let sql = "SELECT last, dropped, letters, bytes FROM inboxes WHERE user_id = ?1";
+    let read = |row: &Row<'_>| {
+        Ok(Bag {
+            last: read_number(row, 0)?,
+            dropped: read_number(row, 1)?,
+            letters: read_number(row, 2)? as usize,
+            bytes: read_number(row, 3)? as usize,
+        })
+    };
+    Ok(connection.prepare_cached(sql)?.query_row([user], read).optional()?.unwrap_or_default())
 }
 
 pub(super) fn add(connection: &Connection, user: &str, letter: &Letter) -> Result<(), Error> {
@@ -27,25 +25,45 @@ pub(super) fn add(connection: &Connection, user: &str, letter: &Letter) -> Resul
     connection.prepare_cached(sql)?.execute(values).map(drop)
 }
 
-pub(super) fn remove(connection: &Connection, user: &str, through: u64) -> Result<(), Error> {
-    let sql = "DELETE FROM letters WHERE user_id = ?1 AND n <= ?2";
-    connection.prepare_cached(sql)?.execute((user, number(through))).map(drop)
+pub(super) fn take(connection: &Connection, user: &str, through: u64) -> Result<Gone, Error> {
+    let sql = "SELECT coalesce(max(n), 0), count(*), coalesce(sum(length(body)), 0) FROM letters \
+        WHERE user_id = ?1 AND n <= ?2";
+    let read = |row: &Row<'_>| {
+        let (letters, bytes) = (read_number(row, 1)? as usize, read_number(row, 2)? as usize);
+        Ok(Gone { through: read_number(row, 0)?, letters, bytes })
+    };
+    let gone = connection.prepare_cached(sql)?.query_row((user, number(through)), read)?;
+    if gone.letters > 0 {
+        let sql = "DELETE FROM letters WHERE user_id = ?1 AND n <= ?2";
+        connection.prepare_cached(sql)?.execute((user, number(through)))?;
+    }
+    Ok(gone)
 }
 
-pub(super) fn set(connection: &Connection, user: &str, last: u64, dropped: u64) -> Result<(), Error> {
-    if last == 0 {
+pub(super) fn take_oldest(connection: &Connection, user: &str) -> Result<Gone, Error> {
+    let sql = "DELETE FROM letters WHERE user_id = ?1 AND n = (SELECT min(n) FROM letters WHERE user_id = ?1) \
+        RETURNING n, length(body)";
+    let read = |row: &Row<'_>| Ok((read_number(row, 0)?, read_number(row, 1)? as usize));
+    connection.prepare_cached(sql)?.query_map([user], read)?.collect()
+}
+
+pub(super) fn set(connection: &Connection, user: &str, bag: &Bag) -> Result<(), Error> {
+    if bag.last == 0 {
         return connection
             .prepare_cached("DELETE FROM inboxes WHERE user_id = ?1")?
             .execute([user])
             .map(drop);
     }
-    let sql = "INSERT OR REPLACE INTO inboxes (user_id, last, dropped) VALUES (?1, ?2, ?3)";
-    connection.prepare_cached(sql)?.execute((user, number(last), number(dropped))).map(drop)
+    let sql =
+        "INSERT OR REPLACE INTO inboxes (user_id, last, dropped, letters, bytes) VALUES (?1, ?2, ?3, ?4, ?5)";
+    let (letters, bytes) = (number(bag.letters as u64), number(bag.bytes as u64));
+    let values = (user, number(bag.last), number(bag.dropped), letters, bytes);
+    connection.prepare_cached(sql)?.execute(values).map(drop)
 }
 
 pub(super) fn letters(connection: &Connection, user: &str, after: u64, limit: u32) -> Result<Letters, Error> {
     let moment = connection.unchecked_transaction()?;
-    let dropped = inbox(&moment, user)?.map_or(0, |(_, dropped)| dropped);
+    let dropped = bag(&moment, user)?.dropped;
     let sql = "SELECT n, at, body FROM letters WHERE user_id = ?1 AND n > ?2 ORDER BY n";
     let read =
         |row: &Row<'_>| Ok(Letter { n: read_number(row, 0)?, at: read_time(row, 1)?, body: row.get(2)? });

@@ -16,6 +16,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0005_where_a_user_is.sql"),
     include_str!("migrations/0006_log_letters_leases.sql"),
     include_str!("migrations/0007_parties_as_tables.sql"),
+    include_str!("migrations/0008_inboxes_are_counted.sql"),
 ];
 
 /// Older ones can corrupt a WAL with several writers.

@@ -5,7 +5,7 @@
 
 use super::value::fault;
 use super::{deadline, document, errand, hold, key, lease, letter, log, node, presence, session, social};
-use crate::commit::{Bag, Occupied, Tables};
+use crate::commit::{Bag, Gone, Occupied, Tables};
 use crate::letter::Letter;
 use crate::log::{Entry, Trim};
 use crate::presence::{Presence, PresenceKey};
@@ -267,11 +267,15 @@ impl Tables for SqliteTables<'_> {
         letter::add(self.connection, user, letter).map_err(fault)
     }
 
-    fn remove_letters(&mut self, user: &Arc<str>, through: u64) -> Result<(), StoreError> {
-        letter::remove(self.connection, user, through).map_err(fault)
+    fn take_letters(&mut self, user: &Arc<str>, through: u64) -> Result<Gone, StoreError> {
+        letter::take(self.connection, user, through).map_err(fault)
     }
 
-    fn set_bag(&mut self, user: &Arc<str>, last: u64, dropped: u64) -> Result<(), StoreError> {
-        letter::set(self.connection, user, last, dropped).map_err(fault)
+    fn take_oldest(&mut self, user: &Arc<str>) -> Result<Gone, StoreError> {
+        letter::take_oldest(self.connection, user).map_err(fault)
+    }
+
+    fn set_bag(&mut self, user: &Arc<str>, bag: &Bag) -> Result<(), StoreError> {
+        letter::set(self.connection, user, bag).map_err(fault)
     }
 }
