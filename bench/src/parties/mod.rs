@@ -39,7 +39,7 @@ pub fn main(args: Args) -> anyhow::Result<()> {
 }
 
 fn command_figures(extent: &Extent, store: Option<&str>, aim: f64) -> anyhow::Result<Vec<Figure>> {
-    let commands = Commands { hosts: 200, seconds: if extent.quick { 2.0 } else { 5.0 } };
+    let commands = Commands { hosts: 1_000, seconds: if extent.quick { 2.0 } else { 5.0 } };
     let mut outcomes = Vec::new();
     for _ in 0..extent.rounds {
         let outcome = commands::run(&extent.tavern, store, &commands)?;
@@ -56,8 +56,8 @@ fn command_figures(extent: &Extent, store: Option<&str>, aim: f64) -> anyhow::Re
         outcomes.push(outcome);
     }
     let case = match store {
-        None => "commands of 200 hosts at once, on SQLite; durable",
-        Some(_) => "commands of 200 hosts at once, in memory",
+        None => "commands of 1,000 hosts at once, on SQLite; durable",
+        Some(_) => "commands of 1,000 hosts at once, in memory",
     };
     let all = |pick: fn(&commands::Outcome) -> f64| outcomes.iter().map(pick).collect::<Vec<f64>>();
     Ok(vec![

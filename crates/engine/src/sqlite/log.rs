@@ -139,6 +139,8 @@ pub(super) fn stretch(
     }
     positions.sort_unstable();
     positions.dedup();
+    // A topic that is far ahead of the others gives more than the page takes.
+    positions.truncate(most as usize);
     if let (Some(&first), Some(&last)) = (positions.first(), positions.last())
         && last - first < 2 * positions.len() as u64
     {
