@@ -25,7 +25,7 @@ use idle::Idle;
 #[command(name = "tavern-events", version)]
 pub struct Args {
     /// Events in the larger of the two logs whose ends are read
-    #[arg(long, value_name = "EVENTS", default_value_t = 2_000_000, value_parser = clap::value_parser!(u64).range(200_000..=100_000_000))]
+    #[arg(long, value_name = "EVENTS", default_value_t = 10_000_000, value_parser = clap::value_parser!(u64).range(200_000..=100_000_000))]
     stored: u64,
     #[command(flatten)]
     options: Options,
@@ -124,7 +124,7 @@ fn accept_figures(extent: &Extent, events: usize, aim: f64) -> anyhow::Result<Ve
 
 fn deliver_figures(extent: &Extent) -> anyhow::Result<Vec<Figure>> {
     let seconds = if extent.quick { 2.0 } else { 6.0 };
-    let deliver = Deliver { endpoints: 10, batch: 100, backlog: 250_000, pace: 4_000, seconds };
+    let deliver = Deliver { endpoints: 10, batch: 100, backlog: 1_000_000, pace: 4_000, seconds };
     let mut outcomes = Vec::new();
     for _ in 0..extent.rounds {
         let outcome = deliver::run(&extent.tavern, &deliver)?;

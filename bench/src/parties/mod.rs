@@ -25,7 +25,7 @@ const SECTION: Section = Section {
     explained: "One server. A command is an invite or its cancelling, in turn, by people who each have a guest of their own: \
         one commit each, with a letter to the guest, and with the end of the party told to its host every second time. It \
         counts when its answer was read; every letter was counted where it arrived, over WebSocket, and nobody \
-        acknowledges, so that the inboxes are full and forget the oldest. SQLite with `synchronous=FULL`.",
+        acknowledges, so that the inboxes only grow. SQLite with `synchronous=FULL`.",
 };
 
 const CASES: &[Case<Extent>] = &[

@@ -28,8 +28,8 @@ pub(crate) struct Gone {
 
 impl Bag {
     fn lose(&mut self, gone: Gone) {
-        self.letters -= gone.letters;
-        self.bytes -= gone.bytes;
+        self.letters = self.letters.saturating_sub(gone.letters);
+        self.bytes = self.bytes.saturating_sub(gone.bytes);
     }
 }
 
@@ -85,6 +85,10 @@ fn add(tables: &mut impl Tables, mark: &Mark, new: &NewLetter, receipt: &Receipt
     // The newest stays, however large.
     while bag.letters > 1 && (bag.letters > new.most_letters || bag.bytes > new.most_bytes) {
         let gone = tables.take_oldest(&new.user)?;
+        if gone.letters == 0 {
+            // It was counted wrongly by another hand.
+            break;
+        }
         bag.lose(gone);
         bag.dropped = gone.through;
     }

@@ -111,4 +111,10 @@ pub(super) fn letters_kept_too_long_are_told_as_dropped(world: &dyn World) {
     client.commit(again).unwrap();
     let ann = inbox(&client, "ann", 0, 10);
     assert_eq!((bodies(&ann), ann.dropped), (vec!["4".into()], 0), "freed first, then posted");
+    // Whatever there is.
+    client.commit(free("ann", u64::MAX, true)).unwrap();
+    let ann = inbox(&client, "ann", 0, 10);
+    assert_eq!((bodies(&ann), ann.dropped), (Vec::new(), next + 1));
+    client.commit(free("ann", u64::MAX, false)).unwrap();
+    assert_eq!(inbox(&client, "ann", 0, 10).dropped, 0);
 }

@@ -27,7 +27,7 @@ impl Inboxes {
 
     pub fn take(&mut self, user: &str, through: u64) -> Gone {
         let Some(inbox) = self.0.get_mut(user) else { return Gone::default() };
-        let kept = inbox.letters.split_off(&(through + 1));
+        let kept = inbox.letters.split_off(&through.saturating_add(1));
         let taken = std::mem::replace(&mut inbox.letters, kept);
         taken.iter().map(|(n, letter)| (*n, letter.body.len())).collect()
     }
