@@ -133,8 +133,11 @@ class Tavern(Emitter):
         if what == "trying":
             self._why = frame["why"]
             return
-        if what in ("open", "resumed", "reset"):
+        if what in ("open", "resumed", "another"):
             self.party.take_snapshot(frame.get("party"))
+        if what == "another":
+            # Told as a reset when everything that was wanted is there again.
+            return
         self.emit(what, frame)
         if what == "closed":
             reason = None if frame["code"] == "closed" else self._session.ended

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import collections
+import functools
 import inspect
 import json
 import ssl as tls
@@ -93,6 +94,7 @@ class Session:
         self._worked: set[str] = set()
         self._closing_ms: int | None = None
         self._leaving = False
+        self._restoring: dict[int, Command] = {}
 
     # ---- from outside
 
@@ -154,15 +156,23 @@ class Session:
         return command
 
     def restore_with(self, restored: list[Wanted], failed: Callable[[TavernError], None]) -> None:
-        """What the new session must be told before anything that waits."""
+        """What the new session must be told before anything that waits. With the last answer the session is told to be another one."""
         waiting, self._outbox = self._outbox, collections.deque()
-        for op, members, on_ok in restored:
-            def done(answer: asyncio.Future[Frame]) -> None:
-                if not answer.cancelled() and isinstance(refused := answer.exception(), TavernError):
-                    failed(refused)
+        restoring = self._restoring = {begun.id: begun for begun in [self.begin(op, members, True, on_ok) for op, members, on_ok in restored]}
 
-            self.begin(op, members, True, on_ok).answer.add_done_callback(done)
+        def done(number: int, answer: asyncio.Future[Frame]) -> None:
+            if not answer.cancelled() and isinstance(refused := answer.exception(), TavernError):
+                failed(refused)
+            del restoring[number]
+            # Another may have been begun since, and tells it then.
+            if not restoring and restoring is self._restoring and self.ended is None:
+                self._on_turn("reset", self.hello)
+
+        for number, begun in restoring.items():
+            begun.answer.add_done_callback(functools.partial(done, number))
         self._outbox.extend(waiting)
+        if not restoring:
+            self._on_turn("reset", self.hello)
 
     # ---- the life of it
 
@@ -281,11 +291,12 @@ class Session:
         line.deliver = self._take
         self._heard = time.monotonic()
         self._wake.set()
-        if before and not resumed:
+        another = before and not resumed
+        self._on_turn("another" if another else "resumed" if resumed else "open", hello)
+        if another:
             self._restore()
         if first and self._first is not None:
             self._first.set_result(None)
-        self._on_turn("resumed" if resumed else "reset" if before else "open", hello)
 
     def claim(self, session: str, seq: int) -> None:
         """Goes on with a session that was begun elsewhere."""

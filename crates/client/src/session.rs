@@ -13,7 +13,7 @@ use crate::wanted::Wanted;
 use crate::{Error, State};
 use rustls::ClientConfig;
 use serde_json::{Value, json};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -82,6 +82,8 @@ pub(crate) struct Session {
     wanted: Wanted,
     letter: u64,
     party_asked: bool,
+    /// What another session was told of what was wanted, and has not answered yet.
+    restoring: BTreeSet<u64>,
     backoff: Backoff,
     at: usize,
     way: usize,
@@ -123,6 +125,7 @@ impl Session {
             wanted: Wanted::default(),
             letter: 0,
             party_asked: false,
+            restoring: BTreeSet::new(),
             backoff: Backoff::default(),
             at: 0,
             way: 0,
@@ -400,6 +403,7 @@ impl Session {
             return self.requeue();
         }
         self.party_asked = false;
+        self.restoring.clear();
         let later = std::mem::take(&mut self.later).into_iter().map(|(_, command)| command);
         for command in
             std::mem::take(&mut self.pending).into_values().chain(self.waiting.drain(..)).chain(later)

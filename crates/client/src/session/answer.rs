@@ -53,6 +53,7 @@ impl Session {
             let ok = ok.take();
             self.granted(&command.note, &ok);
             command.answer(Ok(ok));
+            self.restored(id);
             return Ok(());
         }
         self.refused(command, Error::from_wire(frame.get("error")))
@@ -103,7 +104,7 @@ impl Session {
                 self.take_party(Value::clone(party));
             }
         }
-        let (by_itself, op) = (command.reply.is_none(), command.op().to_owned());
+        let (id, by_itself, op) = (command.id, command.reply.is_none(), command.op().to_owned());
         command.answer(Err(error.clone()));
         if by_itself && op == "hello" {
             return Err(Ending::new(format!("the new token was not taken: {error}")));
@@ -111,7 +112,15 @@ impl Session {
         if by_itself && op != "ack" && op != "ping" && op != "party.get" {
             self.shared.tell(Event::Refused(error));
         }
+        self.restored(id);
         Ok(())
+    }
+
+    /// Something that was wanted before is answered in another session: with the last of it that session is told.
+    fn restored(&mut self, id: u64) {
+        if self.restoring.remove(&id) && self.restoring.is_empty() {
+            self.shared.tell(Event::Reset);
+        }
     }
 
     /// Those whose time has come.

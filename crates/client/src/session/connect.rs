@@ -113,11 +113,13 @@ impl Session {
         if before && !resumed {
             self.restore();
         }
-        self.shared.tell(match (resumed, before) {
-            (true, _) => Event::Resumed,
-            (false, true) => Event::Reset,
-            (false, false) => Event::Open,
-        });
+        match (resumed, before) {
+            (true, _) => self.shared.tell(Event::Resumed),
+            (false, false) => self.shared.tell(Event::Open),
+            // Told when everything that was wanted is there again.
+            (false, true) if !self.restoring.is_empty() => {}
+            (false, true) => self.shared.tell(Event::Reset),
+        }
     }
 
     /// What the new session must be told before anything that waits.
@@ -125,9 +127,11 @@ impl Session {
         for (_, live) in self.shared.lives() {
             lock(&live.roster).lose();
         }
+        self.restoring.clear();
         let commands = self.wanted.commands();
         for (op, members, note) in commands.into_iter().rev() {
             let command = self.command(op, members, true, note, None);
+            self.restoring.insert(command.id);
             self.waiting.push_front(command);
         }
     }
