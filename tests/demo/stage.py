@@ -1,4 +1,5 @@
 """Several people in one browser, each in a context of his own."""
+import json
 import pathlib
 import urllib.parse
 

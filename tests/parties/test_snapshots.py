@@ -6,7 +6,7 @@ import random
 from events.conftest import client as api_client
 from events.office import pull, put
 from parties.fold import fold
-from parties.guest import CLIENTS, plain, words
+from parties.guest import CLIENTS, plain
 from support.json_client import Poller, Socket
 from support.process import until
 
