@@ -7,10 +7,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, AsyncIterator, Callable
 
+from .command import Wanted
 from .emitter import Emitter, Stream
 from .errors import TavernError
 from .presence import Presence
-from .session import Session, Wanted
+from .session import Session
 
 Frame = dict[str, Any]
 UNSET: Any = object()

@@ -10,6 +10,7 @@ from typing import Any, Sequence
 
 from .address import Address
 from .channel import Channel, Ear, Message, Pattern
+from .command import Wanted
 from .emitter import Emitter
 from .errors import TIMEOUT, TavernError
 from .glob import matches
@@ -17,7 +18,8 @@ from .lines import LINES
 from .me import Me
 from .party import Party
 from .presence import EVENTS
-from .session import Session, Settings, TokenSource, Wanted
+from .session import Session
+from .settings import Settings, TokenSource
 
 Frame = dict[str, Any]
 

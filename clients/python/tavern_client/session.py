@@ -7,24 +7,15 @@ superseded never comes back.
 from __future__ import annotations
 
 import asyncio
-import base64
 import collections
-import functools
 import inspect
-import json
-import ssl as tls
 import time
-from dataclasses import dataclass, field
-from typing import Any, Awaitable, Callable, Sequence
+from typing import Callable
 
-from .address import Address
-from .backoff import Backoff
+from .command import Command, Wanted
 from .errors import CLOSED, SUPERSEDED, TIMEOUT, UNKNOWN_OUTCOME, LinkLost, LinkRefused, TavernError
 from .lines import LINES, SUPERSEDED_CODE, Credential, Frame, Line, Ticket
-
-# A command that a new session must be told, and what its ok is given to.
-Wanted = tuple[str, Frame, "Callable[[Frame], None] | None"]
-TokenSource = Callable[[], "str | Awaitable[str]"]
+from .settings import Settings, remaining
 
 # Commands that wait for a line or an answer.
 WAITING = 16_384
@@ -39,31 +30,6 @@ STEADY_S = 5.0
 # Hello refused with one of these: asking again may help. Anything else ends the client.
 RETRY = frozenset(["rate_limited", "busy", "unavailable", "internal", "gone", "conflict", "blocked"])
 TOKEN_EXPIRED, STOP_FROM, STOP_TO = 4001, 4000, 4499
-
-
-@dataclass
-class Command:
-    id: int
-    frame: Frame
-    answer: asyncio.Future[Frame]
-    # May be carried out twice without harm.
-    repeatable: bool
-    # Called with the ok before any later frame is read.
-    on_ok: Callable[[Frame], None] | None = None
-    sent: bool = False
-    tries: int = 0
-
-
-@dataclass
-class Settings:
-    addresses: Sequence[Address]
-    transports: Sequence[str] = ("websocket", "sse", "poll")
-    token: str | None = None
-    get_token: TokenSource | None = None
-    user: str | None = None
-    statuses: bool = False
-    context: tls.SSLContext | None = None
-    backoff: Backoff = field(default_factory=Backoff)
 
 
 class Session:
@@ -94,7 +60,7 @@ class Session:
         self._worked: set[str] = set()
         self._closing_ms: int | None = None
         self._leaving = False
-        self._restoring: dict[int, Command] = {}
+        self._restoring: set[asyncio.Future[Frame]] = set()
 
     # ---- from outside
 
@@ -158,18 +124,18 @@ class Session:
     def restore_with(self, restored: list[Wanted], failed: Callable[[TavernError], None]) -> None:
         """What the new session must be told before anything that waits. With the last answer the session is told to be another one."""
         waiting, self._outbox = self._outbox, collections.deque()
-        restoring = self._restoring = {begun.id: begun for begun in [self.begin(op, members, True, on_ok) for op, members, on_ok in restored]}
+        restoring = self._restoring = {self.begin(op, members, True, on_ok).answer for op, members, on_ok in restored}
 
-        def done(number: int, answer: asyncio.Future[Frame]) -> None:
+        def done(answer: asyncio.Future[Frame]) -> None:
             if not answer.cancelled() and isinstance(refused := answer.exception(), TavernError):
                 failed(refused)
-            del restoring[number]
+            restoring.discard(answer)
             # Another may have been begun since, and tells it then.
             if not restoring and restoring is self._restoring and self.ended is None:
                 self._on_turn("reset", self.hello)
 
-        for number, begun in restoring.items():
-            begun.answer.add_done_callback(functools.partial(done, number))
+        for answer in restoring:
+            answer.add_done_callback(done)
         self._outbox.extend(waiting)
         if not restoring:
             self._on_turn("reset", self.hello)
@@ -423,9 +389,7 @@ class Session:
             return
         refused = TavernError.from_wire(frame.get("error"))
         if not self._once_more(command, refused):
-            command.answer.set_exception(refused)
-            # Nobody may be waiting: an acknowledgement that was refused is no failure of the program.
-            command.answer.exception()
+            command.fail(refused)
 
     def _once_more(self, command: Command, refused: TavernError) -> bool:
         """Whether a refusal is not the answer: the command was not carried out and may be, later or in another session."""
@@ -446,9 +410,7 @@ class Session:
 
     def _again(self, command: Command) -> None:
         if self.ended is not None:
-            if not command.answer.done():
-                command.answer.set_exception(self.ended)
-                command.answer.exception()
+            command.fail(self.ended)
         elif not command.answer.done():
             command.sent = False
             self._outbox.append(command)
@@ -463,10 +425,8 @@ class Session:
             if command.repeatable or not command.sent:
                 command.sent = False
                 again.append(command)
-            elif not command.answer.done():
-                doubt = TavernError(UNKNOWN_OUTCOME, f"the line was lost before the answer to {command.frame['op']}: it may have happened")
-                command.answer.set_exception(doubt)
-                command.answer.exception()
+            else:
+                command.fail(TavernError(UNKNOWN_OUTCOME, f"the line was lost before the answer to {command.frame['op']}: it may have happened"))
         self._pending.clear()
         self._outbox.extendleft(reversed(again))
 
@@ -484,18 +444,6 @@ class Session:
 
     def _fail(self, why: TavernError) -> None:
         for command in [*self._pending.values(), *self._outbox]:
-            if not command.answer.done():
-                command.answer.set_exception(why)
-                command.answer.exception()
+            command.fail(why)
         self._pending.clear()
         self._outbox.clear()
-
-
-def remaining(token: str | None) -> float | None:
-    """Seconds until a token ends, as far as it says so."""
-    try:
-        claims = (token or "").split(".")[1]
-        ends = json.loads(base64.urlsafe_b64decode(claims + "=" * (-len(claims) % 4)))["exp"]
-        return float(ends) - time.time()
-    except (IndexError, ValueError, KeyError, TypeError):
-        return None

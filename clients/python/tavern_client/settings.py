@@ -1,0 +1,36 @@
+"""What a client was told at the start, and how long its token holds."""
+from __future__ import annotations
+
+import base64
+import json
+import ssl as tls
+import time
+from dataclasses import dataclass, field
+from typing import Awaitable, Callable, Sequence
+
+from .address import Address
+from .backoff import Backoff
+
+TokenSource = Callable[[], "str | Awaitable[str]"]
+
+
+@dataclass
+class Settings:
+    addresses: Sequence[Address]
+    transports: Sequence[str] = ("websocket", "sse", "poll")
+    token: str | None = None
+    get_token: TokenSource | None = None
+    user: str | None = None
+    statuses: bool = False
+    context: tls.SSLContext | None = None
+    backoff: Backoff = field(default_factory=Backoff)
+
+
+def remaining(token: str | None) -> float | None:
+    """Seconds until a token ends, as far as it says so."""
+    try:
+        claims = (token or "").split(".")[1]
+        ends = json.loads(base64.urlsafe_b64decode(claims + "=" * (-len(claims) % 4)))["exp"]
+        return float(ends) - time.time()
+    except (IndexError, ValueError, KeyError, TypeError):
+        return None
