@@ -1,6 +1,6 @@
 """A small crowd for `scripts/cluster`: users with WebSockets who join rooms, talk, and come back by themselves when their server goes.
 
-Speaks as much of WebSocket as that takes, so that nothing has to be installed. Not for measuring: `tavern bench` is.
+Speaks as much of WebSocket as that takes, so that nothing has to be installed. Not for measuring: use `tavern-bench load`.
 """
 import base64
 import json

@@ -1,4 +1,4 @@
-// The churn of `tavern-presence` on the original Radar, with its own client: each connection sets itself online in every
+// The churn of `tavern-bench presence` on the original Radar, with its own client: each connection sets itself online in every
 // room, then offline in every room, and so on; so many requests in flight; one watcher. A change is counted when its
 // acknowledgement has come. Usage: node churn.js PORT CONNECTIONS DEPTH ROOMS SECONDS, with NODE_PATH to its modules.
 // Says "warm" when the measurement begins, then one line of JSON.

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use serde::Serialize;
 
+use crate::compare::machine::{Date, Machine};
 use crate::figure::{self, Figure, Figures};
-use crate::harness::machine::{Date, Machine};
 
 #[derive(Serialize)]
 pub struct Report {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 use tempfile::TempDir;
 
-use crate::harness::peer::free_port;
+use crate::compare::peer::free_port;
 use crate::process;
 
 pub struct Engine {

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 
 use super::{Combination, Shared};
+use crate::compare::peer::Running;
 use crate::crowd::{Crowd, Heard};
 use crate::dial::Dialer;
-use crate::harness::peer::Running;
 use crate::presence::SETTINGS;
 use crate::process;
 use crate::target::{Protocol, Target};

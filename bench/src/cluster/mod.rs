@@ -9,17 +9,16 @@ mod rival;
 use anyhow::Context;
 
 use crate::cases::{Case, Extent, Options, Section};
+use crate::compare::peer::Running;
 use crate::figure::Figure;
-use crate::harness::peer::Running;
 use crate::presence::SETTINGS;
 use crate::presence::churn::{self, Churn};
 use engine::Engine;
 use fanout::Fanout;
 
 /// Measure what several nodes and their engines cost on this machine.
-#[derive(Debug, clap::Parser)]
-#[command(name = "tavern-cluster", version)]
-pub struct Args {
+#[derive(Debug, clap::Args)]
+pub struct ClusterArgs {
     #[command(flatten)]
     options: Options,
 }
@@ -47,7 +46,7 @@ const CASES: &[Case<Extent>] = &[
     ("death-postgres-redis", |extent| death_figures(extent, Combination::PostgresRedis)),
 ];
 
-pub fn main(args: Args) -> anyhow::Result<()> {
+pub fn run(args: ClusterArgs) -> anyhow::Result<()> {
     args.options.run(&SECTION, CASES, |extent| extent)
 }
 

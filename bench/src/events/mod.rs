@@ -21,9 +21,8 @@ use deliver::{Deliver, Paced};
 use idle::Idle;
 
 /// Measure what topics and their subscriptions cost on this machine.
-#[derive(Debug, clap::Parser)]
-#[command(name = "tavern-events", version)]
-pub struct Args {
+#[derive(Debug, clap::Args)]
+pub struct EventsArgs {
     /// Events in the larger of the two logs whose ends are read
     #[arg(long, value_name = "EVENTS", default_value_t = 10_000_000, value_parser = clap::value_parser!(u64).range(200_000..=100_000_000))]
     stored: u64,
@@ -60,8 +59,8 @@ struct Extent {
     rounds: usize,
 }
 
-pub fn main(args: Args) -> anyhow::Result<()> {
-    let Args { stored, options } = args;
+pub fn run(args: EventsArgs) -> anyhow::Result<()> {
+    let EventsArgs { stored, options } = args;
     options.run(&SECTION, CASES, |cases::Extent { tavern, quick, rounds }| Extent {
         tavern,
         stored,

@@ -8,8 +8,8 @@ use std::time::Instant;
 
 use anyhow::{Context, ensure};
 
-use crate::harness::peer::{Programs, Running};
-use crate::harness::plan::Peer;
+use crate::compare::peer::{Programs, Running};
+use crate::compare::plan::Peer;
 use crate::process;
 use crate::target::Protocol;
 

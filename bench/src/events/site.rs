@@ -7,7 +7,7 @@ use std::thread;
 use anyhow::ensure;
 
 use super::line::{Answer, Line, number_after};
-use crate::harness::peer::Running;
+use crate::compare::peer::Running;
 
 pub struct Site {
     pub server: Running,

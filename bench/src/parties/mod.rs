@@ -10,9 +10,8 @@ use commands::Commands;
 use polls::Polls;
 
 /// Measure what parties cost on this machine.
-#[derive(Debug, clap::Parser)]
-#[command(name = "tavern-parties", version)]
-pub struct Args {
+#[derive(Debug, clap::Args)]
+pub struct PartiesArgs {
     #[command(flatten)]
     options: Options,
 }
@@ -34,7 +33,7 @@ const CASES: &[Case<Extent>] = &[
     ("polls", poll_figures),
 ];
 
-pub fn main(args: Args) -> anyhow::Result<()> {
+pub fn run(args: PartiesArgs) -> anyhow::Result<()> {
     args.options.run(&SECTION, CASES, |extent| extent)
 }
 

@@ -8,9 +8,9 @@ use anyhow::{Context, ensure};
 use memchr::memmem;
 
 use super::commands::SETTINGS;
+use crate::compare::peer::Running;
 use crate::events::accept::times;
 use crate::events::line::{Answer, Line, number_after};
-use crate::harness::peer::Running;
 
 pub struct Polls {
     pub waiting: usize,

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use anyhow::ensure;
 use serde::Serialize;
 
+use crate::compare::peer::Running;
 use crate::crowd::{Crowd, Heard};
 use crate::dial::Dialer;
-use crate::harness::peer::Running;
 use crate::process;
 use crate::target::Protocol;
 

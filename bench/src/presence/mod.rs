@@ -15,9 +15,8 @@ use churn::Churn;
 use rest::Rest;
 
 /// Measure what presence costs on this machine.
-#[derive(Debug, clap::Parser)]
-#[command(name = "tavern-presence", version)]
-pub struct Args {
+#[derive(Debug, clap::Args)]
+pub struct PresenceArgs {
     /// A folder whose `node_modules` hold radar and radar_client; without it npm installs them into a temporary one
     #[arg(long, value_name = "FOLDER")]
     radar: Option<PathBuf>,
@@ -55,8 +54,8 @@ struct Extent {
     rounds: usize,
 }
 
-pub fn main(args: Args) -> anyhow::Result<()> {
-    let Args { radar, options } = args;
+pub fn run(args: PresenceArgs) -> anyhow::Result<()> {
+    let PresenceArgs { radar, options } = args;
     options.run(&SECTION, CASES, |cases::Extent { tavern, quick, rounds }| Extent {
         tavern,
         radar,

@@ -17,6 +17,23 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("crates/hub", &["tavern-domain", "tavern-wire", "tavern-engine", "serde_json"]),
     ("crates/sim", &["tavern-domain", "tavern-wire", "tavern-engine", "tavern-hub", "serde_json"]),
     ("crates/client", &["tavern-domain", "tavern-wire", "tokio", "hyper", "serde", "serde_json"]),
+    (
+        "crates/server",
+        &[
+            "tavern-domain",
+            "tavern-wire",
+            "tavern-engine",
+            "tavern-local",
+            "tavern-hub",
+            "tokio",
+            "mio",
+            "hyper",
+            "serde",
+            "serde_json",
+            "tracing",
+            "socket2",
+        ],
+    ),
     ("bench", &["mio", "serde", "serde_json", "socket2"]),
 ];
 

@@ -2,7 +2,6 @@
 //! store's contract like anybody else; nothing here is a back door. Results go to stdout, words about them to stderr.
 
 mod archive;
-mod bench;
 mod certificate;
 mod check;
 mod client;
@@ -79,8 +78,6 @@ enum Command {
     Export(export::Args),
     /// Read an export from stdin into an empty store
     Import(import::Args),
-    /// Load a running server and show what it did
-    Bench(bench::Args),
     /// Print what completes the command line in a shell
     Completions(completions::Args),
     /// Print the manual page, or write those of all commands into a folder
@@ -106,7 +103,6 @@ pub fn main() -> ExitCode {
         Command::Ready(args) => ready::run(args),
         Command::Export(args) => export::run(args),
         Command::Import(args) => import::run(args),
-        Command::Bench(args) => bench::run(args),
         Command::Completions(args) => completions::run(args, Cli::command()),
         Command::Man(args) => man::run(args, Cli::command()),
     };

@@ -1,4 +1,4 @@
-//! The harness: Tavern, Redis and NATS, one after another on the same machine with the same workloads, round
+//! The comparison: Tavern, Redis and NATS, one after another on the same machine with the same workloads, round
 //! after round, so that what disturbs the machine disturbs all of them.
 //! Must hold: one server runs at a time; each measurement has a fresh one.
 
@@ -26,9 +26,8 @@ use results::Run;
 use verdict::{Sample, Samples, checks, faults};
 
 /// Compare Tavern with Redis and NATS on this machine.
-#[derive(Debug, clap::Parser)]
-#[command(name = "tavern-harness", version)]
-pub struct Args {
+#[derive(Debug, clap::Args)]
+pub struct CompareArgs {
     /// The program under test; without it the `tavern` that was built beside this program
     #[arg(long)]
     tavern: Option<PathBuf>,
@@ -64,7 +63,7 @@ pub struct Args {
 
 const ROUNDS_MAX: usize = 100;
 
-pub fn main(args: Args) -> anyhow::Result<()> {
+pub fn run(args: CompareArgs) -> anyhow::Result<()> {
     let extent = if args.quick { Extent::Quick } else { Extent::Full };
     let mut cases = chosen(plan::plan(extent), &args);
     if let Some(rounds) = args.rounds {
@@ -96,7 +95,7 @@ pub fn main(args: Args) -> anyhow::Result<()> {
 }
 
 /// The workloads and servers that were asked for.
-fn chosen(mut cases: Vec<Case>, args: &Args) -> Vec<Case> {
+fn chosen(mut cases: Vec<Case>, args: &CompareArgs) -> Vec<Case> {
     cases.retain(|case| {
         args.only.is_empty() || args.only.iter().any(|part| case.name.contains(part.as_str()))
     });
@@ -112,7 +111,7 @@ fn chosen(mut cases: Vec<Case>, args: &Args) -> Vec<Case> {
 }
 
 /// The programs by paths that hold from any folder: servers run in folders of their own.
-fn found(args: &Args) -> anyhow::Result<Programs> {
+fn found(args: &CompareArgs) -> anyhow::Result<Programs> {
     let absolute = |path: &PathBuf| match path.components().count() {
         1 => Ok(path.clone()),
         _ => path.canonicalize().with_context(|| format!("no program at {}", path.display())),
@@ -232,20 +231,26 @@ mod tests {
     use super::*;
     use clap::Parser;
 
-    fn args(line: &str) -> Args {
-        Args::try_parse_from(line.split(' ')).unwrap()
+    #[derive(clap::Parser)]
+    struct Program {
+        #[command(flatten)]
+        args: CompareArgs,
+    }
+
+    fn args(line: &str) -> CompareArgs {
+        Program::try_parse_from(line.split(' ')).unwrap().args
     }
 
     #[test]
     fn parts_of_names_choose_workloads() {
-        let cases = chosen(plan::plan(Extent::Full), &args("harness --only idle,ws-1x5000"));
+        let cases = chosen(plan::plan(Extent::Full), &args("compare --only idle,ws-1x5000"));
         let names: Vec<_> = cases.iter().map(|case| case.name.as_str()).collect();
         assert_eq!(names, ["ws-1x5000", "idle-ws", "idle-redis"]);
     }
 
     #[test]
     fn servers_can_be_left_out() {
-        let cases = chosen(plan::plan(Extent::Full), &args("harness --without tavern"));
+        let cases = chosen(plan::plan(Extent::Full), &args("compare --without tavern"));
         assert!(
             cases.iter().all(|case| case.peers.iter().all(|peer| [Peer::Redis, Peer::Nats].contains(peer)))
         );

@@ -1,4 +1,4 @@
-//! `tavern bench`: one load on a running server, with progress and a table.
+//! `tavern-bench load`: one load on a running server, with progress and a table.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::target::Target;
 
 /// Load a running server and tell what it did.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct LoadArgs {
     /// The server: redis://H:P, ws://H:P, nats://H:P, or http://H:P for long-polls
     #[arg(long, default_value = "redis://127.0.0.1:7401")]
     target: Target,
@@ -63,7 +63,7 @@ pub struct Args {
 const HOLD: Duration = Duration::from_secs(3);
 const LONGEST: f64 = 86_400.0;
 
-pub fn run(args: Args) -> anyhow::Result<()> {
+pub fn run(args: LoadArgs) -> anyhow::Result<()> {
     let json = args.json;
     let load = load(args)?;
     let mut bar = Bar::new(json);
@@ -78,7 +78,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn load(args: Args) -> anyhow::Result<Load> {
+fn load(args: LoadArgs) -> anyhow::Result<Load> {
     for seconds in [args.seconds, args.warmup] {
         ensure!((0.0..=LONGEST).contains(&seconds), "a time of 0 to {LONGEST} seconds");
     }
@@ -140,7 +140,7 @@ mod tests {
     #[derive(clap::Parser)]
     struct Program {
         #[command(flatten)]
-        args: Args,
+        args: LoadArgs,
     }
 
     fn parse(line: &str) -> anyhow::Result<Load> {
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn the_defaults_are_a_fan_out_to_a_hundred_on_the_local_server() {
-        let load = parse("bench").unwrap();
+        let load = parse("load").unwrap();
         assert_eq!(load.target.to_string(), "redis://127.0.0.1:7401");
         assert_eq!((load.subscribers, load.publishers, load.depth), (100, 1, 16));
         assert_eq!(load.rate, None);
@@ -157,22 +157,22 @@ mod tests {
 
     #[test]
     fn long_polls_are_asked_for_by_their_scheme() {
-        let load = parse("bench --target http://127.0.0.1:7400 -s 10 --rate 20").unwrap();
+        let load = parse("load --target http://127.0.0.1:7400 -s 10 --rate 20").unwrap();
         assert_eq!(load.publish_to.to_string(), "ws://127.0.0.1:7400");
     }
 
     #[test]
     fn idle_connections_need_a_process_and_have_no_publishers() {
-        assert!(parse("bench --idle").is_err());
-        let load = parse("bench --idle --pid 1 -s 1000").unwrap();
+        assert!(parse("load --idle").is_err());
+        let load = parse("load --idle --pid 1 -s 1000").unwrap();
         assert_eq!((load.publishers, load.hold), (0, HOLD));
     }
 
     #[test]
     fn impossible_loads_are_refused_before_anything_is_opened() {
-        assert!(parse("bench --payload 3").is_err());
-        assert!(parse("bench --seconds -1").is_err());
-        assert!(parse("bench --seconds 1e300").is_err());
-        assert!(parse("bench --messages 5 --seconds 3").is_err());
+        assert!(parse("load --payload 3").is_err());
+        assert!(parse("load --seconds -1").is_err());
+        assert!(parse("load --seconds 1e300").is_err());
+        assert!(parse("load --messages 5 --seconds 3").is_err());
     }
 }
