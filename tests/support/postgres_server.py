@@ -7,7 +7,7 @@ import subprocess
 from .process import free_port
 
 # The tests of the engine start theirs with it too. Not run as root: it says how it is made.
-SCRIPT = pathlib.Path(__file__).parents[2] / "crates/engine/tests/support/postgres.sh"
+SCRIPT = pathlib.Path(__file__).parents[2] / "crates/engines/tests/support/postgres.sh"
 
 
 class PostgresServer:

@@ -27,9 +27,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tavern_domain::{Epoch, Identity, Scopes, Time};
-use tavern_engine::{Commit, LogBounds, NodeChange, Row, Writer};
+use tavern_engines::LogBounds;
 use tavern_hub::handover::stored;
 use tavern_hub::{LinkId, Node, Shard};
+use tavern_store::{Commit, NodeChange, Row, Writer};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 
@@ -131,7 +132,7 @@ fn busy_port(address: SocketAddr) -> String {
 
 fn open_store(config: &Config, clock: &Arc<HouseClock>) -> anyhow::Result<Arc<Desk>> {
     let desk = Arc::new(Desk::default());
-    let store = tavern_engine::open(&config.store, clock.clone(), desk.clone())
+    let store = tavern_engines::open(&config.store, clock.clone(), desk.clone())
         .context("the store cannot be opened")?;
     if store.keeps_time() {
         clock.leave_to_store();
@@ -149,7 +150,7 @@ fn open_bus(services: &Services) -> anyhow::Result<()> {
         services.left.clone(),
         services.bell.clone(),
     );
-    let place = tavern_engine::Place {
+    let place = tavern_engines::Place {
         node: &config.node,
         prefix: &config.prefix,
         folder: &config.data,
@@ -160,7 +161,7 @@ fn open_bus(services: &Services) -> anyhow::Result<()> {
             message_bytes: config.limits.message_bytes,
         },
     };
-    let bus = tavern_engine::open_bus(&config.bus, &place, services.clock.clone(), ear)
+    let bus = tavern_engines::open_bus(&config.bus, &place, services.clock.clone(), ear)
         .context("the bus cannot be opened")?;
     services.node.carrier.set_bus(bus);
     services.node.listen();

@@ -6,9 +6,9 @@ use crate::shard::mail::Mail;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use tavern_engine::{BusError, BusInbox, Interest, Lost, Parcel, Ticket};
 use tavern_hub::registry::shards_of;
 use tavern_hub::{LinkId, Node, Parcel as Words};
+use tavern_store::{BusError, BusInbox, Interest, Lost, Parcel, Ticket};
 use tokio::sync::Notify;
 
 pub struct Ear {

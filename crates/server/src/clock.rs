@@ -5,7 +5,7 @@
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use tavern_domain::Time;
-use tavern_engine::Clock;
+use tavern_store::Clock;
 
 pub struct HouseClock {
     began: Instant,

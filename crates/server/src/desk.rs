@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
-use tavern_engine::{Answer, ApiKey, Commit, Found, Inbox, Read, Receipt, Store, StoreError, Ticket, Work};
+use tavern_store::{Answer, ApiKey, Commit, Found, Inbox, Read, Receipt, Store, StoreError, Ticket, Work};
 use tokio::sync::oneshot;
 
 /// How long the store may take.
@@ -214,7 +214,7 @@ fn key_of(answer: Answer) -> Result<Option<ApiKey>, StoreError> {
 mod tests {
     use super::*;
     use tavern_domain::Epoch;
-    use tavern_engine::Writer;
+    use tavern_store::Writer;
 
     #[test]
     fn answers_are_counted_by_what_they_say() {

@@ -10,11 +10,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use tavern_domain::Time;
-use tavern_engine::limits::PAGE_ROWS;
-use tavern_engine::{
-    Commit, Expect, Found, Node, Read, RowKey, StoreError, StoredSession, Versioned, Writer,
-};
 use tavern_hub::handover::{Packed, unpacked};
+use tavern_store::limits::PAGE_ROWS;
+use tavern_store::{Commit, Expect, Found, Node, Read, RowKey, StoreError, StoredSession, Versioned, Writer};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 

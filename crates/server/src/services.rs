@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 use tavern_domain::{Identity, Time};
-use tavern_engine::Clock;
 use tavern_hub::{Gate, Node};
+use tavern_store::Clock;
 use tavern_wire::error::{Code, Refusal};
 
 pub struct Services {

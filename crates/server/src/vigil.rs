@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tavern_domain::Time;
-use tavern_engine::{Answer, Ticket};
 use tavern_hub::vigil::Rules;
 use tavern_hub::{Chore, Notice, Vigil};
+use tavern_store::{Answer, Ticket};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// The largest source file, in lines. When a file grows past its noun, it is split.
 const LINES_MAX: usize = 500;
@@ -13,7 +14,11 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("crates/wire", &["tavern-domain", "serde", "serde_json"]),
     ("crates/local", &["tavern-domain", "rusqlite"]),
     // NATS says who it is in JSON.
-    ("crates/engine", &["tavern-domain", "tavern-local", "rusqlite", "tokio", "tracing", "serde_json"]),
+    ("crates/store", &["tavern-domain"]),
+    (
+        "crates/engines",
+        &["tavern-domain", "tavern-store", "tavern-local", "rusqlite", "tokio", "tracing", "serde_json"],
+    ),
     ("crates/hub", &["tavern-domain", "tavern-wire", "tavern-engine", "serde_json"]),
     ("crates/sim", &["tavern-domain", "tavern-wire", "tavern-engine", "tavern-hub", "serde_json"]),
     ("crates/client", &["tavern-domain", "tavern-wire", "tokio", "hyper", "serde", "serde_json"]),
@@ -41,6 +46,8 @@ const WATCHED: &[&str] = &[
     "tavern-domain",
     "tavern-wire",
     "tavern-engine",
+    "tavern-store",
+    "tavern-engines",
     "tavern-local",
     "tavern-hub",
     "tavern-bench",
@@ -91,6 +98,26 @@ fn dependencies_point_one_way() {
     }
 }
 
+/// Direct or not: whatever these crates link must not reach a socket, a database or a runtime.
+#[test]
+fn hub_sim_and_store_link_no_runtime_database_or_tls() {
+    for package in ["tavern-store", "tavern-hub", "tavern-sim"] {
+        let output = Command::new(env!("CARGO"))
+            .args(["tree", "--offline", "--edges", "normal", "--prefix", "none", "--format", "{p}"])
+            .args(["--package", package])
+            .current_dir(root())
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let tree = String::from_utf8(output.stdout).unwrap();
+        let linked: Vec<&str> = tree.lines().filter_map(|line| line.split(' ').next()).collect();
+        assert!(linked.contains(&"tavern-domain"), "{package}: the tree was read");
+        for banned in ["tokio", "rusqlite", "rustls", "tokio-postgres"] {
+            assert!(!linked.contains(&banned), "{package} links {banned}");
+        }
+    }
+}
+
 #[test]
 fn the_rules_have_no_standard_library() {
     let lib = std::fs::read_to_string(root().join("crates/domain/src/lib.rs")).unwrap();
@@ -120,7 +147,7 @@ fn engines_are_named_at_boot_only() {
     for file in files {
         let name = file.strip_prefix(root()).unwrap().to_owned();
         let text = std::fs::read_to_string(&file).unwrap();
-        let engine = text.contains("tavern_engine::sqlite") || text.contains("tavern_engine::memory");
+        let engine = text.contains("tavern_engines::sqlite") || text.contains("tavern_store::memory");
         assert!(!engine || name.ends_with("boot.rs"), "{} names an engine", name.display());
     }
 }

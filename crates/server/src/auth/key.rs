@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tavern_domain::rights::Grant;
 use tavern_domain::{Identity, Rights, Scope, Scopes, Time, Verb};
-use tavern_engine::{ApiKey, StoreError};
+use tavern_store::{ApiKey, StoreError};
 use tokio::sync::oneshot;
 
 const ID_CHARS: usize = 10;

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use tavern_domain::presence::{Attendance, Attendee, Departed, Departure, Home, Lost, State, Visibility};
 use tavern_domain::{ClientId, Epoch, Scope, Scopes, SessionKey, Time};
-use tavern_engine::{
+use tavern_store::{
     ApiKey, Deadline, Document, DocumentKey, Entry, Follow, Hold, Presence, PresenceKey, Row, StoredSession,
     User, Writer,
 };

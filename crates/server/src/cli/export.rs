@@ -10,9 +10,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 use tavern_domain::Time;
-use tavern_engine::blocking::Client;
-use tavern_engine::limits::PAGE_ROWS;
-use tavern_engine::{
+use tavern_store::blocking::Client;
+use tavern_store::limits::PAGE_ROWS;
+use tavern_store::{
     Clock, Deadline, Found, Log, Read, Row, RowKind, Stretch, SystemClock, Topics, Versioned,
 };
 
@@ -78,7 +78,7 @@ pub fn open(options: StoreOptions) -> anyhow::Result<Client> {
     if config.store.starts_with("sqlite:") && !config.data.join("tavern.db").exists() {
         bail!("there is no store in {}", config.data.display());
     }
-    Ok(Client::open(&config.store, Arc::new(SystemClock), PATIENCE)?)
+    Ok(tavern_engines::open_client(&config.store, Arc::new(SystemClock), PATIENCE)?)
 }
 
 /// The store's time, and the names of the servers that live on it.

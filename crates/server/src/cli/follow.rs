@@ -7,7 +7,7 @@ use anyhow::bail;
 use serde_json::{Value, json};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
-use tavern_engine::{Clock, SystemClock};
+use tavern_store::{Clock, SystemClock};
 
 #[derive(clap::Args)]
 pub struct Args {

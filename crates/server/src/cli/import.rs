@@ -13,8 +13,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 use tavern_domain::Time;
-use tavern_engine::blocking::Client;
-use tavern_engine::{Commit, Expect, Found, Raise, Read, Row, RowKind, SystemClock, Trim};
+use tavern_store::blocking::Client;
+use tavern_store::{Commit, Expect, Found, Raise, Read, Row, RowKind, SystemClock, Trim};
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -33,7 +33,7 @@ const PROGRESS: u64 = 50_000;
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let config = args.options.with_secret(None).load(Mode::Serve, false)?.valid()?;
-    let client = Client::open(&config.store, Arc::new(SystemClock), PATIENCE)?;
+    let client = tavern_engines::open_client(&config.store, Arc::new(SystemClock), PATIENCE)?;
     let mut input = std::io::stdin().lock();
     let Some(Line::Tavern(header)) = next(&mut input)? else {
         bail!("this is no export of tavern: its first line says so");

@@ -10,8 +10,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 use tavern_domain::{Scope, Scopes};
-use tavern_engine::blocking::Client;
-use tavern_engine::{ApiKey, Clock, Commit, Expect, Found, Read, Row, SystemClock, Versioned};
+use tavern_store::blocking::Client;
+use tavern_store::{ApiKey, Clock, Commit, Expect, Found, Read, Row, SystemClock, Versioned};
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -64,7 +64,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 
 fn open(options: StoreOptions) -> anyhow::Result<Client> {
     let config = options.with_secret(None).load(Mode::Serve, false)?.valid()?;
-    Ok(Client::open(&config.store, Arc::new(SystemClock), PATIENCE)?)
+    Ok(tavern_engines::open_client(&config.store, Arc::new(SystemClock), PATIENCE)?)
 }
 
 fn create(name: &str, scopes: Scopes, options: StoreOptions) -> anyhow::Result<()> {

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use tavern_engine::{Clock, SystemClock};
 use tavern_local::{Local, Options, ProcessStat, Stat};
+use tavern_store::{Clock, SystemClock};
 
 #[derive(clap::Args)]
 pub struct Args {

@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 use tavern_domain::Verb;
-use tavern_engine::{Clock, SystemClock};
+use tavern_store::{Clock, SystemClock};
 
 #[derive(clap::Args)]
 pub struct Args {

@@ -7,7 +7,7 @@ use crate::auth::Credential;
 use anyhow::bail;
 use serde_json::Value;
 use std::process::ExitCode;
-use tavern_engine::{Clock, SystemClock};
+use tavern_store::{Clock, SystemClock};
 
 #[derive(clap::Args)]
 pub struct Args {

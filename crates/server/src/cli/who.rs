@@ -7,7 +7,7 @@ use super::{moment, print_line, table};
 use crate::auth::Credential;
 use serde_json::{Value, json};
 use std::process::ExitCode;
-use tavern_engine::{Clock, SystemClock};
+use tavern_store::{Clock, SystemClock};
 
 #[derive(clap::Args)]
 pub struct Args {

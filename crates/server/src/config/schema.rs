@@ -132,7 +132,7 @@ pub const KEYS: &[Key] = &[
     flag("events.allow_private", false).in_dev(Preset::Flag(true)),
     integer("events.backoff_min_ms", 1_000, 1, DAY_MS),
     integer("events.backoff_max_ms", 600_000, 1, 7 * DAY_MS),
-    integer("events.lease_ms", 30_000, 1_000, tavern_engine::limits::LEASE_MS),
+    integer("events.lease_ms", 30_000, 1_000, tavern_store::limits::LEASE_MS),
     integer("events.connect_timeout_ms", 2_000, 10, 60_000),
     integer("events.request_timeout_ms", 20_000, 10, 10 * 60_000),
     integer("events.max_bytes", 1_073_741_824, 1 << 16, 1 << 50),

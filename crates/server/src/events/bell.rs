@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
-use tavern_engine::Deadline;
+use tavern_store::Deadline;
 use tokio::sync::Notify;
 
 #[derive(Default)]

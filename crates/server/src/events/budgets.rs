@@ -10,8 +10,8 @@ use super::office::{ledger, place};
 use crate::services::Services;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tavern_engine::limits::PAGE_ROWS;
 use tavern_hub::events::Reading;
+use tavern_store::limits::PAGE_ROWS;
 use tavern_wire::error::Refusal;
 use tavern_wire::record::{self, EVENTS, SUBSCRIPTION, SUBSCRIPTIONS, Subscription};
 

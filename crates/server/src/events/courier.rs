@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tavern_domain::delivery::Patience;
 use tavern_domain::topic::{PARTIES, PRESENCE};
-use tavern_engine::{Answer, StoreError, Ticket};
 use tavern_hub::events::{Courier, CourierRules, Notice, Outcome};
+use tavern_store::{Answer, StoreError, Ticket};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 

@@ -10,9 +10,9 @@ use std::time::Duration;
 use tavern_domain::Time;
 use tavern_domain::delivery::{Batch, Progress};
 use tavern_domain::topic::{DELIVERIES, Marks};
-use tavern_engine::limits::PAGE_ROWS;
-use tavern_engine::{Log, Read, Trim, Versioned};
 use tavern_hub::events::{Notice, Reading};
+use tavern_store::limits::PAGE_ROWS;
+use tavern_store::{Log, Read, Trim, Versioned};
 use tavern_wire::error::{Code, Refusal};
 use tavern_wire::json::event::shown_id;
 use tavern_wire::record::{self, COPY, Copied, DELIVERY, EVENTS, LOG, MARKS};
@@ -201,7 +201,7 @@ pub(super) async fn tell(
 /// What one subscription loses when everything before a position goes.
 async fn look_at(
     services: &Services,
-    delivery: &Versioned<tavern_engine::Document>,
+    delivery: &Versioned<tavern_store::Document>,
     before: u64,
     log_first: u64,
 ) -> Result<Option<Behind>, Refusal> {

@@ -12,10 +12,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tavern_domain::Channel;
 use tavern_domain::limits::{CHANNEL_BYTES, USER_BYTES};
-use tavern_engine::limits::{PAGE_ROWS, RETRY_AFTER_MS};
-use tavern_engine::{Found, Presence, PresenceKey, Read, Row, RowKey, RowKind, User};
 use tavern_hub::Space;
 use tavern_hub::people::{is_own_channel, own_channel};
+use tavern_store::limits::{PAGE_ROWS, RETRY_AFTER_MS};
+use tavern_store::{Found, Presence, PresenceKey, Read, Row, RowKey, RowKind, User};
 use tavern_wire::error::{Code, Refusal};
 
 /// Names hold no control characters: this ends the names that begin with a name, and begins no other.

@@ -10,11 +10,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tavern_domain::Epoch;
-use tavern_engine::{
-    Bus, BusError, BusInbox, Interest, LogBounds, Lost, Parcel, Place, Subject, SystemClock, Ticket, Writer,
-};
+use tavern_engines::{LogBounds, Place};
 use tavern_hub::Roll;
 use tavern_local::Stat;
+use tavern_store::{Bus, BusError, BusInbox, Interest, Lost, Parcel, Subject, SystemClock, Ticket, Writer};
 
 const PATIENCE: Duration = Duration::from_secs(3);
 /// How long nodes may take to say who they are, once all that are known have.
@@ -29,7 +28,7 @@ pub fn look(config: &Config, nodes: Option<&[Arc<str>]>, findings: &mut Vec<Find
     if config.bus == "local" && !folder(&config.data, findings) {
         return;
     }
-    match tavern_engine::bus_facts(&config.bus) {
+    match tavern_engines::bus_facts(&config.bus) {
         Ok(facts) => findings.extend(facts.into_iter().map(|fact| from_engine("bus", fact))),
         Err(error) => return findings.push(trouble("bus", error)),
     }
@@ -90,7 +89,7 @@ fn open(config: &Config, name: &str) -> Result<(Arc<dyn Bus>, Heard), BusError> 
     let (sender, receiver) = channel();
     let bounds = LogBounds::default();
     let place = Place { node: name, prefix: &config.prefix, folder: &config.data, bounds };
-    let bus = tavern_engine::open_bus(
+    let bus = tavern_engines::open_bus(
         &config.bus,
         &place,
         Arc::new(SystemClock),

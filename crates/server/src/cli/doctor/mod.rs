@@ -12,7 +12,7 @@ use crate::config::Mode;
 use serde_json::{Value, json};
 use std::borrow::Cow;
 use std::process::ExitCode;
-use tavern_engine::{Fact, Health};
+use tavern_engines::{Fact, Health};
 
 #[derive(clap::Args)]
 pub struct Args {

@@ -7,9 +7,9 @@ use crate::config::Config;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tavern_domain::Time;
-use tavern_engine::blocking::Client;
-use tavern_engine::limits::PAGE_ROWS;
-use tavern_engine::{Clock, Commit, Document, DocumentKey, Found, Node, Read, Row, StoreError, SystemClock};
+use tavern_store::blocking::Client;
+use tavern_store::limits::PAGE_ROWS;
+use tavern_store::{Clock, Commit, Document, DocumentKey, Found, Node, Read, Row, StoreError, SystemClock};
 
 const PATIENCE: Duration = Duration::from_secs(5);
 /// A commit slower than this makes every command that waits for one feel slow.
@@ -25,7 +25,7 @@ pub fn look(config: &Config, findings: &mut Vec<Finding>) -> Option<Vec<Arc<str>
         findings.push(doubtful("store", detail));
         return None;
     }
-    match tavern_engine::store_facts(&config.store) {
+    match tavern_engines::store_facts(&config.store) {
         Ok(found) => {
             findings.extend(found.facts.into_iter().map(|fact| from_engine("store", fact)));
             if !found.is_made {
@@ -61,7 +61,7 @@ struct Examined {
 
 /// Writes a document, reads it back, removes it; then looks at the store's clock and its nodes.
 fn examine(config: &Config) -> Result<Examined, StoreError> {
-    let client = Client::open(&config.store, Arc::new(SystemClock), PATIENCE)?;
+    let client = tavern_engines::open_client(&config.store, Arc::new(SystemClock), PATIENCE)?;
     let key = DocumentKey::new("doctor", &format!("{:032x}", crate::auth::random_bits()));
     let document = Row::Document(Document { key: key.clone(), body: Arc::from(*b"how do you do") });
     let row = document.key();

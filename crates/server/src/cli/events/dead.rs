@@ -6,7 +6,7 @@ use super::super::{moment, print_line, table};
 use super::list::gather;
 use serde_json::{Value, json};
 use std::process::ExitCode;
-use tavern_engine::{Clock, SystemClock};
+use tavern_store::{Clock, SystemClock};
 
 #[derive(clap::Args)]
 pub struct Args {

@@ -5,7 +5,7 @@ use super::super::stream::{ask_api, percent_encode};
 use super::super::{moment, print_line, table};
 use serde_json::{Value, json};
 use std::process::ExitCode;
-use tavern_engine::{Clock, SystemClock};
+use tavern_store::{Clock, SystemClock};
 
 #[derive(clap::Args)]
 pub struct Args {

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::sync::Arc;
 use tavern_domain::topic::is_reserved;
-use tavern_engine::Versioned;
+use tavern_store::Versioned;
 use tavern_wire::error::{Code, Refusal};
 use tavern_wire::record::{self, EVENTS, SUBSCRIPTION, SUBSCRIPTIONS, Subscription, TOPIC, Topic};
 

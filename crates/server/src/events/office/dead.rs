@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tavern_domain::delivery::{Batch, GAP_BYTES, Input, LETTERS, Letter, Mark, Run};
-use tavern_engine::limits::PAGE_ROWS;
+use tavern_store::limits::PAGE_ROWS;
 use tavern_wire::error::{Code, Refusal};
 use tavern_wire::json::event::Format;
 use tavern_wire::record::{self, COPY, Copied, DEAD, Dead};

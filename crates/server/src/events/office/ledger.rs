@@ -8,8 +8,8 @@ use serde::de::DeserializeOwned;
 use std::sync::Arc;
 use std::time::Duration;
 use tavern_domain::Time;
-use tavern_engine::limits::{PAGE_ROWS, RETRY_AFTER_MS};
-use tavern_engine::{
+use tavern_store::limits::{PAGE_ROWS, RETRY_AFTER_MS};
+use tavern_store::{
     Append, Commit, Document, DocumentKey, Expect, Found, Page, Read, Receipt, Row, RowKey, RowKind,
     StoreError, Topics, Trim, Versioned, Writer,
 };

@@ -3,7 +3,7 @@
 use serde_json::json;
 use tavern_domain::delivery::Why;
 use tavern_domain::topic::DELIVERIES;
-use tavern_engine::Append;
+use tavern_store::Append;
 use tavern_wire::json::event::stored;
 
 /// Events were dropped before they were delivered.

@@ -7,9 +7,9 @@ use crate::services::Services;
 use std::sync::Arc;
 use tavern_domain::delivery::Mark;
 use tavern_domain::topic::Marks;
-use tavern_engine::limits::PAGE_ROWS;
-use tavern_engine::{Found, Log, Read, Stretch};
 use tavern_hub::events::{Reading, Took};
+use tavern_store::limits::PAGE_ROWS;
+use tavern_store::{Found, Log, Read, Stretch};
 use tavern_wire::error::Refusal;
 
 pub async fn stretch(services: &Services, read: Read) -> Result<Stretch, Refusal> {

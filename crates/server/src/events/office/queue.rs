@@ -7,7 +7,7 @@ use crate::services::Services;
 use std::sync::Arc;
 use tavern_domain::delivery::Progress;
 use tavern_domain::topic::Marks;
-use tavern_engine::Versioned;
+use tavern_store::Versioned;
 use tavern_wire::error::{Code, Refusal};
 use tavern_wire::record::{DELIVERY, MARKS, SUBSCRIPTION, Subscription, read_marks, read_progress};
 

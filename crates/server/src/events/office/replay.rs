@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use tavern_domain::delivery::Mark;
 use tavern_domain::topic::Marks;
-use tavern_engine::Read;
+use tavern_store::Read;
 use tavern_wire::error::{Code, Refusal};
 use tavern_wire::json::parse_moment;
 use tavern_wire::record::{EVENTS, LOG};

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tavern_domain::delivery::{Mark, Progress};
 use tavern_domain::topic::{Marks, is_reserved};
-use tavern_engine::Topics;
+use tavern_store::Topics;
 use tavern_wire::error::{Code, Refusal};
 use tavern_wire::record::{self, DEAD, DELIVERY, MARKS, SUBSCRIPTION, Subscription, TOPIC, Topic};
 

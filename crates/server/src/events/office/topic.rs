@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use tavern_domain::topic::{NAME_BYTES, is_name};
-use tavern_engine::Versioned;
+use tavern_store::Versioned;
 use tavern_wire::error::{Code, Refusal};
 use tavern_wire::record::Topic;
 

@@ -1,0 +1,135 @@
+//! How subjects and parcels look in the folder. A channel's messages are published under its own name, so that users of
+//! the library hear and say them; everything else is private to nodes. Who said it stands in the note.
+
+use std::sync::Arc;
+use tavern_domain::Epoch;
+use tavern_local::{Draft, Interest as Wish, Space, Words};
+use tavern_store::bus::Parcel;
+use tavern_store::interest::Interest;
+use tavern_store::row::Writer;
+use tavern_store::subject::Subject;
+
+const VERSION: u8 = 1;
+
+/// Where a subject is published.
+pub fn place(prefix: &str, subject: &Subject) -> (Space, Vec<u8>) {
+    match subject.channel() {
+        Some(name) if subject.prefix() == prefix => (Space::Public, name),
+        _ => (Space::Private, subject.as_str().as_bytes().to_vec()),
+    }
+}
+
+/// What to listen to in the folder for an interest.
+pub fn wishes(prefix: &str, interest: &Interest) -> Vec<Wish> {
+    let private = |pattern: String| Wish::pattern(pattern).in_space(Space::Private);
+    match interest {
+        Interest::Channels { glob, .. } => vec![Wish::pattern(glob)],
+        Interest::Subject(subject) if !subject.is_wide() => {
+            let (space, name) = place(prefix, subject);
+            vec![Wish::channel(name).in_space(space)]
+        }
+        Interest::Subject(subject) => {
+            let text = subject.as_str();
+            let inside = private(format!("{}*", &text[..text.len() - 1]));
+            match subject.kind() {
+                // The star of a glob does not match an empty name.
+                ">" if subject.prefix() == prefix => vec![Wish::pattern("*"), Wish::channel(""), inside],
+                kind if subject.prefix() == prefix && !kind.starts_with(['_', '>']) => {
+                    vec![Wish::pattern(format!("{kind}#*")), Wish::channel(kind)]
+                }
+                _ => vec![inside],
+            }
+        }
+    }
+}
+
+/// Where a node tells that words of its were lost: every node listens to it.
+pub fn torn_place(prefix: &str) -> (Space, Vec<u8>) {
+    (Space::Private, format!("{prefix}._torn").into_bytes())
+}
+
+pub fn torn_wish(prefix: &str) -> Wish {
+    let (space, name) = torn_place(prefix);
+    Wish::channel(name).in_space(space)
+}
+
+pub fn is_torn(prefix: &str, words: &Words) -> bool {
+    let (space, name) = torn_place(prefix);
+    words.space() == space && words.channel() == name
+}
+
+/// A parcel's note in the folder: who said it, which number it has, then the node's own note.
+pub fn note(parcel: &Parcel) -> Vec<u8> {
+    let node = parcel.from.node.as_bytes();
+    let mut note = Vec::with_capacity(2 + node.len() + 16 + parcel.note.len());
+    note.extend([VERSION, node.len() as u8]);
+    note.extend_from_slice(node);
+    note.extend_from_slice(&parcel.from.epoch.0.to_le_bytes());
+    note.extend_from_slice(&parcel.n.to_le_bytes());
+    note.extend_from_slice(&parcel.note);
+    note
+}
+
+pub fn draft<'a>((space, channel): &'a (Space, Vec<u8>), note: &'a [u8], payload: &'a [u8]) -> Draft<'a> {
+    Draft { space: *space, channel, payload, note }
+}
+
+/// What was said, if it is for nodes. A note that no node wrote is an outsider's.
+pub fn parcel(prefix: &str, words: &Words) -> Option<Parcel> {
+    let subject = match words.space() {
+        Space::Public => Subject::of_channel(prefix, words.channel()).ok()?,
+        Space::Private => Subject::parse(std::str::from_utf8(words.channel()).ok()?).ok()?,
+    };
+    // Whoever is no node numbers nothing; its place in the log does.
+    let (from, n, note) = read_note(words.note()).unwrap_or((Writer::outsider(), words.id(), &[]));
+    if from.is_outsider() && words.space() == Space::Private {
+        return None;
+    }
+    Some(Parcel { subject, from, n, note: note.into(), payload: Arc::from(words.payload()) })
+}
+
+fn read_note(note: &[u8]) -> Option<(Writer, u64, &[u8])> {
+    let (&[version, length], rest) = note.split_first_chunk::<2>()?;
+    if version != VERSION || rest.len() < length as usize {
+        return None;
+    }
+    let (node, rest) = rest.split_at(length as usize);
+    let (epoch, rest) = rest.split_first_chunk::<8>()?;
+    let (n, rest) = rest.split_first_chunk::<8>()?;
+    let node = std::str::from_utf8(node).ok().filter(|node| !node.is_empty())?;
+    Some((Writer::new(node, Epoch(u64::from_le_bytes(*epoch))), u64::from_le_bytes(*n), rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn channels_go_by_their_own_name_and_the_rest_is_private() {
+        let check = |subject: &Subject, space, name: &[u8]| {
+            assert_eq!(place("tavern", subject), (space, name.to_vec()), "{subject}");
+        };
+        check(&Subject::of_channel("tavern", b"game#A").unwrap(), Space::Public, b"game#A");
+        check(&Subject::of_channel("tavern", b"\xff").unwrap(), Space::Public, b"\xff");
+        check(&Subject::of_channel("other", b"game#A").unwrap(), Space::Private, b"other.game.A");
+        check(&Subject::new("tavern", "_shard", b"A").unwrap(), Space::Private, b"tavern._shard.A");
+    }
+
+    #[test]
+    fn a_note_that_no_node_wrote_is_an_outsiders() {
+        let parcel = Parcel {
+            subject: Subject::of_channel("tavern", b"game#A").unwrap(),
+            from: Writer::new("n1", Epoch(7)),
+            n: 3,
+            note: Arc::from(*b"own"),
+            payload: Arc::from(*b"x"),
+        };
+        let whole = note(&parcel);
+        let (from, n, own) = read_note(&whole).unwrap();
+        assert_eq!((from, n, own), (Writer::new("n1", Epoch(7)), 3, &b"own"[..]));
+        for short in 0..whole.len() - 3 {
+            assert!(read_note(&whole[..short]).is_none());
+        }
+        assert!(read_note(b"{}").is_none());
+    }
+}

@@ -1,0 +1,238 @@
+//! The protocol of NATS, as much of it as a bus needs. Subjects are the server's own: a wide one ends with `>` there too.
+//! The server is asked not to send the node's own words back.
+
+use super::credentials::Credentials;
+use crate::remote::{Address, Dialect, Frame, Host, Socket, Tls, broken, dial, line};
+use bytes::BytesMut;
+use serde_json::{Value, json};
+use std::collections::HashMap;
+use std::io::{self, Write};
+use tavern_store::bus::BusError;
+use tavern_store::subject::Subject;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+
+/// No message is longer than this, whatever the server says; it is NATS's own largest.
+const LONGEST: usize = 64 * 1024 * 1024;
+/// What a server takes that does not say so.
+const USUAL: usize = 1024 * 1024;
+
+pub struct Nats {
+    address: Address,
+    node: String,
+    tls: Tls,
+    longest: usize,
+    /// The server knows subscriptions by number.
+    numbers: HashMap<Subject, u64>,
+    numbered: u64,
+}
+
+/// What the server said about itself when it was reached.
+pub struct Server {
+    pub version: String,
+    /// The longest message that it takes.
+    pub longest: usize,
+    pub is_tls: bool,
+}
+
+impl Nats {
+    pub fn new(address: Address, node: &str) -> Result<Nats, BusError> {
+        let tls = Tls::new(address.options.get("ca").map(String::as_str))?;
+        let nats = Nats {
+            address,
+            node: node.to_owned(),
+            tls,
+            longest: USUAL,
+            numbers: HashMap::new(),
+            numbered: 0,
+        };
+        nats.credentials().map_err(|_| BusError::Malformed { what: "file of option creds" })?;
+        Ok(nats)
+    }
+
+    /// Read for each connection: such files are renewed.
+    fn credentials(&self) -> io::Result<Option<Credentials>> {
+        let Some(path) = self.address.options.get("creds") else { return Ok(None) };
+        let text = std::fs::read_to_string(path)?;
+        Credentials::parse(&text).map(Some).ok_or_else(|| broken("the credentials file cannot be read"))
+    }
+
+    /// What the server is told about us.
+    fn introduction(&self, info: &Value, is_tls: bool) -> io::Result<Vec<u8>> {
+        let mut words = json!({
+            "verbose": false, "pedantic": false, "echo": false, "headers": false, "no_responders": false,
+            "protocol": 1, "lang": "rust", "version": env!("CARGO_PKG_VERSION"),
+            "name": format!("tavern {}", self.node), "tls_required": is_tls,
+        });
+        let address = &self.address;
+        match (&address.user, &address.password) {
+            (Some(user), Some(password)) => {
+                words["user"] = json!(user);
+                words["pass"] = json!(password);
+            }
+            (Some(token), None) => words["auth_token"] = json!(token),
+            _ => {}
+        }
+        if let Some(token) = address.options.get("token") {
+            words["auth_token"] = json!(token);
+        }
+        if let Some(credentials) = self.credentials()? {
+            words["jwt"] = json!(credentials.jwt);
+            words["sig"] = json!(credentials.sign(info["nonce"].as_str().unwrap_or("")));
+        }
+        Ok(format!("CONNECT {words}\r\nPING\r\n").into_bytes())
+    }
+
+    pub async fn log_in(&mut self, host: &Host) -> io::Result<(Socket, BytesMut, Server)> {
+        let mut plain = dial(host).await?;
+        let mut input = BytesMut::new();
+        let first = read_line(&mut plain, &mut input).await?;
+        let info = first.strip_prefix("INFO ").ok_or_else(|| broken("this is no NATS server"))?;
+        let info: Value = serde_json::from_str(info).map_err(|_| broken("this is no NATS server"))?;
+        let is_tls = self.address.scheme == "tls" || info["tls_required"].as_bool().unwrap_or(false);
+        let mut socket: Socket = if is_tls { self.tls.wrap(plain, host).await? } else { Box::new(plain) };
+        let version = info["version"].as_str().unwrap_or("of no known version").to_owned();
+        let longest = info["max_payload"].as_u64().map_or(USUAL, |bytes| bytes as usize).min(LONGEST);
+        socket.write_all(&self.introduction(&info, is_tls)?).await?;
+        socket.flush().await?;
+        loop {
+            match read_line(&mut socket, &mut input).await?.as_str() {
+                "PONG" => return Ok((socket, input, Server { version, longest, is_tls })),
+                refusal if refusal.starts_with("-ERR") => return Err(broken(refusal)),
+                _ => {}
+            }
+        }
+    }
+}
+
+async fn read_line(socket: &mut (impl AsyncRead + Unpin), input: &mut BytesMut) -> io::Result<String> {
+    loop {
+        if let Some((found, used)) = line(input)? {
+            let found = String::from_utf8_lossy(found).trim_end().to_owned();
+            let _ = input.split_to(used);
+            return Ok(found);
+        }
+        if socket.read_buf(input).await? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+    }
+}
+
+impl Dialect for Nats {
+    const NAME: &'static str = "nats";
+
+    fn hosts(&self) -> &[Host] {
+        &self.address.hosts
+    }
+
+    async fn connect(&mut self, host: &Host) -> io::Result<(Socket, BytesMut)> {
+        self.numbers.clear();
+        let (socket, input, server) = self.log_in(host).await?;
+        self.longest = server.longest;
+        Ok((socket, input))
+    }
+
+    fn longest(&self) -> usize {
+        self.longest
+    }
+
+    fn begin(&self, subject: &Subject, length: usize, out: &mut Vec<u8>) {
+        let _ = write!(out, "PUB {subject} {length}\r\n");
+    }
+
+    fn subscribe(&mut self, subject: &Subject, out: &mut Vec<u8>) {
+        self.numbered += 1;
+        self.numbers.insert(subject.clone(), self.numbered);
+        let _ = write!(out, "SUB {subject} {}\r\n", self.numbered);
+    }
+
+    fn unsubscribe(&mut self, subject: &Subject, out: &mut Vec<u8>) {
+        if let Some(number) = self.numbers.remove(subject) {
+            let _ = write!(out, "UNSUB {number}\r\n");
+        }
+    }
+
+    fn ping(out: &mut Vec<u8>) {
+        out.extend_from_slice(b"PING\r\n");
+    }
+
+    fn pong(out: &mut Vec<u8>) {
+        out.extend_from_slice(b"PONG\r\n");
+    }
+
+    fn read(input: &mut BytesMut) -> io::Result<Option<Frame>> {
+        let Some((found, used)) = line(input)? else { return Ok(None) };
+        let frame = match found {
+            b"PONG" => Frame::Pong,
+            b"PING" => Frame::Ping,
+            other if other.starts_with(b"MSG ") => {
+                let Some((subject, length)) = message(other) else {
+                    return Err(broken("a message cannot be read"));
+                };
+                if input.len() < used + length + 2 {
+                    return Ok(None);
+                }
+                let whole = input.split_to(used + length + 2).freeze();
+                return Ok(Some(Frame::Word {
+                    subject: whole.slice(4..4 + subject),
+                    body: whole.slice(used..used + length),
+                }));
+            }
+            other if other.starts_with(b"-ERR") => {
+                Frame::Refused(broken(&String::from_utf8_lossy(other)).to_string())
+            }
+            // Newer facts about the server: its clients find out when it matters.
+            other if other.starts_with(b"INFO") || other == b"+OK" => Frame::Other,
+            other => return Err(broken(&String::from_utf8_lossy(other))),
+        };
+        let _ = input.split_to(used);
+        Ok(Some(frame))
+    }
+}
+
+/// `MSG subject number [reply] length`: how long the subject and the message are.
+fn message(line: &[u8]) -> Option<(usize, usize)> {
+    let mut parts = std::str::from_utf8(line).ok()?.split(' ').skip(1);
+    let subject = parts.next()?.len();
+    let length = parts.last()?.parse().ok().filter(|&length| length <= LONGEST)?;
+    Some((subject, length))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_are_read_whole() {
+        let said = b"MSG p.game.A 7 5\r\nhe\r\no\r\nPING\r\nMSG p.b.c 8 reply.to 0\r\n\r\n+OK\r\n-ERR 'No'\r\nPONG\r\n";
+        let mut read = Vec::new();
+        let mut input = BytesMut::new();
+        for &byte in said {
+            input.extend_from_slice(&[byte]);
+            read.extend(Nats::read(&mut input).unwrap());
+        }
+        let word = |subject: &'static str, body: &'static str| Frame::Word {
+            subject: subject.into(),
+            body: body.into(),
+        };
+        assert_eq!(
+            read,
+            [
+                word("p.game.A", "he\r\no"),
+                Frame::Ping,
+                word("p.b.c", ""),
+                Frame::Other,
+                Frame::Refused("-ERR 'No'".into()),
+                Frame::Pong
+            ]
+        );
+        assert!(input.is_empty());
+    }
+
+    #[test]
+    fn what_is_no_frame_ends_the_connection() {
+        for said in ["MSG p.game.A 7 99999999999\r\n", "MSG x\r\n", "HTTP/1.1 400 Bad Request\r\n"] {
+            assert!(Nats::read(&mut BytesMut::from(said)).is_err(), "{said}");
+        }
+        assert!(Nats::read(&mut BytesMut::from(&vec![b'x'; 100_000][..])).is_err());
+    }
+}

@@ -1,0 +1,156 @@
+//! What a database says about itself to whoever looks after it.
+
+use super::address::Address;
+use super::tls::Tls;
+use super::value::{Trouble, get};
+use super::{link, schema};
+use crate::facts::{Fact, StoreFacts, secrecy};
+use tavern_store::store::StoreError;
+use tokio_postgres::config::Host;
+use tokio_postgres::{Client, Row};
+
+/// The oldest server that knows all that is asked of it (`plan_cache_mode`).
+const OLDEST: i32 = 120_000;
+/// What one node needs at most: one that writes, two that read, one more while one of them is replaced.
+const CONNECTIONS: i64 = 4;
+
+pub fn facts(url: &str) -> Result<StoreFacts, StoreError> {
+    let address = Address::parse(url)?;
+    let tls = Tls::new(&address)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| Trouble::Connector(error.to_string()))?;
+    runtime.block_on(async {
+        let looking = tokio::time::timeout(link::PATIENCE, look(&address, tls));
+        looking.await.unwrap_or(Err(Trouble::Late.into()))
+    })
+}
+
+async fn look(address: &Address, tls: Tls) -> Result<StoreFacts, StoreError> {
+    // Without the settings of the store: an old server would not take them, and should still tell its version.
+    let (client, connection) = address.config.connect(tls).await.map_err(Trouble::from)?;
+    let driver = tokio::spawn(connection);
+    let found = ask(&client, address).await;
+    driver.abort();
+    found
+}
+
+async fn ask(client: &Client, address: &Address) -> Result<StoreFacts, StoreError> {
+    let sql = "SELECT current_setting('server_version_num')::int, split_part(current_setting('server_version'), ' ', 1),
+        coalesce((SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()), false),
+        pg_is_in_recovery() OR current_setting('default_transaction_read_only')::bool,
+        current_setting('fsync')::bool, current_setting('full_page_writes')::bool,
+        current_setting('synchronous_commit'), current_setting('synchronous_standby_names') <> '',
+        current_setting('max_connections')::bigint - current_setting('superuser_reserved_connections')::bigint,
+        (SELECT sum(numbackends)::bigint FROM pg_stat_database)";
+    let row = client.query_one(sql, &[]).await.map_err(Trouble::from)?;
+    let hosts: Vec<&str> = address
+        .config
+        .get_hosts()
+        .iter()
+        .map(|host| match host {
+            Host::Tcp(name) => name.as_str(),
+            Host::Unix(_) => "localhost",
+        })
+        .collect();
+    let mut facts = vec![
+        version(&row)?,
+        secrecy(get(&row, 2)?, &hosts, "add ?sslmode=verify-full"),
+        durability(&row)?,
+        connections(&row)?,
+    ];
+    if get::<bool>(&row, 3)? {
+        let text = "takes no writes: it is a standby, or read-only; give the address of the primary";
+        facts.push(Fact::bad("writing", text));
+    }
+    let is_made = tables(client, address, &mut facts).await?;
+    Ok(StoreFacts { is_made: is_made && !facts.iter().any(|fact| fact.about == "writing"), facts })
+}
+
+fn version(row: &Row) -> Result<Fact, Trouble> {
+    let text = format!("Postgres {}", get::<&str>(row, 1)?);
+    Ok(match get::<i32>(row, 0)? {
+        number if number < OLDEST => Fact::bad("version", format!("{text}; 12 or newer is needed")),
+        _ => Fact::good("version", text),
+    })
+}
+
+fn durability(row: &Row) -> Result<Fact, Trouble> {
+    let (fsync, pages) = (get::<bool>(row, 4)?, get::<bool>(row, 5)?);
+    let (commit, standbys) = (get::<&str>(row, 6)?, get::<bool>(row, 7)?);
+    let shown = format!("synchronous_commit={commit}");
+    Ok(match (fsync, pages, commit) {
+        (false, ..) => Fact::doubtful(
+            "durability",
+            "fsync=off: a crash of the machine may damage the whole database; set fsync=on",
+        ),
+        (_, false, _) => Fact::doubtful(
+            "durability",
+            "full_page_writes=off: a crash of the machine may damage tables; set it on",
+        ),
+        (.., "off") => Fact::doubtful(
+            "durability",
+            format!("{shown}: what was acknowledged may be lost in a crash; set it on"),
+        ),
+        (.., "local" | "remote_write") if standbys => Fact::doubtful(
+            "durability",
+            format!("{shown}: a failover may lose what was acknowledged; set it on"),
+        ),
+        _ if standbys => Fact::good("durability", format!("{shown}, with synchronous standbys")),
+        _ => Fact::good("durability", format!("{shown}; a standby, if there is one, may lag at a failover")),
+    })
+}
+
+fn connections(row: &Row) -> Result<Fact, Trouble> {
+    let (most, used) = (get::<i64>(row, 8)?, get::<Option<i64>>(row, 9)?.unwrap_or(0));
+    let text = format!("{used} of {most} in use, a node takes {CONNECTIONS}");
+    Ok(match most - used {
+        ..CONNECTIONS => Fact::bad("connections", format!("{text}: raise max_connections")),
+        free if free < 5 * CONNECTIONS => {
+            Fact::doubtful("connections", format!("{text}; few are left: raise max_connections"))
+        }
+        _ => Fact::good("connections", text),
+    })
+}
+
+/// True: they are as this program makes them.
+async fn tables(client: &Client, address: &Address, facts: &mut Vec<Fact>) -> Result<bool, StoreError> {
+    let (schema, known) = (&address.schema, schema::known());
+    let found = match schema::version(client, schema).await {
+        Ok(found) => found,
+        Err(StoreError::Corrupt { what, .. }) => {
+            facts.push(Fact::bad("tables", format!("{what}; choose another with ?schema=")));
+            return Ok(false);
+        }
+        Err(error) => return Err(error),
+    };
+    let fact = match found {
+        Some(found) if found == known => Fact::good("tables", format!("version {found} in schema {schema}")),
+        Some(found) if found > known => Fact::bad(
+            "tables",
+            format!("version {found} in schema {schema}, this program knows {known}: start a newer tavern"),
+        ),
+        Some(found) => Fact::doubtful(
+            "tables",
+            format!(
+                "version {found} in schema {schema}; the next server that starts brings it to {known}. Stop older ones first"
+            ),
+        ),
+        None => {
+            let sql = "SELECT CASE count(*) WHEN 0 THEN has_database_privilege(current_database(), 'CREATE')
+                ELSE bool_or(has_schema_privilege(oid, 'CREATE')) END FROM pg_namespace WHERE nspname = $1";
+            let row = client.query_one(sql, &[schema]).await.map_err(Trouble::from)?;
+            match get::<bool>(&row, 0)? {
+                true => Fact::doubtful(
+                    "tables",
+                    format!("none in schema {schema} yet; the first server that starts makes them"),
+                ),
+                false => Fact::bad(
+                    "tables",
+                    format!("none in schema {schema}, and this user may not make them: see docs/operate.md"),
+                ),
+            }
+        }
+    };
+    facts.push(fact);
+    Ok(found == Some(known))
+}

@@ -1,0 +1,66 @@
+//! API keys: the table `api_keys`.
+
+use super::claim::Kind;
+use super::link::{Link, Step};
+use super::value::{Trouble, get, number, read_number, read_time, read_time_or_none, text, time};
+use tavern_domain::{Scope, Scopes};
+use tavern_store::limits;
+use tavern_store::row::{ApiKey, Page, Versioned};
+use tokio_postgres::Row;
+
+pub(super) const KIND: Kind = Kind {
+    lock: "INSERT INTO api_keys (id, version, name, hash, scopes, created_at)
+        SELECT id, 0, '', '', '', 0 FROM unnest($1::text[], $2::text[]) AS k (id, nothing)
+        ON CONFLICT (id) DO UPDATE SET version = 0 WHERE false",
+    load: "SELECT k.at, a.version FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS k (id, nothing, at)
+        JOIN api_keys a ON a.id = k.id WHERE a.version > 0",
+    delete: "DELETE FROM api_keys a USING unnest($1::text[], $2::text[]) AS k (id, nothing) WHERE a.id = k.id",
+};
+
+pub(super) fn put<'a>(rows: &[(&'a ApiKey, u64)]) -> Step<'a> {
+    let sql = "UPDATE api_keys a SET version = k.version, name = k.name, hash = k.hash, scopes = k.scopes,
+            created_at = k.created_at, revoked_at = k.revoked_at
+        FROM unnest($1::text[], $2::bigint[], $3::text[], $4::bytea[], $5::text[], $6::bigint[], $7::bigint[])
+            AS k (id, version, name, hash, scopes, created_at, revoked_at) WHERE a.id = k.id";
+    let scopes = |key: &ApiKey| key.scopes.iter().map(Scope::as_str).collect::<Vec<_>>().join(",");
+    Step::new(sql)
+        .with(rows.iter().map(|(key, _)| &*key.id).collect::<Vec<_>>())
+        .with(rows.iter().map(|(_, version)| number(*version)).collect::<Vec<_>>())
+        .with(rows.iter().map(|(key, _)| &*key.name).collect::<Vec<_>>())
+        .with(rows.iter().map(|(key, _)| &key.hash[..]).collect::<Vec<_>>())
+        .with(rows.iter().map(|(key, _)| scopes(key)).collect::<Vec<_>>())
+        .with(rows.iter().map(|(key, _)| time(key.created_at)).collect::<Vec<_>>())
+        .with(rows.iter().map(|(key, _)| key.revoked_at.map(time)).collect::<Vec<_>>())
+}
+
+pub(super) async fn by_hash(link: &Link, hash: &[u8; 32]) -> Result<Option<Versioned<ApiKey>>, Trouble> {
+    let sql = "SELECT id, version, name, hash, scopes, created_at, revoked_at FROM api_keys
+        WHERE hash = $1 ORDER BY id LIMIT 1";
+    link.one(Step::new(sql).with(&hash[..])).await?.first().map(read).transpose()
+}
+
+pub(super) async fn page(
+    link: &Link,
+    after: Option<&str>,
+    limit: u32,
+) -> Result<Page<Versioned<ApiKey>>, Trouble> {
+    let sql = "SELECT id, version, name, hash, scopes, created_at, revoked_at FROM api_keys
+        WHERE $1::text IS NULL OR id > $1 ORDER BY id LIMIT $2";
+    let limit = limit.clamp(1, limits::PAGE_ROWS);
+    let rows = link.one(Step::new(sql).with(after).with(i64::from(limit) + 1)).await?;
+    Page::fill(limit, |_| 0, rows.iter().map(read))
+}
+
+fn read(row: &Row) -> Result<Versioned<ApiKey>, Trouble> {
+    let scopes = get::<&str>(row, 4)?.split(',').filter(|scope| !scope.is_empty());
+    let scopes: Option<Scopes> = scopes.map(Scope::parse).collect();
+    let key = ApiKey {
+        id: text(row, 0)?,
+        name: text(row, 2)?,
+        hash: get::<&[u8]>(row, 3)?.try_into().map_err(|_| Trouble::Strange("no hash of a key"))?,
+        scopes: scopes.ok_or(Trouble::Strange("unknown scope"))?,
+        created_at: read_time(row, 5)?,
+        revoked_at: read_time_or_none(row, 6)?,
+    };
+    Ok(Versioned { version: read_number(row, 1)?, row: key })
+}

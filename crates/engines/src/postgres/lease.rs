@@ -1,0 +1,51 @@
+//! Leases: the table `leases`.
+
+use super::claim::Kind;
+use super::link::{Link, Step};
+use super::value::{Trouble, get as column, number, read_number, read_time, text, time};
+use tavern_domain::Epoch;
+use tavern_store::commit::Occupied;
+use tavern_store::lease::Lease;
+use tavern_store::row::{Versioned, Writer};
+use tokio_postgres::Row;
+
+/// Whether the holder's epoch is open is looked at without a lock: once it is closed it stays so.
+pub(super) const KIND: Kind = Kind {
+    lock: "INSERT INTO leases (name, version, node, epoch, until)
+        SELECT name, 0, '', 0, 0 FROM unnest($1::text[], $2::text[]) AS k (name, nothing)
+        ON CONFLICT (name) DO UPDATE SET version = 0 WHERE false",
+    load: "SELECT k.at, l.version, l.name, l.node, l.epoch, l.until,
+            EXISTS (SELECT FROM nodes n WHERE n.name = l.node AND n.epoch = l.epoch AND n.closed_at IS NULL)
+        FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS k (name, nothing, at)
+        JOIN leases l ON l.name = k.name WHERE l.version > 0",
+    delete: "DELETE FROM leases l USING unnest($1::text[], $2::text[]) AS k (name, nothing)
+        WHERE l.name = k.name",
+};
+
+/// From the columns of `KIND.load`.
+pub(super) fn loaded(row: &Row) -> Result<Occupied, Trouble> {
+    Ok(Occupied { lease: read(row)?, vouched: column(row, 6)? })
+}
+
+fn read(row: &Row) -> Result<Versioned<Lease>, Trouble> {
+    let holder = Writer { node: text(row, 3)?, epoch: Epoch(read_number(row, 4)?) };
+    let lease = Lease { name: text(row, 2)?, holder, until: read_time(row, 5)? };
+    Ok(Versioned { version: read_number(row, 1)?, row: lease })
+}
+
+pub(super) fn put<'a>(rows: &[(&'a Lease, u64)]) -> Step<'a> {
+    let sql = "UPDATE leases l SET version = k.version, node = k.node, epoch = k.epoch, until = k.until
+        FROM unnest($1::text[], $2::bigint[], $3::text[], $4::bigint[], $5::bigint[])
+            AS k (name, version, node, epoch, until) WHERE l.name = k.name";
+    Step::new(sql)
+        .with(rows.iter().map(|(lease, _)| &*lease.name).collect::<Vec<_>>())
+        .with(rows.iter().map(|(_, version)| number(*version)).collect::<Vec<_>>())
+        .with(rows.iter().map(|(lease, _)| &*lease.holder.node).collect::<Vec<_>>())
+        .with(rows.iter().map(|(lease, _)| number(lease.holder.epoch.0)).collect::<Vec<_>>())
+        .with(rows.iter().map(|(lease, _)| time(lease.until)).collect::<Vec<_>>())
+}
+
+pub(super) async fn get(link: &Link, name: &str) -> Result<Option<Versioned<Lease>>, Trouble> {
+    let sql = "SELECT 0::bigint, version, name, node, epoch, until FROM leases WHERE name = $1";
+    link.one(Step::new(sql).with(name)).await?.first().map(read).transpose()
+}

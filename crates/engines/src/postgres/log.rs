@@ -1,0 +1,221 @@
+//! The log of topics: the tables `events`, `event_log`, `topics` and `event_ids`. Must hold: whoever appends or trims holds
+//! the one row of `event_log` until COMMIT, so positions become visible in their order and no reader skips one.
+
+use super::link::{Link, Step};
+use super::value::{Trouble, get as column, number, read_number, read_time, text, text_or_none, time};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use tavern_store::limits;
+use tavern_store::log::{Entry, Log, Stretch, Topics, Trim};
+use tavern_store::row::Page;
+use tokio_postgres::Row;
+
+/// What a batch must know of the log: topics that are counted and ids that are asked for.
+#[derive(Default)]
+pub(super) struct Wanted {
+    pub topics: BTreeSet<Arc<str>>,
+    pub ids: BTreeSet<(Arc<str>, Arc<str>)>,
+}
+
+/// The log as a batch has locked it, and what is added.
+#[derive(Default)]
+pub(super) struct Tally {
+    head: u64,
+    counts: BTreeMap<Arc<str>, u64>,
+    ids: BTreeMap<(Arc<str>, Arc<str>), (u64, u64)>,
+    added: Vec<Entry>,
+    trim: Option<Trim>,
+}
+
+pub(super) fn lock() -> Step<'static> {
+    Step::new("SELECT FROM event_log FOR UPDATE")
+}
+
+pub(super) fn load(wanted: &Wanted) -> [Step<'_>; 3] {
+    let topics: Vec<&str> = wanted.topics.iter().map(|topic| &**topic).collect();
+    let ids = "SELECT i.topic, i.id, i.position, i.count FROM unnest($1::text[], $2::text[]) AS k (topic, id)
+        JOIN event_ids i ON i.topic = k.topic AND i.id = k.id";
+    [
+        Step::new("SELECT head FROM event_log"),
+        Step::new("SELECT name, count FROM topics WHERE name = ANY ($1)").with(topics),
+        Step::new(ids)
+            .with(wanted.ids.iter().map(|(topic, _)| &**topic).collect::<Vec<_>>())
+            .with(wanted.ids.iter().map(|(_, id)| &**id).collect::<Vec<_>>()),
+    ]
+}
+
+impl Tally {
+    pub fn load(head: &[Row], topics: &[Row], ids: &[Row]) -> Result<Tally, Trouble> {
+        let head = head.first().ok_or(Trouble::Strange("there is no log"))?;
+        let mut tally = Tally { head: read_number(head, 0)?, ..Tally::default() };
+        for row in topics {
+            tally.counts.insert(text(row, 0)?, read_number(row, 1)?);
+        }
+        for row in ids {
+            tally.ids.insert((text(row, 0)?, text(row, 1)?), (read_number(row, 2)?, read_number(row, 3)?));
+        }
+        Ok(tally)
+    }
+
+    pub fn head(&self) -> u64 {
+        self.head
+    }
+
+    pub fn count(&self, topic: &str) -> u64 {
+        self.counts.get(topic).copied().unwrap_or(0)
+    }
+
+    pub fn known(&self, topic: &Arc<str>, id: &Arc<str>) -> Option<(u64, u64)> {
+        self.ids.get(&(topic.clone(), id.clone())).copied()
+    }
+
+    pub fn append(&mut self, entry: &Entry) {
+        self.head = entry.position;
+        self.counts.insert(entry.topic.clone(), entry.count);
+        if let Some(id) = &entry.id {
+            self.ids.insert((entry.topic.clone(), id.clone()), (entry.position, entry.count));
+        }
+        self.added.push(entry.clone());
+    }
+
+    pub fn trim(&mut self, trim: &Trim) {
+        self.ids.retain(|_, (position, _)| *position >= trim.ids_before);
+        let earlier = self.trim.get_or_insert_default();
+        earlier.before = earlier.before.max(trim.before);
+        earlier.ids_before = earlier.ids_before.max(trim.ids_before);
+    }
+
+    pub fn changes(&self) -> Vec<Step<'_>> {
+        let mut steps = Vec::new();
+        if !self.added.is_empty() {
+            self.append_all(&mut steps);
+        }
+        if let Some(trim) = &self.trim {
+            let sql = "WITH gone AS (DELETE FROM events WHERE position < $1 RETURNING length(body) AS bytes)
+                UPDATE event_log SET bytes = event_log.bytes - (SELECT coalesce(sum(gone.bytes), 0) FROM gone)";
+            steps.push(Step::new(sql).with(number(trim.before)));
+            let sql = "DELETE FROM event_ids WHERE position < $1";
+            steps.push(Step::new(sql).with(number(trim.ids_before)));
+        }
+        steps
+    }
+
+    fn append_all<'a>(&'a self, steps: &mut Vec<Step<'a>>) {
+        let sql = "INSERT INTO events (position, topic, count, at, id, body)
+            SELECT * FROM unnest($1::bigint[], $2::text[], $3::bigint[], $4::bigint[], $5::text[], $6::bytea[])";
+        steps.push(
+            Step::new(sql)
+                .with(self.added.iter().map(|entry| number(entry.position)).collect::<Vec<_>>())
+                .with(self.added.iter().map(|entry| &*entry.topic).collect::<Vec<_>>())
+                .with(self.added.iter().map(|entry| number(entry.count)).collect::<Vec<_>>())
+                .with(self.added.iter().map(|entry| time(entry.at)).collect::<Vec<_>>())
+                .with(self.added.iter().map(|entry| entry.id.as_deref()).collect::<Vec<_>>())
+                .with(self.added.iter().map(|entry| &*entry.body).collect::<Vec<_>>()),
+        );
+        let bytes: usize = self.added.iter().map(|entry| entry.body.len()).sum();
+        let sql = "UPDATE event_log SET head = $1, bytes = bytes + $2";
+        steps.push(Step::new(sql).with(number(self.head)).with(bytes as i64));
+        let sql = "INSERT INTO topics (name, count) SELECT * FROM unnest($1::text[], $2::bigint[])
+            ON CONFLICT (name) DO UPDATE SET count = excluded.count";
+        steps.push(
+            Step::new(sql)
+                .with(self.counts.keys().map(|name| &**name).collect::<Vec<_>>())
+                .with(self.counts.values().map(|count| number(*count)).collect::<Vec<_>>()),
+        );
+        // An id may be taken, forgotten and taken again by commits that are written together: the last one counts.
+        let is_known = |entry: &Entry, id: &Arc<str>| {
+            self.known(&entry.topic, id).is_some_and(|(position, _)| position == entry.position)
+        };
+        let named = || {
+            self.added.iter().filter_map(|entry| {
+                let id = entry.id.as_ref().filter(|id| is_known(entry, id))?;
+                Some((entry, &**id))
+            })
+        };
+        if named().next().is_some() {
+            let sql = "INSERT INTO event_ids (topic, id, position, count)
+                SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[])
+                ON CONFLICT (topic, id) DO UPDATE SET position = excluded.position, count = excluded.count";
+            steps.push(
+                Step::new(sql)
+                    .with(named().map(|(entry, _)| &*entry.topic).collect::<Vec<_>>())
+                    .with(named().map(|(_, id)| id).collect::<Vec<_>>())
+                    .with(named().map(|(entry, _)| number(entry.position)).collect::<Vec<_>>())
+                    .with(named().map(|(entry, _)| number(entry.count)).collect::<Vec<_>>()),
+            );
+        }
+    }
+}
+
+const ENDS: &str = "SELECT head, bytes, (SELECT min(position) FROM events) FROM event_log";
+
+fn ends(rows: &[Row]) -> Result<Log, Trouble> {
+    let row = rows.first().ok_or(Trouble::Strange("there is no log"))?;
+    let (head, bytes) = (read_number(row, 0)?, read_number(row, 1)?);
+    let first = column::<Option<i64>>(row, 2)?.map_or(head + 1, |first| first.unsigned_abs());
+    Ok(Log { first, head, bytes })
+}
+
+/// Each topic is read from its own index, so the cost is that of what is read.
+pub(super) async fn stretch(
+    link: &Link,
+    topics: &[Arc<str>],
+    after: u64,
+    limit: u32,
+) -> Result<Stretch, Trouble> {
+    let all = "SELECT position, topic, count, at, id, body FROM
+            (SELECT *, sum(length(body)) OVER (ORDER BY position) - length(body) AS earlier FROM
+                (SELECT * FROM events WHERE position > $1 ORDER BY position LIMIT $2) AS few) AS counted
+        WHERE earlier <= $3 ORDER BY position";
+    let some = "SELECT position, topic, count, at, id, body FROM
+            (SELECT e.*, sum(length(e.body)) OVER (ORDER BY e.position) - length(e.body) AS earlier FROM
+                (SELECT DISTINCT p.position FROM unnest($4::text[]) AS t (topic) CROSS JOIN LATERAL
+                    (SELECT position FROM events WHERE events.topic = t.topic AND position > $1
+                    ORDER BY position LIMIT $2) AS p
+                ORDER BY p.position LIMIT $2) AS k
+            JOIN events e ON e.position = k.position) AS counted
+        WHERE earlier <= $3 ORDER BY position";
+    let limit = limit.clamp(1, limits::PAGE_ROWS);
+    let step = Step::new(if topics.is_empty() { all } else { some });
+    let step = step.with(number(after)).with(i64::from(limit) + 1).with(limits::PAGE_BYTES as i64);
+    let step = match topics {
+        [] => step,
+        _ => step.with(topics.iter().map(|topic| &**topic).collect::<Vec<_>>()),
+    };
+    let begin = Step::new("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY");
+    let found = link.run(vec![begin, Step::new(ENDS), step, Step::new("COMMIT")]).await?;
+    let page = Page::fill(limit, |entry: &Entry| entry.body.len(), found[2].iter().map(read))?;
+    Ok(Stretch { log: ends(&found[1])?, page })
+}
+
+fn read(row: &Row) -> Result<Entry, Trouble> {
+    Ok(Entry {
+        position: read_number(row, 0)?,
+        topic: text(row, 1)?,
+        count: read_number(row, 2)?,
+        at: read_time(row, 3)?,
+        id: text_or_none(row, 4)?,
+        body: column::<&[u8]>(row, 5)?.into(),
+    })
+}
+
+pub(super) async fn topics(
+    link: &Link,
+    names: &[Arc<str>],
+    after: Option<&str>,
+    limit: u32,
+) -> Result<Topics, Trouble> {
+    let all = "SELECT name, count FROM topics WHERE name > $1 ORDER BY name LIMIT $2";
+    let some = "SELECT name, count FROM topics WHERE name > $1 AND name = ANY ($3) ORDER BY name LIMIT $2";
+    let limit = limit.clamp(1, limits::PAGE_ROWS);
+    let step = Step::new(if names.is_empty() { all } else { some });
+    let step = step.with(after.unwrap_or("")).with(i64::from(limit) + 1);
+    let step = match names {
+        [] => step,
+        _ => step.with(names.iter().map(|name| &**name).collect::<Vec<_>>()),
+    };
+    let begin = Step::new("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY");
+    let found = link.run(vec![begin, Step::new(ENDS), step, Step::new("COMMIT")]).await?;
+    let counts = found[2].iter().map(|row| Ok::<_, Trouble>((text(row, 0)?, read_number(row, 1)?)));
+    Ok(Topics { log: ends(&found[1])?, page: Page::fill(limit, |_| 64, counts)? })
+}

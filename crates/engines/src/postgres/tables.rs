@@ -1,0 +1,398 @@
+//! The tables as one transaction of the writer sees them: what was locked and loaded, and what the commits of the batch
+//! make of it, in memory. Must hold: only what is locked is asked or changed; the steps of `changes` leave no row that was
+//! only reserved.
+
+use super::change::{Change, Sorted};
+use super::claim::{Claim, KINDS, names};
+use super::link::Step;
+use super::presence::Channel;
+use super::value::{Trouble, get as column, read_number, read_time};
+use super::{deadline, errand, hold, lease, letter, log, node, presence, social};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use tavern_domain::Time;
+use tavern_domain::presence::Visibility;
+use tavern_store::commit::{Bag, Gone, Occupied, Tables};
+use tavern_store::letter::Letter;
+use tavern_store::log::{Entry, Trim};
+use tavern_store::presence::{Hold, PresenceKey};
+use tavern_store::row::{Deadline, Errand, ErrandId, Node, Row, RowKey, Versioned, Writer};
+use tavern_store::social::{Seen, User};
+use tavern_store::store::StoreError;
+use tokio_postgres::Row as Line;
+
+pub(super) struct PostgresTables<'a> {
+    claim: &'a Claim,
+    /// Of every row that is locked; 0: absent.
+    versions: HashMap<RowKey, u64>,
+    nodes: BTreeMap<Writer, Node>,
+    channels: BTreeMap<Arc<str>, Channel>,
+    users: HashMap<Arc<str>, User>,
+    holds: BTreeMap<PresenceKey, Hold>,
+    leases: HashMap<Arc<str>, Occupied>,
+    inboxes: letter::Inboxes,
+    log: Option<log::Tally>,
+    /// The last thing that happened to each row.
+    changes: BTreeMap<RowKey, Change>,
+    changed_nodes: BTreeSet<Writer>,
+}
+
+impl<'a> PostgresTables<'a> {
+    /// What must be known of the locked rows. `load` takes what these steps find.
+    pub fn loads(claim: &Claim) -> Vec<Step<'_>> {
+        let mut steps = Vec::new();
+        for (kind, statements) in KINDS.iter().enumerate() {
+            let keys = claim.keys(kind);
+            if !keys.is_empty() {
+                let (one, two) = names(keys.into_iter());
+                steps.push(Step::new(statements.load).with(one).with(two));
+            }
+        }
+        if !claim.channels.is_empty() {
+            steps.push(presence::load_channels(&claim.channels));
+        }
+        if !claim.errands.is_empty() {
+            steps.push(errand::load(&claim.errands));
+        }
+        if !claim.carriers.is_empty() {
+            steps.push(hold::load_carried(&claim.carriers));
+        }
+        if !claim.inboxes.is_empty() {
+            steps.extend(letter::load(&claim.inboxes));
+        }
+        if let Some(wanted) = &claim.log {
+            steps.extend(log::load(wanted));
+        }
+        steps
+    }
+
+    pub fn load(
+        claim: &'a Claim,
+        nodes: &[Line],
+        found: &[Vec<Line>],
+    ) -> Result<PostgresTables<'a>, Trouble> {
+        let rows = claim.rows.iter().cloned().map(|key| (key, 0));
+        let errands = claim.errands.iter().cloned().map(|id| (RowKey::Errand(id), 0));
+        let mut tables = PostgresTables {
+            claim,
+            versions: rows.chain(errands).collect(),
+            nodes: BTreeMap::new(),
+            channels: claim.channels.iter().map(|name| (name.clone(), Channel::default())).collect(),
+            users: HashMap::new(),
+            holds: BTreeMap::new(),
+            leases: HashMap::new(),
+            inboxes: letter::Inboxes::default(),
+            log: None,
+            changes: BTreeMap::new(),
+            changed_nodes: BTreeSet::new(),
+        };
+        for line in nodes {
+            let node = node::read(line)?;
+            tables.nodes.insert(node.writer.clone(), node);
+        }
+        let mut found = found.iter();
+        for kind in 0..KINDS.len() {
+            let keys = claim.keys(kind);
+            if !keys.is_empty() {
+                tables.load_rows(&keys, found.next().map_or(&[], |lines| lines))?;
+            }
+        }
+        if !claim.channels.is_empty() {
+            let names: Vec<&Arc<str>> = claim.channels.iter().collect();
+            for line in found.next().into_iter().flatten() {
+                let (version, users) = (read_number(line, 1)?, read_number(line, 2)?);
+                let channel = Channel { version, users, updated: read_time(line, 3)?, changed: false };
+                tables.channels.insert(names[place(line)?].clone(), channel);
+            }
+        }
+        if !claim.errands.is_empty() {
+            for line in found.next().into_iter().flatten() {
+                let (id, due) = errand::loaded(line)?;
+                tables.versions.insert(RowKey::Errand(id), due);
+            }
+        }
+        if !claim.carriers.is_empty() {
+            for line in found.next().into_iter().flatten() {
+                let hold = hold::loaded(line)?;
+                tables.holds.insert(hold.key.clone(), hold);
+            }
+        }
+        let mut next = || found.next().map_or(&[][..], |lines| lines);
+        if !claim.inboxes.is_empty() {
+            tables.inboxes = letter::Inboxes::load(next(), next())?;
+        }
+        if claim.log.is_some() {
+            tables.log = Some(log::Tally::load(next(), next(), next())?);
+        }
+        Ok(tables)
+    }
+
+    fn load_rows(&mut self, keys: &[&RowKey], lines: &[Line]) -> Result<(), Trouble> {
+        for line in lines {
+            let key = keys[place(line)?];
+            // A deadline that never comes has the largest number that a column can hold.
+            let version = read_time(line, 1)?.0;
+            self.versions.insert(key.clone(), version);
+            match key {
+                RowKey::User(user) => drop(self.users.insert(user.clone(), social::loaded_user(line)?)),
+                RowKey::Hold(key) => drop(self.holds.insert(key.clone(), hold::loaded(line)?)),
+                RowKey::Lease(name) => drop(self.leases.insert(name.clone(), lease::loaded(line)?)),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the database say what is said here.
+    pub fn changes(&self) -> Vec<Step<'_>> {
+        let mut steps = Vec::new();
+        for writer in &self.changed_nodes {
+            steps.push(self.nodes.get(writer).map_or_else(|| node::forget(writer), node::put));
+        }
+        let (mut sorted, mut set, mut added) = (Sorted::default(), Vec::new(), Vec::new());
+        for change in self.changes.values() {
+            match change {
+                Change::Put(row, version) => sorted.add(row, *version),
+                Change::Set(deadline) => set.push(deadline),
+                Change::Add(errand) => added.push(errand),
+                Change::Delete => {}
+            }
+        }
+        self.deletes(&sorted, &mut steps);
+        sorted.puts(&mut steps);
+        if !set.is_empty() {
+            steps.push(deadline::set(&set));
+        }
+        if !added.is_empty() {
+            steps.push(errand::add(&added));
+        }
+        let (empty, full): (Vec<_>, Vec<_>) =
+            self.channels.iter().partition(|(_, channel)| channel.users == 0);
+        let full: Vec<_> = full.into_iter().filter(|(_, channel)| channel.changed).collect();
+        if !full.is_empty() {
+            steps.push(presence::put_channels(&full));
+        }
+        if !empty.is_empty() {
+            let empty: Vec<_> = empty.into_iter().map(|(name, _)| name).collect();
+            steps.push(presence::forget_channels(&empty));
+        }
+        steps.extend(self.inboxes.changes());
+        steps.extend(self.log.iter().flat_map(log::Tally::changes));
+        steps
+    }
+
+    /// What is gone, and what was reserved for nothing.
+    fn deletes<'b>(&'b self, sorted: &Sorted<'b>, steps: &mut Vec<Step<'b>>) {
+        let mut clients: Vec<&PresenceKey> = sorted.presences.iter().map(|(row, _)| &row.key).collect();
+        for (kind, statements) in KINDS.iter().enumerate() {
+            let mut gone = self.claim.keys(kind);
+            gone.retain(|key| self.versions.get(key) == Some(&0));
+            if gone.is_empty() {
+                continue;
+            }
+            for key in &gone {
+                if let RowKey::Presence(key) = key {
+                    clients.push(key);
+                }
+            }
+            let (one, two) = names(gone.into_iter());
+            steps.push(Step::new(statements.delete).with(one).with(two));
+        }
+        if !clients.is_empty() {
+            steps.push(presence::forget_clients(&clients));
+        }
+        let gone =
+            |id: &&ErrandId| matches!(self.changes.get(&RowKey::Errand((*id).clone())), Some(Change::Delete));
+        let errands: Vec<&ErrandId> = self.claim.errands.iter().filter(gone).collect();
+        if !errands.is_empty() {
+            steps.push(errand::delete(&errands));
+        }
+    }
+
+    fn change(&mut self, key: RowKey, version: u64, change: Change) {
+        let earlier = self.versions.insert(key.clone(), version);
+        assert!(earlier.is_some() || matches!(change, Change::Add(_)), "{key} is not locked");
+        self.changes.insert(key, change);
+    }
+
+    fn log(&mut self) -> &mut log::Tally {
+        self.log.as_mut().expect("the log is locked")
+    }
+
+    fn channel_of(&mut self, key: &PresenceKey) -> &mut Channel {
+        let channel = self.channels.get_mut(&key.channel).expect("a presence changes with its channel");
+        channel.changed = true;
+        channel
+    }
+}
+
+fn place(line: &Line) -> Result<usize, Trouble> {
+    let place = usize::try_from(column::<i64>(line, 0)?).ok().and_then(|at| at.checked_sub(1));
+    place.ok_or(Trouble::Strange("no place in a list"))
+}
+
+impl Tables for PostgresTables<'_> {
+    fn version(&mut self, key: &RowKey) -> Result<u64, StoreError> {
+        Ok(*self.versions.get(key).unwrap_or_else(|| panic!("{key} is not locked")))
+    }
+
+    fn put(&mut self, row: &Row, version: u64) -> Result<(), StoreError> {
+        let mut row = row.clone();
+        match &mut row {
+            Row::Presence(presence) => {
+                if self.versions.get(&RowKey::Presence(presence.key.clone())) == Some(&0) {
+                    self.channel_of(&presence.key).users += 1;
+                }
+            }
+            Row::Hold(hold) => drop(self.holds.insert(hold.key.clone(), hold.clone())),
+            Row::User(user) => {
+                let before = self.users.get(&user.user).and_then(|known| known.last_seen);
+                user.last_seen = user.last_seen.max(before);
+                self.users.insert(user.user.clone(), user.clone());
+            }
+            Row::Lease(lease) => {
+                let lease = Versioned { version, row: lease.clone() };
+                self.leases.insert(lease.row.name.clone(), Occupied { lease, vouched: true });
+            }
+            Row::Key(_) | Row::Session(_) | Row::Document(_) | Row::Follow(_) => {}
+        }
+        self.change(row.key(), version, Change::Put(row, version));
+        Ok(())
+    }
+
+    fn delete(&mut self, key: &RowKey) -> Result<(), StoreError> {
+        match key {
+            RowKey::Presence(presence) if self.versions.get(key).is_some_and(|version| *version > 0) => {
+                self.channel_of(presence).users -= 1;
+            }
+            RowKey::Hold(key) => drop(self.holds.remove(key)),
+            RowKey::User(user) => drop(self.users.remove(user)),
+            RowKey::Lease(name) => drop(self.leases.remove(name)),
+            _ => {}
+        }
+        self.change(key.clone(), 0, Change::Delete);
+        Ok(())
+    }
+
+    fn set_deadline(&mut self, deadline: &Deadline) -> Result<(), StoreError> {
+        self.change(deadline.key(), deadline.due.0, Change::Set(deadline.clone()));
+        Ok(())
+    }
+
+    fn add_errand(&mut self, errand: &Errand) -> Result<(), StoreError> {
+        self.change(RowKey::Errand(errand.id.clone()), errand.due.0, Change::Add(errand.clone()));
+        Ok(())
+    }
+
+    fn node(&mut self, node: &Writer) -> Result<Option<Node>, StoreError> {
+        Ok(self.nodes.get(node).cloned())
+    }
+
+    fn epochs(&mut self, name: &str) -> Result<Vec<Node>, StoreError> {
+        Ok(self.nodes.values().filter(|node| &*node.writer.node == name).cloned().collect())
+    }
+
+    fn put_node(&mut self, node: &Node) -> Result<(), StoreError> {
+        self.changed_nodes.insert(node.writer.clone());
+        self.nodes.insert(node.writer.clone(), node.clone());
+        Ok(())
+    }
+
+    fn forget_node(&mut self, node: &Writer) -> Result<(), StoreError> {
+        self.changed_nodes.insert(node.clone());
+        self.nodes.remove(node);
+        Ok(())
+    }
+
+    fn channel(&mut self, name: &Arc<str>) -> Result<(u64, u64), StoreError> {
+        let channel = self.channels.get(name).expect("a channel that is raised is locked");
+        Ok((channel.version, channel.users))
+    }
+
+    fn set_channel(&mut self, name: &Arc<str>, version: u64, now: Time) -> Result<(), StoreError> {
+        let channel = self.channels.get_mut(name).expect("a channel that is raised is locked");
+        (channel.version, channel.updated, channel.changed) = (version, now, true);
+        Ok(())
+    }
+
+    fn forget_channel(&mut self, name: &Arc<str>) -> Result<(), StoreError> {
+        self.channels.insert(name.clone(), Channel { changed: true, ..Channel::default() });
+        Ok(())
+    }
+
+    fn see(&mut self, seen: &Seen, version: u64) -> Result<(), StoreError> {
+        let key = RowKey::User(seen.user.clone());
+        let known = self.version(&key)?;
+        let user = self.users.entry(seen.user.clone()).or_insert_with(|| User {
+            user: seen.user.clone(),
+            last_seen: None,
+            visibility: Visibility::Everyone,
+        });
+        if user.last_seen < Some(seen.at) {
+            user.last_seen = Some(seen.at);
+            let (user, version) = (user.clone(), if known > 0 { known } else { version });
+            self.change(key, version, Change::Put(Row::User(user), version));
+        }
+        Ok(())
+    }
+
+    fn held_by(&mut self, carrier: &PresenceKey) -> Result<Vec<Arc<str>>, StoreError> {
+        let carried =
+            |hold: &&Hold| hold.key.user == carrier.user && hold.carrier.as_ref() == Some(&carrier.channel);
+        Ok(self.holds.values().filter(carried).map(|hold| hold.key.channel.clone()).collect())
+    }
+    fn lease(&mut self, name: &Arc<str>) -> Result<Option<Occupied>, StoreError> {
+        let Some(mut found) = self.leases.get(name).cloned() else { return Ok(None) };
+        let holder = &found.lease.row.holder;
+        // What a commit of the same batch did to the holder counts too.
+        found.vouched = match self.nodes.get(holder) {
+            Some(node) => node.closed_at.is_none(),
+            None => found.vouched && !self.changed_nodes.contains(holder),
+        };
+        Ok(Some(found))
+    }
+
+    fn head(&mut self) -> Result<u64, StoreError> {
+        Ok(self.log().head())
+    }
+
+    fn count(&mut self, topic: &Arc<str>) -> Result<u64, StoreError> {
+        Ok(self.log().count(topic))
+    }
+
+    fn known_event(&mut self, topic: &Arc<str>, id: &Arc<str>) -> Result<Option<(u64, u64)>, StoreError> {
+        Ok(self.log().known(topic, id))
+    }
+
+    fn append(&mut self, entry: &Entry) -> Result<(), StoreError> {
+        self.log().append(entry);
+        Ok(())
+    }
+
+    fn trim(&mut self, trim: &Trim) -> Result<(), StoreError> {
+        self.log().trim(trim);
+        Ok(())
+    }
+
+    fn bag(&mut self, user: &Arc<str>) -> Result<Bag, StoreError> {
+        Ok(self.inboxes.bag(user))
+    }
+
+    fn add_letter(&mut self, user: &Arc<str>, letter: &Letter) -> Result<(), StoreError> {
+        self.inboxes.add(user, letter);
+        Ok(())
+    }
+
+    fn take_letters(&mut self, user: &Arc<str>, through: u64) -> Result<Gone, StoreError> {
+        Ok(self.inboxes.take(user, through))
+    }
+
+    fn take_oldest(&mut self, user: &Arc<str>) -> Result<Gone, StoreError> {
+        Ok(self.inboxes.take_oldest(user))
+    }
+
+    fn set_bag(&mut self, user: &Arc<str>, bag: &Bag) -> Result<(), StoreError> {
+        self.inboxes.set(user, bag);
+        Ok(())
+    }
+}

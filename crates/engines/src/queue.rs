@@ -1,0 +1,191 @@
+//! Work that waits for an engine's thread or task. Must hold: bounded by count and by bytes; taken in the order in which
+//! it came.
+
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use tavern_store::limits;
+
+pub(crate) struct Queue<T> {
+    state: Mutex<State<T>>,
+    /// For threads that wait, and for tasks that do.
+    ready: Condvar,
+    #[cfg(any(feature = "postgres", feature = "redis"))]
+    awaited: tokio::sync::Notify,
+}
+
+struct State<T> {
+    items: VecDeque<(usize, T)>,
+    bytes: usize,
+    closed: bool,
+    /// Threads that wait: only they cost a call of the kernel to be woken.
+    waiting: usize,
+}
+
+/// Why an item was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    Full,
+    Closed,
+}
+
+impl<T> Queue<T> {
+    pub fn new() -> Queue<T> {
+        Queue {
+            state: Mutex::new(State { items: VecDeque::new(), bytes: 0, closed: false, waiting: 0 }),
+            ready: Condvar::new(),
+            #[cfg(any(feature = "postgres", feature = "redis"))]
+            awaited: tokio::sync::Notify::new(),
+        }
+    }
+
+    /// Takes what fits; gives the rest back.
+    pub fn push(&self, items: Vec<(usize, T)>) -> Vec<(Refused, T)> {
+        let mut refused = Vec::new();
+        if items.is_empty() {
+            // Nobody is woken for nothing.
+            return refused;
+        }
+        let mut state = self.lock();
+        for (bytes, item) in items {
+            let full =
+                state.items.len() >= limits::QUEUED_ITEMS || state.bytes + bytes > limits::QUEUED_BYTES;
+            if state.closed || full {
+                refused.push((if state.closed { Refused::Closed } else { Refused::Full }, item));
+            } else {
+                state.bytes += bytes;
+                state.items.push_back((bytes, item));
+            }
+        }
+        let waited_for = state.waiting > 0;
+        drop(state);
+        if waited_for {
+            self.ready.notify_one();
+        }
+        #[cfg(any(feature = "postgres", feature = "redis"))]
+        self.awaited.notify_one();
+        refused
+    }
+
+    /// Waits for items; None once it is closed and empty.
+    pub fn take(&self, most: usize) -> Option<Vec<T>> {
+        let mut state = self.lock();
+        state.waiting += 1;
+        let idle = |state: &mut State<T>| state.items.is_empty() && !state.closed;
+        let mut state = self.ready.wait_while(state, idle).unwrap_or_else(PoisonError::into_inner);
+        state.waiting -= 1;
+        let taken = state.take(most, usize::MAX);
+        (!taken.is_empty()).then_some(taken)
+    }
+
+    /// The same for a task. Takes at least one, then no more than `bytes`.
+    #[cfg(any(feature = "postgres", feature = "redis"))]
+    pub async fn next(&self, most: usize, bytes: usize) -> Option<Vec<T>> {
+        loop {
+            let ready = self.awaited.notified();
+            {
+                let mut state = self.lock();
+                let taken = state.take(most, bytes);
+                if !taken.is_empty() {
+                    if !state.items.is_empty() {
+                        // Somebody else may wait too.
+                        self.awaited.notify_one();
+                    }
+                    return Some(taken);
+                }
+                if state.closed {
+                    return None;
+                }
+            }
+            ready.await;
+        }
+    }
+
+    pub fn close(&self) {
+        self.lock().closed = true;
+        self.ready.notify_all();
+        #[cfg(any(feature = "postgres", feature = "redis"))]
+        self.awaited.notify_waiters();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<T>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T> State<T> {
+    fn take(&mut self, most: usize, bytes: usize) -> Vec<T> {
+        let (mut taken, mut size) = (Vec::with_capacity(self.items.len().min(most)), 0usize);
+        while let Some((bytes_of, _)) = self.items.front() {
+            size += bytes_of;
+            if taken.len() == most || (size > bytes && !taken.is_empty()) {
+                break;
+            }
+            let Some((bytes_of, item)) = self.items.pop_front() else { break };
+            self.bytes -= bytes_of;
+            taken.push(item);
+        }
+        taken
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_closed_queue_is_emptied_first() {
+        let queue = Queue::new();
+        assert!(queue.push(vec![(1, 'a'), (1, 'b'), (1, 'c')]).is_empty());
+        queue.close();
+        assert_eq!(queue.push(vec![(1, 'd')]), [(Refused::Closed, 'd')]);
+        assert_eq!(queue.take(2), Some(vec!['a', 'b']));
+        assert_eq!(queue.take(2), Some(vec!['c']));
+        assert_eq!(queue.take(2), None);
+    }
+
+    #[test]
+    fn a_thread_that_waits_is_woken_by_what_comes_and_by_the_end() {
+        let queue = Queue::new();
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| (queue.take(9), queue.take(9)));
+            while queue.lock().waiting == 0 {
+                std::thread::yield_now();
+            }
+            assert!(queue.push(Vec::new()).is_empty());
+            assert!(queue.push(vec![(1, 'a')]).is_empty());
+            while !queue.lock().items.is_empty() || queue.lock().waiting == 0 {
+                std::thread::yield_now();
+            }
+            queue.close();
+            assert_eq!(waiting.join().unwrap(), (Some(vec!['a']), None));
+        });
+    }
+
+    #[test]
+    fn a_full_queue_gives_back() {
+        let queue = Queue::new();
+        assert!(queue.push(vec![(limits::QUEUED_BYTES, 'a')]).is_empty());
+        assert_eq!(queue.push(vec![(1, 'b')]), [(Refused::Full, 'b')]);
+        assert_eq!(queue.take(1), Some(vec!['a']));
+        assert!(queue.push(vec![(1, 'b')]).is_empty(), "room again");
+        assert_eq!(queue.push((0..limits::QUEUED_ITEMS).map(|_| (0, 'c')).collect()).len(), 1);
+    }
+
+    #[test]
+    #[cfg(any(feature = "postgres", feature = "redis"))]
+    fn a_task_takes_no_more_bytes_than_it_asks_for_and_one_too_large_alone() {
+        let next = |queue: &Queue<char>, most, bytes| {
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            runtime.block_on(queue.next(most, bytes))
+        };
+        let queue = Queue::new();
+        assert!(queue.push(vec![(limits::QUEUED_BYTES, 'a')]).is_empty());
+        assert_eq!(next(&queue, 1, 1), Some(vec!['a']));
+        assert!(queue.push(vec![(2, 'b'), (2, 'c'), (1, 'd')]).is_empty());
+        assert_eq!(next(&queue, 9, 3), Some(vec!['b']));
+        assert_eq!(next(&queue, 1, 9), Some(vec!['c']));
+        queue.close();
+        assert_eq!(next(&queue, 9, 9), Some(vec!['d']), "a closed queue is emptied first");
+        assert_eq!(next(&queue, 9, 9), None);
+    }
+}

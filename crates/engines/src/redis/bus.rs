@@ -1,0 +1,123 @@
+//! The bus on a Redis server: SUBSCRIBE for one subject, PSUBSCRIBE for a wide one, PUBLISH, all on one connection, which
+//! RESP3 allows: Redis 6 or newer, or what speaks like it. One server; databases do not part pub/sub, so the number
+//! of one in the address means nothing here and the prefix of the subjects keeps clusters apart.
+//!
+//! Addresses are those of the store (`door`). On a cluster any server that answers is taken: it tells the others.
+
+use super::door::{Door, ask};
+use super::resp::{self, Value};
+use crate::open::Place;
+use crate::remote::{Dialect, Frame, Host, RemoteBus, Socket, broken};
+use bytes::BytesMut;
+use std::io;
+use std::sync::Arc;
+use tavern_store::bus::{BusError, BusInbox};
+use tavern_store::subject::Subject;
+
+/// Redis takes far more; a server that is asked for this much at once stays quick for others.
+const LONGEST: usize = 1024 * 1024;
+
+pub fn open(url: &str, place: &Place<'_>, inbox: Arc<dyn BusInbox>) -> Result<RemoteBus, BusError> {
+    RemoteBus::open(Redis(Door::parse(url)?), place, inbox)
+}
+
+struct Redis(Door);
+
+/// The command, and the name of what it is about. No character of a subject is special in a pattern.
+fn listening<'a>(exact: &'a str, wide: &'a str, subject: &Subject) -> (&'a str, String) {
+    match subject.as_str().strip_suffix('>') {
+        Some(front) => (wide, format!("{front}*")),
+        None => (exact, subject.to_string()),
+    }
+}
+
+impl Dialect for Redis {
+    const NAME: &'static str = "redis";
+
+    fn hosts(&self) -> &[Host] {
+        &self.0.hosts
+    }
+
+    async fn connect(&mut self, host: &Host) -> io::Result<(Socket, BytesMut)> {
+        let host = self.0.lead(host).await?;
+        let (mut socket, mut input) = self.0.log_in(&host).await?;
+        // A server that still reads its file takes words and subscriptions, and answers no ping: it is not there yet.
+        ask(&mut socket, &mut input, &[b"PING"]).await?;
+        Ok((socket, input))
+    }
+
+    fn longest(&self) -> usize {
+        LONGEST
+    }
+
+    fn begin(&self, subject: &Subject, length: usize, out: &mut Vec<u8>) {
+        resp::command_but_last(&[b"PUBLISH", subject.as_str().as_bytes()], length, out);
+    }
+
+    fn subscribe(&mut self, subject: &Subject, out: &mut Vec<u8>) {
+        let (command, name) = listening("SUBSCRIBE", "PSUBSCRIBE", subject);
+        resp::command(&[command.as_bytes(), name.as_bytes()], out);
+    }
+
+    fn unsubscribe(&mut self, subject: &Subject, out: &mut Vec<u8>) {
+        let (command, name) = listening("UNSUBSCRIBE", "PUNSUBSCRIBE", subject);
+        resp::command(&[command.as_bytes(), name.as_bytes()], out);
+    }
+
+    fn ping(out: &mut Vec<u8>) {
+        resp::command(&[b"PING"], out);
+    }
+
+    /// A Redis server never asks.
+    fn pong(_out: &mut Vec<u8>) {}
+
+    fn read(input: &mut BytesMut) -> io::Result<Option<Frame>> {
+        let Some((value, used)) = resp::read(input)? else { return Ok(None) };
+        let whole = input.split_to(used).freeze();
+        Ok(Some(match value {
+            Value::Simple(text) if &whole[text.clone()] == b"PONG" => Frame::Pong,
+            Value::Error(text) => Frame::Refused(broken(&String::from_utf8_lossy(&whole[text])).to_string()),
+            Value::List(parts) => match &parts[..] {
+                [Value::Bulk(kind), .., Value::Bulk(subject), Value::Bulk(body)]
+                    if matches!(&whole[kind.clone()], b"message" | b"pmessage") =>
+                {
+                    Frame::Word { subject: whole.slice(subject.clone()), body: whole.slice(body.clone()) }
+                }
+                _ => Frame::Other,
+            },
+            _ => Frame::Other,
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_are_read_whole() {
+        let said = b">3\r\n$9\r\nsubscribe\r\n$1\r\nx\r\n:1\r\n>3\r\n$7\r\nmessage\r\n$8\r\np.game.A\r\n$5\r\nhe\r\no\r\n+PONG\r\n\
+            >4\r\n$8\r\npmessage\r\n$3\r\np.*\r\n$5\r\np.b.c\r\n$0\r\n\r\n:1\r\n-NOPERM no\r\n";
+        let mut read = Vec::new();
+        let mut input = BytesMut::new();
+        for &byte in said {
+            input.extend_from_slice(&[byte]);
+            read.extend(Redis::read(&mut input).unwrap());
+        }
+        let word = |subject: &'static str, body: &'static str| Frame::Word {
+            subject: subject.into(),
+            body: body.into(),
+        };
+        assert_eq!(
+            read,
+            [
+                Frame::Other,
+                word("p.game.A", "he\r\no"),
+                Frame::Pong,
+                word("p.b.c", ""),
+                Frame::Other,
+                Frame::Refused("NOPERM no".into())
+            ]
+        );
+    }
+}

@@ -1,0 +1,166 @@
+//! What a Redis server says about itself to whoever looks after it. What its ACL does not let this user ask is said too.
+
+use super::door::Door;
+use super::resp::{self, Value};
+use crate::facts::{Fact, secrecy, version_number};
+use crate::remote::{Socket, broken, look};
+use bytes::BytesMut;
+use std::collections::BTreeMap;
+use std::io;
+use tavern_store::bus::BusError;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+/// What the server is used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Duty {
+    Store,
+    Bus,
+}
+
+/// RESP3 came with it.
+const OLDEST: (u32, u32) = (6, 0);
+
+type Settings = BTreeMap<String, String>;
+
+pub fn facts(url: &str, duty: Duty) -> Result<Vec<Fact>, BusError> {
+    let door = Door::parse(url)?;
+    let (info, config) = look(ask(&door))?;
+    let hosts: Vec<&str> = door.hosts.iter().map(|host| &*host.name).collect();
+    let secrecy = secrecy(door.is_secret(), &hosts, "write rediss:// instead of redis://");
+    let mut facts = vec![version(&info), secrecy];
+    if duty == Duty::Store {
+        facts.extend([durability(&info, &config), eviction(&info, &config)]);
+        facts.extend(role(&info));
+    }
+    Ok(facts)
+}
+
+/// Both are optional: their commands may be forbidden.
+async fn ask(door: &Door) -> io::Result<(Option<Settings>, Option<Settings>)> {
+    let mut outcome = Err(broken("no server is named"));
+    for host in &door.hosts {
+        outcome = match door.lead(host).await {
+            Ok(leader) => door.log_in(&leader).await,
+            Err(error) => Err(error),
+        };
+        if outcome.is_ok() {
+            break;
+        }
+    }
+    let (mut socket, mut input) = outcome?;
+    let info = command(&mut socket, &mut input, &[b"INFO"]).await?;
+    let info = match info.parts.as_deref() {
+        Some([text]) => Some(lines(text)),
+        _ => None,
+    };
+    let mut config = command(&mut socket, &mut input, &[b"CONFIG", b"GET", b"append*"]).await?;
+    let policy = command(&mut socket, &mut input, &[b"CONFIG", b"GET", b"maxmemory*"]).await?;
+    if let (Some(config), Some(policy)) = (&mut config.parts, policy.parts) {
+        config.extend(policy);
+    }
+    let pairs = |parts: Vec<String>| {
+        parts.chunks_exact(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect::<Settings>()
+    };
+    Ok((info, config.parts.map(pairs)))
+}
+
+/// The texts of an answer; None: it was refused.
+struct Texts {
+    parts: Option<Vec<String>>,
+}
+
+async fn command(socket: &mut Socket, input: &mut BytesMut, parts: &[&[u8]]) -> io::Result<Texts> {
+    let mut out = Vec::new();
+    resp::command(parts, &mut out);
+    socket.write_all(&out).await?;
+    socket.flush().await?;
+    loop {
+        if let Some((value, used)) = resp::read(input)? {
+            let whole = input.split_to(used);
+            let text =
+                |place: &std::ops::Range<usize>| String::from_utf8_lossy(&whole[place.clone()]).into_owned();
+            let parts = match &value {
+                Value::Error(_) => None,
+                Value::Bulk(place) | Value::Simple(place) => Some(vec![text(place)]),
+                Value::List(list) => Some(
+                    list.iter()
+                        .map(|part| match part {
+                            Value::Bulk(place) | Value::Simple(place) => text(place),
+                            _ => String::new(),
+                        })
+                        .collect(),
+                ),
+                Value::Number(_) | Value::Scalar => Some(Vec::new()),
+            };
+            return Ok(Texts { parts });
+        }
+        if socket.read_buf(input).await? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+    }
+}
+
+/// `name:value`, one each line; in RESP3 a mark of the kind of text stands in front.
+fn lines(text: &str) -> Settings {
+    let pairs = text.lines().filter_map(|line| line.split_once(':'));
+    pairs.map(|(name, value)| (name.to_owned(), value.trim().to_owned())).collect()
+}
+
+fn version(info: &Option<Settings>) -> Fact {
+    let Some(version) = info.as_ref().and_then(|info| info.get("redis_version")) else {
+        return Fact::doubtful("version", "this user may not ask (INFO); 6.0 or newer is needed");
+    };
+    match version_number(version) {
+        found if found < OLDEST => Fact::bad("version", format!("Redis {version}; 6.0 or newer is needed")),
+        _ => Fact::good("version", format!("Redis {version}")),
+    }
+}
+
+fn durability(info: &Option<Settings>, config: &Option<Settings>) -> Fact {
+    let aof = info.as_ref().and_then(|info| info.get("aof_enabled")).map(|on| on == "1");
+    let fsync = config.as_ref().and_then(|config| config.get("appendfsync")).map(String::as_str);
+    match (aof, fsync) {
+        (None, _) => Fact::doubtful(
+            "durability",
+            "this user may not ask (INFO): see to appendonly=yes and appendfsync=everysec yourself",
+        ),
+        (Some(false), _) => Fact::doubtful(
+            "durability",
+            "appendonly=no: a restart of Redis forgets everything since its last snapshot; set appendonly yes",
+        ),
+        (_, Some("no")) => Fact::doubtful(
+            "durability",
+            "appendfsync=no: a crash of the machine may lose half a minute; set it to everysec or always",
+        ),
+        (_, fsync) => {
+            let shown = fsync.unwrap_or("not to be asked");
+            Fact::good("durability", format!("appendonly=yes, appendfsync={shown}"))
+        }
+    }
+}
+
+fn eviction(info: &Option<Settings>, config: &Option<Settings>) -> Fact {
+    let of =
+        |settings: &Option<Settings>, name: &str| settings.as_ref().and_then(|all| all.get(name)).cloned();
+    let policy = of(info, "maxmemory_policy").or_else(|| of(config, "maxmemory-policy"));
+    match policy.as_deref() {
+        None => Fact::doubtful(
+            "eviction",
+            "this user may not ask (INFO): see to maxmemory-policy=noeviction yourself",
+        ),
+        Some("noeviction") => Fact::good("eviction", "maxmemory-policy=noeviction"),
+        Some(other) => Fact::bad(
+            "eviction",
+            format!(
+                "maxmemory-policy={other}: Redis may throw facts away when memory is short; set it to noeviction"
+            ),
+        ),
+    }
+}
+
+fn role(info: &Option<Settings>) -> Option<Fact> {
+    let role = info.as_ref()?.get("role")?;
+    (role != "master").then(|| {
+        Fact::bad("writing", format!("takes no writes: it is a {role}; give the address of the primary"))
+    })
+}

@@ -1,0 +1,66 @@
+//! API keys: the rows `keys` by id, the lists `key-ids` and `key-hashes`.
+
+use super::reader::Pages;
+use super::sheet::Terms;
+use super::table::Table;
+use super::value::{Json, Stored, Trouble, names};
+use std::fmt::Write;
+use tavern_domain::{Scope, Scopes};
+use tavern_store::row::{ApiKey, Page, Versioned};
+
+pub(super) fn written(key: &ApiKey) -> (Vec<u8>, Terms) {
+    let scopes = key.scopes.iter().map(Scope::as_str).collect::<Vec<_>>().join(",");
+    let json = Json::new().text("name", &key.name).text("hash", &hex(&key.hash)).text("scopes", &scopes);
+    let json = json.number("created_at", key.created_at.0).time_or_none("revoked_at", key.revoked_at);
+    (json.end(), Terms::default().with(Table::KeyHashes, &[&hex(&key.hash), &key.id]))
+}
+
+pub(super) async fn by_hash(
+    pages: &Pages<'_>,
+    hash: &[u8; 32],
+) -> Result<Option<Versioned<ApiKey>>, Trouble> {
+    let hex = hex(hash);
+    let found = pages.under(Table::KeyHashes, &[&hex], None, Table::Keys, 1).await?;
+    Ok(found.page(1, |_| 0, |field, row: &mut Stored| read(names::<1>(field)?[0], row))?.rows.pop())
+}
+
+pub(super) async fn page(
+    pages: &Pages<'_>,
+    after: Option<&str>,
+    limit: u32,
+) -> Result<Page<Versioned<ApiKey>>, Trouble> {
+    let found = pages.under(Table::KeyIds, &[], after, Table::Keys, limit).await?;
+    found.page(limit, |_| 0, |field, row: &mut Stored| read(names::<1>(field)?[0], row))
+}
+
+fn read(id: &str, row: &Stored) -> Result<Versioned<ApiKey>, Trouble> {
+    let scopes = row.str("scopes")?.split(',').filter(|scope| !scope.is_empty());
+    let scopes: Option<Scopes> = scopes.map(Scope::parse).collect();
+    let key = ApiKey {
+        id: id.into(),
+        name: row.str("name")?.into(),
+        hash: unhex(row.str("hash")?).ok_or(Trouble::Strange("no hash of a key"))?,
+        scopes: scopes.ok_or(Trouble::Strange("unknown scope"))?,
+        created_at: row.time("created_at")?,
+        revoked_at: row.time_or_none("revoked_at")?,
+    };
+    Ok(Versioned { version: row.version()?, row: key })
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+fn unhex(text: &str) -> Option<[u8; 32]> {
+    let mut hash = [0; 32];
+    if text.len() != 2 * hash.len() {
+        return None;
+    }
+    for (byte, digits) in hash.iter_mut().zip(text.as_bytes().chunks(2)) {
+        *byte = u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?;
+    }
+    Some(hash)
+}

@@ -1,0 +1,44 @@
+//! Nodes and their leases: the rows `nodes` by name and epoch, as the script of commits writes them. There are few.
+
+use super::link::Reply;
+use super::reader::Pages;
+use super::script::Request;
+use super::table::Table;
+use super::value::{Stored, Trouble, names, number};
+use tavern_domain::Epoch;
+use tavern_store::row::{Node, Page, Writer};
+
+pub(super) async fn page(
+    pages: &Pages<'_>,
+    after: Option<&Writer>,
+    limit: u32,
+) -> Result<Page<Node>, Trouble> {
+    let nodes = all(pages).await?;
+    Page::fill(
+        limit,
+        |_| 0,
+        nodes.into_iter().filter(|node| after.is_none_or(|after| node.writer > *after)).map(Ok),
+    )
+}
+
+/// In the order of name and epoch.
+pub(super) async fn all(pages: &Pages<'_>) -> Result<Vec<Node>, Trouble> {
+    let parts = [b"HGETALL", pages.bucket.key(Table::Nodes)];
+    let parts = pages.way.ask(&Request::plain(pages.bucket.slot, &parts)).await?.list()?;
+    let mut nodes = parts.chunks(2).map(read).collect::<Result<Vec<_>, _>>()?;
+    nodes.sort_by(|one, other| one.writer.cmp(&other.writer));
+    Ok(nodes)
+}
+
+fn read(pair: &[Reply]) -> Result<Node, Trouble> {
+    let [field, row] = pair else { return Err(Trouble::Strange("a node is cut off")) };
+    let [name, epoch] = names::<2>(field.text()?)?;
+    let row = Stored::parse(row.text()?)?;
+    Ok(Node {
+        writer: Writer::new(name, Epoch(number(epoch.as_bytes())?)),
+        opened_at: row.time("opened_at")?,
+        lease_until: row.time("lease_until")?,
+        closed_at: row.time_or_none("closed_at")?,
+        clean: row.flag("clean"),
+    })
+}

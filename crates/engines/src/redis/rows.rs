@@ -1,0 +1,50 @@
+//! Whole lists of rows, for whoever moves a store.
+
+use super::reader::{Pages, Span};
+use super::table::Table;
+use super::value::{Stored, Trouble, names};
+use super::{document, hold, presence, social};
+use tavern_store::presence::PresenceKey;
+use tavern_store::row::{DocumentKey, Page, Row, RowKey, RowKind, Versioned};
+
+pub(super) async fn page(
+    pages: &Pages<'_>,
+    kind: RowKind,
+    after: Option<&RowKey>,
+    limit: u32,
+) -> Result<Page<Versioned<Row>>, Trouble> {
+    let (list, rows) = match kind {
+        RowKind::Document => (Table::DocumentIds, Table::Documents),
+        RowKind::Presence => (Table::Roster, Table::Presences),
+        RowKind::Hold => (Table::HoldIds, Table::Holds),
+        RowKind::User => (Table::UserIds, Table::Users),
+        RowKind::Follow => (Table::Following, Table::Follows),
+    };
+    let (first, second) = RowKey::names(after);
+    let after = after.map(|_| if kind == RowKind::User { vec![first] } else { vec![first, second] });
+    let found = pages.span(list, Span::under(&[], after.as_deref()), Some(rows), limit).await?;
+    found.page(limit, |found: &Versioned<Row>| found.row.bytes(), |field, row| read(kind, field, row))
+}
+
+fn read(kind: RowKind, field: &[u8], row: &mut Stored) -> Result<Versioned<Row>, Trouble> {
+    Ok(match kind {
+        RowKind::Document => {
+            let [kind, name] = names::<2>(field)?;
+            let key = DocumentKey::parse(kind, name).ok_or(Trouble::Strange("no kind of document"))?;
+            document::read(key, row)?.map(Row::Document)
+        }
+        RowKind::Presence => presence::named(field, row)?.map(Row::Presence),
+        RowKind::Hold => {
+            let [channel, user] = names::<2>(field)?;
+            hold::read(PresenceKey::new(channel, user), row)?.map(Row::Hold)
+        }
+        RowKind::User => {
+            let [user] = names::<1>(field)?;
+            social::read_user(&user.into(), row)?.map(Row::User)
+        }
+        RowKind::Follow => {
+            let [follower, followee] = names::<2>(field)?;
+            social::read_follow(follower, followee, row)?.map(Row::Follow)
+        }
+    })
+}

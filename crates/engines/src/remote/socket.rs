@@ -1,0 +1,59 @@
+//! Sockets to a server: plain or TLS. Knows no protocol and no patience: the link gives up for it.
+
+use super::address::Host;
+use rustls::{ClientConfig, RootCertStore};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, ServerName};
+use std::io;
+use std::sync::Arc;
+use tavern_store::bus::BusError;
+use tavern_store::limits;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+pub trait Duplex: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> Duplex for T {}
+
+pub type Socket = Box<dyn Duplex>;
+
+pub async fn dial(host: &Host) -> io::Result<TcpStream> {
+    let socket = TcpStream::connect((host.name.as_str(), host.port)).await?;
+    socket.set_nodelay(true)?;
+    Ok(socket)
+}
+
+/// Whom to trust.
+#[derive(Clone)]
+pub struct Tls(TlsConnector);
+
+impl Tls {
+    /// The authorities that browsers trust, or those in a PEM file alone.
+    pub fn new(authorities: Option<&str>) -> Result<Tls, BusError> {
+        let mut roots = RootCertStore::empty();
+        match authorities {
+            None => roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned()),
+            Some(path) => {
+                let wrong = |_| BusError::Malformed { what: "file of option ca" };
+                for certificate in CertificateDer::pem_file_iter(path).map_err(wrong)? {
+                    let added = roots.add(certificate.map_err(wrong)?);
+                    added.map_err(|_| BusError::Malformed { what: "file of option ca" })?;
+                }
+            }
+        }
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+        let config = config.map_err(|error| BusError::Unavailable {
+            retry_after_ms: limits::RETRY_AFTER_MS,
+            source: Arc::new(error),
+        })?;
+        let config = config.with_root_certificates(roots).with_no_client_auth();
+        Ok(Tls(TlsConnector::from(Arc::new(config))))
+    }
+
+    pub async fn wrap(&self, socket: TcpStream, host: &Host) -> io::Result<Socket> {
+        let name = ServerName::try_from(host.name.clone()).map_err(io::Error::other)?;
+        Ok(Box::new(self.0.connect(name, socket).await?))
+    }
+}

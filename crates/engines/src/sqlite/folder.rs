@@ -1,0 +1,107 @@
+//! The data folder: made with private rights, refused on network file systems, and its lock file.
+//! Must hold: each user of the lock has its own open file; two that share one would not exclude each other.
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tavern_store::store::StoreError;
+
+#[derive(Clone, Debug)]
+pub(super) struct Folder(PathBuf);
+
+/// One user of the folder's lock file.
+pub(super) struct Lock(File);
+
+/// Until dropped, no other process or thread writes into the folder.
+pub(super) struct Held<'a>(&'a File);
+
+impl Folder {
+    /// The path is made absolute, so that a later change of directory means nothing.
+    pub fn open(path: &Path) -> Result<Folder, StoreError> {
+        let fault = |reason: &str, error| fault(path, reason, error);
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
+        made.map_err(|error| fault("it cannot be created", error))?;
+        let folder = path.canonicalize().map_err(|error| fault("it cannot be found", error))?;
+        if let Some(network) =
+            tavern_local::network_file_system(&folder).map_err(|error| fault("it cannot be read", error))?
+        {
+            let reason = format!("it is on a network file system ({network}), where locks cannot be trusted");
+            return Err(StoreError::Folder { path: path.into(), reason, source: None });
+        }
+        let folder = Folder(folder);
+        // Made here and not by SQLite, for its rights; the files beside it inherit them.
+        folder.file("tavern.db")?;
+        Ok(folder)
+    }
+
+    pub fn database(&self) -> PathBuf {
+        self.0.join("tavern.db")
+    }
+
+    pub fn lock(&self) -> Result<Lock, StoreError> {
+        self.file("tavern.lock").map(Lock)
+    }
+
+    fn file(&self, name: &str) -> Result<File, StoreError> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        options.open(self.0.join(name)).map_err(|error| fault(&self.0, "it cannot be written", error))
+    }
+}
+
+impl Lock {
+    /// Waits for its turn. The operating system frees the lock of a process that dies.
+    pub fn hold(&self) -> io::Result<Held<'_>> {
+        loop {
+            match self.0.lock() {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                outcome => return outcome.map(|()| Held(&self.0)),
+            }
+        }
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        if let Err(error) = self.0.unlock() {
+            tracing::error!(%error, "the folder's lock could not be given back");
+        }
+    }
+}
+
+fn fault(path: &Path, reason: &str, error: io::Error) -> StoreError {
+    let reason = match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "there is no space left".to_string(),
+        io::ErrorKind::ReadOnlyFilesystem => "it is on a read-only file system".to_string(),
+        _ => format!("{reason}: {error}"),
+    };
+    StoreError::Folder { path: path.into(), reason, source: Some(Arc::new(error)) }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_new_folder_is_private() {
+        let home = tempfile::tempdir().unwrap();
+        let folder = Folder::open(&home.path().join("a b").join("c")).unwrap();
+        let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(&folder.0), 0o700);
+        assert_eq!(mode(&folder.database()), 0o600);
+    }
+
+    #[test]
+    fn two_users_of_the_lock_exclude_each_other() {
+        let home = tempfile::tempdir().unwrap();
+        let folder = Folder::open(home.path()).unwrap();
+        let (one, two) = (folder.lock().unwrap(), folder.lock().unwrap());
+        let held = one.hold().unwrap();
+        assert!(two.0.try_lock().is_err());
+        drop(held);
+        assert!(two.hold().is_ok());
+    }
+}

@@ -1,0 +1,86 @@
+//! The local bus when the folder cannot be written: what was lost is told to the others as soon as anything can be.
+
+use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+use tavern_domain::Epoch;
+use tavern_engines::local::LogBounds;
+use tavern_engines::{Place, open_bus};
+use tavern_store::{Bus, BusError, BusInbox, Lost, Parcel, Subject, SystemClock, Ticket, Writer};
+
+#[derive(Default)]
+struct Ear {
+    heard: Mutex<Vec<String>>,
+    arrived: Condvar,
+}
+
+impl Ear {
+    fn add(&self, what: String) {
+        self.heard.lock().unwrap().push(what);
+        self.arrived.notify_all();
+    }
+
+    fn until(&self, count: usize) -> Vec<String> {
+        let (heard, waited) = self
+            .arrived
+            .wait_timeout_while(self.heard.lock().unwrap(), Duration::from_secs(10), |heard| {
+                heard.len() < count
+            })
+            .unwrap();
+        assert!(!waited.timed_out(), "heard only {heard:?}");
+        heard.clone()
+    }
+}
+
+impl BusInbox for Ear {
+    fn confirmed(&self, _ticket: Ticket, outcome: Result<(), BusError>) {
+        self.add(format!("confirmed {}", outcome.is_ok()));
+    }
+
+    fn words(&self, parcels: Vec<Parcel>) {
+        parcels.iter().for_each(|parcel| self.add(String::from_utf8_lossy(&parcel.payload).into_owned()));
+    }
+
+    fn lost(&self, lost: Lost) {
+        self.add(format!("{lost:?}"));
+    }
+}
+
+fn node(name: &str, folder: &Path) -> (Arc<dyn Bus>, Arc<Ear>) {
+    let ear = Arc::new(Ear::default());
+    let place = Place { node: name, prefix: "tavern", folder, bounds: LogBounds::default() };
+    (open_bus("local", &place, Arc::new(SystemClock), ear.clone()).unwrap(), ear)
+}
+
+fn word(n: u64, payload: &[u8]) -> Vec<Parcel> {
+    let subject = Subject::of_channel("tavern", b"game#A").unwrap();
+    vec![Parcel {
+        subject,
+        from: Writer::new("one", Epoch(1)),
+        n,
+        note: Arc::from([]),
+        payload: payload.into(),
+    }]
+}
+
+#[test]
+fn words_that_could_not_be_written_are_told_as_lost() {
+    let folder = tempfile::tempdir().unwrap();
+    let (one, _) = node("one", folder.path());
+    let (two, ear) = node("two", folder.path());
+    let subject = Subject::of_channel("tavern", b"game#A").unwrap();
+    assert!(!two.subscribe(vec![subject.into()], Ticket(1)));
+    assert_eq!(ear.until(1), ["confirmed true"]);
+    one.publish(word(1, b"before"));
+    assert_eq!(ear.until(2)[1], "before");
+    // Too long for the folder, and not for the node: it cannot be written.
+    let longest = LogBounds::default().message_bytes.max(tavern_local::MESSAGE_BYTES);
+    one.publish(word(2, &vec![b'x'; longest + 1]));
+    // Nothing follows, and they are told.
+    assert_eq!(ear.until(3)[2], "Everything");
+    one.publish(word(3, b"after"));
+    assert_eq!(ear.until(4)[3..], ["after"]);
+    assert_eq!(two.counts().losses, 1);
+    one.stop();
+    two.stop();
+}

@@ -1,0 +1,302 @@
+//! What only the Redis engine promises: keys that an operator can read, and what happens when a server forgets, stops, is full
+//! or cuts connections.
+#![cfg(feature = "redis")]
+
+#[path = "server/authority.rs"]
+mod authority;
+mod server;
+#[path = "support/things.rs"]
+mod things;
+
+use authority::Authority;
+use server::{PATIENCE, Server};
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tavern_store::{Answer, Commit, Found, NodeChange, PresenceKey, Proof, Read, StoreError, Work, Writer};
+use things::*;
+
+static SHARED: LazyLock<Server> = LazyLock::new(Server::redis);
+
+/// A prefix of its own on the server that these tests share.
+fn fresh() -> String {
+    static COUNT: AtomicUsize = AtomicUsize::new(0);
+    format!("{}?prefix=t{}", SHARED.url(), COUNT.fetch_add(1, Ordering::Relaxed))
+}
+
+fn prefix(url: &str) -> &str {
+    url.split_once("prefix=").unwrap().1
+}
+
+fn is_unavailable(answer: &Answer) -> bool {
+    matches!(answer, Answer::Failed(StoreError::Unavailable { .. }))
+}
+
+fn cause(error: &StoreError) -> String {
+    std::error::Error::source(error).map(ToString::to_string).unwrap_or_default()
+}
+
+#[test]
+fn an_operator_can_read_what_is_kept() {
+    let url = fresh();
+    let client = open(&url).unwrap();
+    let raised = client.commit(arrive("game#A", "ann")).unwrap().raised[0];
+    let cli = |command: &str, table: &str, field: &str| {
+        SHARED.cli(&[command, &format!("{}:{{0}}:{table}", prefix(&url)), field])
+    };
+    let channel = cli("HGET", "channels", "game#A");
+    assert!(channel.starts_with(&format!(r#"{{"version":{raised},"users":1,"updated":"#)), "{channel}");
+    assert_eq!(cli("HGET", "clock", "format"), "1");
+    let keys = SHARED.cli(&["KEYS", &format!("{}:*", prefix(&url))]);
+    let written = include_str!("../../../docs/redis.md");
+    for key in keys.lines() {
+        let table = key.rsplit(':').next().unwrap();
+        assert!(written.contains(&format!("| `{table}` |")), "{table} is not in docs/redis.md");
+    }
+}
+
+#[test]
+fn a_server_that_lost_everything_fences_its_nodes() {
+    let server = Server::redis();
+    let client = open(&server.url()).unwrap();
+    let node = open_node(&client, "n1");
+    let by_it = || Commit { writer: Some(node.clone()), ..put("a") };
+    client.commit(by_it()).unwrap();
+    server.cli(&["FLUSHALL"]);
+    assert!(matches!(client.commit(by_it()), Err(StoreError::Fenced { .. })));
+    let again = open_node(&client, "n1");
+    assert!(again.epoch > node.epoch);
+    client.commit(Commit { writer: Some(again), ..put("a") }).unwrap();
+    open(&server.url()).expect("what it is written in is known again");
+}
+
+#[test]
+fn a_server_that_forgot_its_scripts_is_told_them_again() {
+    let server = Server::redis();
+    let client = open(&server.url()).unwrap();
+    for n in 0..20 {
+        client.commit(put(&format!("d{n}"))).unwrap();
+        server.cli(&["SCRIPT", "FLUSH"]);
+        assert!(matches!(client.read(Read::Keys { after: None, limit: 1 }), Ok(Found::Keys(_))));
+        server.cli(&["SCRIPT", "FLUSH"]);
+    }
+}
+
+#[test]
+fn a_killed_server_is_reached_again() {
+    let server = Server::redis();
+    let client = open(&server.url()).unwrap();
+    client.commit(put("a")).unwrap();
+    server.kill();
+    let begin = Instant::now();
+    let answers = client.run(vec![Work::Commit(put("b")), Work::Read(Read::Time)]);
+    assert!(answers.iter().all(is_unavailable), "{answers:?}");
+    assert!(begin.elapsed() < Duration::from_secs(10), "work is answered soon without a server");
+    server.start();
+    let begin = Instant::now();
+    while client.commit(put("c")).is_err() {
+        assert!(begin.elapsed() < PATIENCE, "it does not come back");
+    }
+    while client.read(Read::Time).is_err() {
+        assert!(begin.elapsed() < PATIENCE, "reading does not come back");
+    }
+}
+
+#[test]
+fn a_cut_connection_is_made_again_and_loses_nothing() {
+    let server = Server::redis();
+    let client = open(&server.url()).unwrap();
+    let made = make_through_cuts(&client, 3000, || drop(server.cli(&["CLIENT", "KILL", "TYPE", "normal"])));
+    assert_eq!(server.cli(&["HLEN", "tavern:{0}:documents"]), made.to_string());
+    assert!(version(&client, "d0") > 0, "reading goes on too");
+}
+
+#[test]
+fn a_full_server_says_so_and_goes_on_when_there_is_room() {
+    let server = Server::redis();
+    let client = open(&server.url()).unwrap();
+    server.cli(&["CONFIG", "SET", "maxmemory", "1"]);
+    let error = client.commit(put("a")).unwrap_err();
+    assert!(cause(&error).contains("OOM"), "{error:?}");
+    assert_eq!(version(&client, "a"), 0);
+    server.cli(&["CONFIG", "SET", "maxmemory", "0"]);
+    client.commit(put("a")).unwrap();
+}
+
+#[test]
+fn an_epoch_that_ends_inside_a_batch_writes_nothing_after_it() {
+    let client = open(&fresh()).unwrap();
+    let node = open_node(&client, "n1");
+    let by_it = |name: &str| Commit { writer: Some(node.clone()), ..put(name) };
+    let close = NodeChange::Close { node: node.clone(), proof: Proof::ProcessGone };
+    let close = Commit { node: Some(close), ..Commit::default() };
+    let batch = [by_it("before"), close, by_it("after"), put("by somebody else")];
+    let answers = client.run(batch.into_iter().map(Work::Commit).collect());
+    let fenced = |answer: &Answer| matches!(answer, Answer::Failed(StoreError::Fenced { .. }));
+    assert_eq!(answers.iter().map(fenced).collect::<Vec<_>>(), [false, false, true, false]);
+    assert!(version(&client, "before") > 0 && version(&client, "after") == 0);
+}
+
+#[test]
+fn of_a_name_that_many_open_one_epoch_stays_open() {
+    let url = fresh();
+    let stores: Vec<_> = (0..4).map(|_| open(&url).unwrap()).collect();
+    let mut epochs: Vec<Writer> = thread::scope(|scope| {
+        let open = |store| (0..15).map(|_| open_node(store, "n1")).collect::<Vec<_>>();
+        let opening: Vec<_> = stores.iter().map(|store| scope.spawn(move || open(store))).collect();
+        opening.into_iter().flat_map(|opening| opening.join().unwrap()).collect()
+    });
+    epochs.sort();
+    epochs.dedup();
+    assert_eq!(epochs.len(), 60, "an epoch is given once");
+    let by = |writer: &Writer| Commit { writer: Some(writer.clone()), ..put("a") };
+    let last = epochs.pop().unwrap();
+    stores[0].commit(by(&last)).unwrap();
+    for closed in &epochs {
+        assert!(matches!(stores[0].commit(by(closed)), Err(StoreError::Fenced { .. })));
+    }
+}
+
+#[test]
+fn rivals_in_one_channel_are_counted_one_by_one() {
+    const EACH: usize = 200;
+    let url = fresh();
+    let crowd = |n: usize| {
+        let client = open(&url).unwrap();
+        let works = (0..EACH).map(|user| Work::Commit(arrive("game#A", &format!("{n}/{user}")))).collect();
+        let raised = |answer| match answer {
+            Answer::Committed(receipt) => receipt.raised[0],
+            other => panic!("{other:?}"),
+        };
+        client.run(works).into_iter().map(raised).collect::<Vec<_>>()
+    };
+    let crowd = &crowd;
+    let mut raised: Vec<u64> = thread::scope(|scope| {
+        let crowds: Vec<_> = (0..3).map(|n| scope.spawn(move || crowd(n))).collect();
+        crowds.into_iter().flat_map(|crowd| crowd.join().unwrap()).collect()
+    });
+    raised.sort_unstable();
+    assert_eq!(raised.len(), 3 * EACH);
+    assert!(raised.windows(2).all(|pair| pair[1] == pair[0] + 2));
+    let last = *raised.last().unwrap();
+    assert_eq!(roster(&open(&url).unwrap(), "game#A"), (last, 3 * EACH as u64));
+}
+
+#[test]
+fn what_a_newer_program_wrote_is_left_alone() {
+    let url = fresh();
+    drop(open(&url).unwrap());
+    let clock = format!("{}:{{0}}:clock", prefix(&url));
+    SHARED.cli(&["HSET", &clock, "format", "2"]);
+    assert!(matches!(open(&url).err(), Some(StoreError::Newer { found: 2, known: 1 })));
+    SHARED.cli(&["HSET", &clock, "format", "1", "buckets", "64"]);
+    let error = open(&url).err().unwrap().to_string();
+    assert!(error.contains("64 buckets"), "{error}");
+}
+
+#[test]
+fn a_row_that_was_damaged_is_said_to_be() {
+    let url = fresh();
+    let client = open(&url).unwrap();
+    client.commit(put("a")).unwrap();
+    SHARED.cli(&["HSET", &format!("{}:{{0}}:documents", prefix(&url)), "not ours", "x"]);
+    SHARED.cli(&["ZADD", &format!("{}:{{0}}:document-ids", prefix(&url)), "0", "not ours"]);
+    let read = Read::Rows { kind: tavern_store::RowKind::Document, after: None, limit: 10 };
+    assert!(matches!(client.read(read), Err(StoreError::Corrupt { .. })));
+    assert!(version(&client, "a") > 0);
+}
+
+#[test]
+fn time_is_the_servers() {
+    let client = open(&fresh()).unwrap();
+    let receipt = client.commit(put("a")).unwrap();
+    let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64;
+    assert!(receipt.time.0.abs_diff(wall) < 60_000);
+    assert!(matches!(client.read(Read::Time), Ok(Found::Time(time)) if time >= receipt.time));
+}
+
+#[test]
+fn databases_of_one_server_are_apart() {
+    let (one, two) = (format!("{}/1", SHARED.url()), format!("{}/2", SHARED.url()));
+    open(&one).unwrap().commit(put("a")).unwrap();
+    assert_eq!(version(&open(&two).unwrap(), "a"), 0);
+    assert!(version(&open(&one).unwrap(), "a") > 0);
+}
+
+#[test]
+fn whoever_waits_for_replicas_is_told_when_they_do_not_come() {
+    let master = Server::redis();
+    let url = format!("{}?wait=1", master.url());
+    let replica = Server::redis_with(&["--replicaof", "127.0.0.1", &master.port.to_string()]);
+    let client = open(&url).unwrap();
+    let begin = Instant::now();
+    while client.commit(put("a")).is_err() {
+        assert!(begin.elapsed() < PATIENCE, "the replica does not follow");
+    }
+    replica.kill();
+    let error = client.commit(put("b")).unwrap_err();
+    assert!(cause(&error).contains("0 of 1 replicas"), "{error:?}");
+    assert!(version(&client, "b") > 0, "nobody knew whether it had happened");
+    let disk = open(&format!("{}?wait=aof", master.url())).unwrap();
+    assert!(matches!(disk.commit(put("c")), Err(StoreError::Unavailable { .. })), "nothing is kept on disk");
+}
+
+#[test]
+fn a_replica_takes_no_store() {
+    let master = Server::redis();
+    let replica = Server::redis_with(&["--replicaof", "127.0.0.1", &master.port.to_string()]);
+    assert!(matches!(open(&replica.url()).err(), Some(StoreError::Unavailable { .. })));
+}
+
+#[test]
+fn a_user_with_few_rights_is_enough_also_over_tls() {
+    let authority = Authority::new();
+    let (cert, private, ca) =
+        (authority.file("cert.pem"), authority.file("key.pem"), authority.file("ca.pem"));
+    let port = server::free_port();
+    let text = port.to_string();
+    let tls = ["--tls-port", &text, "--tls-cert-file", &cert, "--tls-key-file", &private];
+    let options = ["--tls-ca-cert-file", &ca, "--tls-auth-clients", "no"];
+    let server = Server::redis_with(&[&tls[..], &options].concat());
+    let rights = ["~few:*", "resetchannels", "+@all", "-@admin", "-@dangerous"];
+    server.cli(&[&["ACL", "SETUSER", "ann", "on", ">s p"][..], &rights].concat());
+    let url = |password: &str| format!("rediss://ann:{password}@localhost:{port}?prefix=few&ca={ca}");
+    let client = open(&url("s%20p")).unwrap();
+    let node = open_node(&client, "n1");
+    client.commit(Commit { writer: Some(node), ..arrive("game#A", "ann") }).unwrap();
+    assert_eq!(roster(&client, "game#A").1, 1);
+    let presence = client.read(Read::Presence(PresenceKey::new("game#A", "ann")));
+    assert!(matches!(presence, Ok(Found::Presence(Some(_)))));
+    let error = open(&url("other")).err().unwrap();
+    assert!(cause(&error).contains("WRONGPASS"), "{error:?}");
+    let elsewhere = open(&url("s%20p").replace("prefix=few", "prefix=many")).err().unwrap();
+    assert!(cause(&elsewhere).contains("NOPERM"), "{elsewhere:?}");
+}
+
+#[test]
+fn a_server_that_talks_nonsense_is_not_believed() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    thread::spawn(move || {
+        for socket in listener.incoming() {
+            let Ok(mut socket) = socket else { return };
+            thread::spawn(move || {
+                let mut input = [0; 4096];
+                // Polite at first, then an answer that announces more than anybody has.
+                while socket.read(&mut input).is_ok_and(|read| read > 0) {
+                    let hello = input.windows(5).any(|part| part == b"HELLO");
+                    let said: &[u8] = if hello { b"+OK\r\n" } else { b"*99999999\r\n" };
+                    if socket.write_all(said).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    let begin = Instant::now();
+    assert!(open(&format!("redis://127.0.0.1:{port}")).is_err());
+    assert!(begin.elapsed() < Duration::from_secs(20));
+}

@@ -1,0 +1,116 @@
+//! Small things to commit and to read, for tests of engines on a server.
+#![allow(dead_code, reason = "each test binary uses a part of it")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+use tavern_domain::presence::{Attendance, Attendee, Home, Visibility};
+use tavern_domain::{ClientId, Epoch, Time};
+use tavern_store::blocking::Client;
+use tavern_store::{
+    Commit, Document, DocumentKey, Expect, Found, NodeChange, Presence, PresenceKey, Raise, Read, Row,
+    RowKey, StoreError, SystemClock, Writer,
+};
+
+/// Long enough for a loaded machine; nothing waits for it unless a test fails.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+pub fn open(url: &str) -> Result<Client, StoreError> {
+    tavern_engines::open_client(url, Arc::new(SystemClock), PATIENCE)
+}
+
+pub fn open_node(client: &Client, name: &str) -> Writer {
+    let node = Some(NodeChange::Open { name: name.into(), lease_ms: 60_000 });
+    let receipt = client.commit(Commit { node, ..Commit::default() }).unwrap();
+    Writer::new(name, receipt.epoch.unwrap())
+}
+
+pub fn key(name: &str) -> DocumentKey {
+    DocumentKey::new("thing", name)
+}
+
+pub fn document(name: &str, body: &str) -> Row {
+    Row::Document(Document { key: key(name), body: body.as_bytes().into() })
+}
+
+pub fn put(name: &str) -> Commit {
+    Commit { puts: vec![document(name, "x")], ..Commit::default() }
+}
+
+pub fn version(client: &Client, name: &str) -> u64 {
+    match client.read(Read::Document(key(name))).unwrap() {
+        Found::Document(found) => found.map_or(0, |found| found.version),
+        other => panic!("{other:?}"),
+    }
+}
+
+pub fn arrive(channel: &str, user: &str) -> Commit {
+    let client = Attendee {
+        client: ClientId::from_random(1),
+        home: Home { node: "n1".into(), epoch: Epoch(1) },
+        state: None,
+        since: Time(7),
+        lost: None,
+    };
+    let row = Row::Presence(Presence {
+        key: PresenceKey::new(channel, user),
+        anonymous: false,
+        name: None,
+        visibility: Visibility::Everyone,
+        attendance: Attendance::restore(vec![client], Time(7), None),
+    });
+    Commit { puts: vec![row], raises: vec![Raise { channel: channel.into(), by: 2 }], ..Commit::default() }
+}
+
+pub fn go(channel: &str, user: &str) -> Commit {
+    let deletes = vec![RowKey::Presence(PresenceKey::new(channel, user))];
+    Commit { deletes, raises: vec![Raise { channel: channel.into(), by: 2 }], ..Commit::default() }
+}
+
+pub fn roster(client: &Client, channel: &str) -> (u64, u64) {
+    match client.read(Read::Roster { channel: channel.into(), after: None, limit: 10 }).unwrap() {
+        Found::Roster(roster) => (roster.version, roster.users),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Makes documents, each once, while `cut` ends the connections of the store again and again. How many were made.
+pub fn make_through_cuts(client: &Client, most: usize, cut: impl Fn()) -> i64 {
+    let done = AtomicBool::new(false);
+    let make = || {
+        let mut cuts = 0;
+        for n in 0..most {
+            let name = format!("d{n}");
+            let expects = vec![Expect { key: RowKey::Document(key(&name)), version: 0 }];
+            let (begin, before) = (Instant::now(), cuts);
+            loop {
+                match client.commit(Commit { expects: expects.clone(), ..put(&name) }) {
+                    Ok(_) => break,
+                    // It had happened although nobody could say so.
+                    Err(StoreError::Conflict { .. }) if cuts > before => break,
+                    Err(StoreError::Unavailable { .. }) => cuts += 1,
+                    Err(error) => panic!("{error:?}"),
+                }
+                assert!(begin.elapsed() < PATIENCE, "it does not come back");
+            }
+            if n > 300 && cuts > 2 {
+                return (n + 1, cuts);
+            }
+        }
+        (most, cuts)
+    };
+    thread::scope(|scope| {
+        let making = scope.spawn(|| {
+            let made = make();
+            done.store(true, Ordering::SeqCst);
+            made
+        });
+        while !done.load(Ordering::SeqCst) && !making.is_finished() {
+            cut();
+        }
+        let (made, cuts) = making.join().unwrap();
+        assert!(cuts > 0, "no commit met a cut");
+        made as i64
+    })
+}

@@ -1,0 +1,382 @@
+//! Every engine is the memory engine's twin: commits made at random must do the same on both, and leave the same behind. On
+//! Redis the algorithm of a commit is written a second time, in Lua.
+
+#[cfg(feature = "postgres")]
+#[path = "support/postgres.rs"]
+mod database;
+mod server;
+
+use std::sync::Arc;
+use std::time::Duration;
+use tavern_domain::presence::{Attendance, Attendee, Departed, Departure, Home, Lost, State, Visibility};
+use tavern_domain::{ClientId, Epoch, Scopes, SessionKey, Time};
+use tavern_store::blocking::Client;
+use tavern_store::memory::Hall;
+use tavern_store::{
+    Answer, ApiKey, Append, Clock, Commit, Deadline, Document, DocumentKey, Entry, Expect, Follow, Freed,
+    Hold, Inbox, ManualClock, NewErrand, NewLetter, NodeChange, Presence, PresenceKey, Proof, Raise, Read,
+    Row, RowKey, RowKind, Seen, Store, StoreError, StoredSession, Take, Trim, User, Work, Writer,
+};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+const START: Time = Time(1_790_000_000_000);
+const SEEDS: u64 = 8;
+const ROUNDS: usize = 60;
+const CHANNELS: [&str; 3] = ["game#a", "game#b", "user#\"x\\\n"];
+const USERS: [&str; 3] = ["ann", "bob", "ü/\"z"];
+const NAMES: [&str; 2] = ["one", "two"];
+
+/// Numbers that look random and come again with their seed.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % sides as u64) as usize
+    }
+
+    fn one_in(&mut self, sides: usize) -> bool {
+        self.roll(sides) == 0
+    }
+
+    fn pick<'a, T: ?Sized>(&mut self, from: &[&'a T]) -> &'a T {
+        from[self.roll(from.len())]
+    }
+
+    fn time(&mut self) -> Time {
+        match self.roll(6) {
+            0 => Time(0),
+            1 => Time::NEVER,
+            _ => Time(START.0 + self.roll(20) as u64),
+        }
+    }
+
+    fn bytes(&mut self) -> Arc<[u8]> {
+        match self.roll(4) {
+            0 => Arc::from(*b""),
+            1 => Arc::from(*b"\0\xff{}"),
+            2 => "{\"a\":\"\u{1}é\"}".as_bytes().into(),
+            _ => "x".repeat(self.roll(40)).into_bytes().into(),
+        }
+    }
+
+    fn presence_key(&mut self) -> PresenceKey {
+        PresenceKey::new(self.pick(&CHANNELS), self.pick(&USERS))
+    }
+
+    fn home(&mut self, nodes: &[Writer]) -> Home {
+        match nodes {
+            [] => Home { node: "gone".into(), epoch: Epoch(1) },
+            _ => Home::from(&nodes[self.roll(nodes.len())]),
+        }
+    }
+
+    fn presence(&mut self, nodes: &[Writer]) -> Presence {
+        let count = 1 + self.roll(3);
+        let clients = (0..count).map(|n| Attendee {
+            client: ClientId::from_random(n as u128),
+            home: self.home(nodes),
+            state: self.one_in(2).then(|| State { text: "{\"s\": 1}".into(), meaning: u64::MAX }),
+            since: self.time(),
+            lost: self.one_in(3).then(|| Lost { at: Time(3), until: self.time() }),
+        });
+        let clients = clients.collect();
+        let departed = self.one_in(4).then(|| Departed { reason: Departure::Bye, seen: self.time() });
+        Presence {
+            key: self.presence_key(),
+            anonymous: self.one_in(3),
+            name: self.one_in(2).then(|| "Ä\"".into()),
+            visibility: Visibility::FollowersIFollow,
+            attendance: Attendance::restore(clients, Time(7), departed),
+        }
+    }
+
+    fn row(&mut self, nodes: &[Writer]) -> Row {
+        match self.roll(8) {
+            0..3 => Row::Presence(self.presence(nodes)),
+            3 => {
+                let carrier = self.one_in(2).then(|| self.pick(&CHANNELS).into());
+                Row::Hold(Hold {
+                    key: self.presence_key(),
+                    carrier,
+                    until: self.one_in(2).then(|| self.time()),
+                })
+            }
+            4 => Row::Document(Document {
+                key: DocumentKey::new("thing", self.pick(&NAMES)),
+                body: self.bytes(),
+            }),
+            5 => {
+                let last_seen = self.one_in(2).then(|| self.time());
+                Row::User(User { user: self.pick(&USERS).into(), last_seen, visibility: Visibility::Nobody })
+            }
+            6 => Row::Follow(Follow {
+                follower: self.pick(&USERS).into(),
+                followee: self.pick(&USERS).into(),
+                since: self.time(),
+            }),
+            _ if self.one_in(2) => Row::Key(ApiKey {
+                id: self.pick(&NAMES).into(),
+                name: "k".into(),
+                hash: [self.roll(2) as u8; 32],
+                scopes: Scopes::ALL,
+                created_at: Time(1),
+                revoked_at: self.one_in(2).then(|| self.time()),
+            }),
+            _ => Row::Session(StoredSession {
+                client: ClientId::from_random(self.roll(3) as u128),
+                secret: SessionKey::from_bits(7),
+                user: self.one_in(2).then(|| "ann".into()),
+                name: None,
+                owner: Writer::new(self.pick(&NAMES), Epoch(4)),
+                body: self.bytes(),
+                detached_at: self.one_in(2).then(|| self.time()),
+                expires_at: self.time(),
+            }),
+        }
+    }
+
+    fn deletion(&mut self, nodes: &[Writer]) -> RowKey {
+        match self.roll(5) {
+            0 => Deadline::new(Time(1), "grace", self.pick(&NAMES)).key(),
+            1 => RowKey::Lease(self.pick(&NAMES).into()),
+            _ => self.row(nodes).key(),
+        }
+    }
+
+    fn change(&mut self, nodes: &[Writer]) -> NodeChange {
+        let node = match nodes {
+            [] => Writer::new("n9", Epoch(9)),
+            _ => nodes[self.roll(nodes.len())].clone(),
+        };
+        let proof = if self.one_in(2) { Proof::LeaseEnded } else { Proof::ProcessGone };
+        match self.roll(6) {
+            0 | 1 => NodeChange::Open { name: self.pick(&NAMES).into(), lease_ms: self.roll(50) as u64 },
+            2 => NodeChange::Renew { node, lease_ms: self.roll(50) as u64 },
+            3 => NodeChange::Close { node, proof },
+            4 => NodeChange::Stop { node },
+            _ => NodeChange::Forget { node },
+        }
+    }
+}
+
+/// Two stores that should be one.
+struct Twins {
+    clock: Arc<ManualClock>,
+    memory: Client,
+    other: Client,
+    /// Lives of nodes that were ever opened.
+    nodes: Vec<Writer>,
+}
+
+impl Twins {
+    fn new(open: impl FnOnce(Arc<ManualClock>, Arc<dyn Inbox>) -> Arc<dyn Store>) -> Twins {
+        let clock = Arc::new(ManualClock::at(START));
+        let hall = Hall::new(clock.clone());
+        let memory = Client::with(PATIENCE, |inbox| Ok(hall.store("one", inbox))).unwrap();
+        let other = Client::with(PATIENCE, |inbox| Ok(open(clock.clone(), inbox))).unwrap();
+        Twins { clock, memory, other, nodes: Vec::new() }
+    }
+
+    /// What a row's version is, most of the time.
+    fn version(&self, dice: &mut Dice, key: &RowKey) -> u64 {
+        if dice.one_in(6) {
+            return [0, 1, u64::MAX][dice.roll(3)];
+        }
+        let probe = Expect { key: key.clone(), version: u64::MAX };
+        match self.memory.commit(Commit { expects: vec![probe], ..Commit::default() }) {
+            Err(StoreError::Conflict { found, .. }) => found,
+            // What is due never.
+            Ok(_) => u64::MAX,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn commit(&self, dice: &mut Dice) -> Commit {
+        let mut commit = Commit::default();
+        if dice.one_in(2) && !self.nodes.is_empty() {
+            commit.writer = Some(self.nodes[dice.roll(self.nodes.len())].clone());
+        }
+        if dice.one_in(5) {
+            commit.node = Some(dice.change(&self.nodes));
+        }
+        for _ in 0..dice.roll(3) {
+            let key = dice.deletion(&self.nodes);
+            let version = self.version(dice, &key);
+            commit.expects.push(Expect { key, version });
+        }
+        commit.deletes = (0..dice.roll(3)).map(|_| dice.deletion(&self.nodes)).collect();
+        commit.puts = (0..dice.roll(4)).map(|_| dice.row(&self.nodes)).collect();
+        if dice.one_in(4) {
+            // The kind of commit that has a step of its own.
+            let presence = dice.presence(&self.nodes);
+            let key = RowKey::Presence(presence.key.clone());
+            let version = self.version(dice, &key);
+            let writer = commit.writer.take();
+            let (expects, puts) = (vec![Expect { key, version }], vec![Row::Presence(presence)]);
+            commit = Commit { writer, expects, puts, ..Commit::default() };
+        }
+        let keys = commit.puts.iter().map(Row::key).chain(commit.deletes.iter().cloned());
+        let mut raised: Vec<Arc<str>> = keys
+            .filter_map(|key| match key {
+                RowKey::Presence(key) => Some(key.channel),
+                _ => None,
+            })
+            .collect();
+        raised.sort();
+        raised.dedup();
+        commit.raises =
+            raised.into_iter().map(|channel| Raise { channel, by: dice.roll(4) as u32 }).collect();
+        if dice.one_in(2) {
+            self.more(dice, &mut commit);
+        }
+        commit
+    }
+
+    fn more(&self, dice: &mut Dice, commit: &mut Commit) {
+        commit.seen =
+            (0..dice.roll(2)).map(|_| Seen { user: dice.pick(&USERS).into(), at: dice.time() }).collect();
+        commit.deadlines =
+            (0..dice.roll(3)).map(|_| Deadline::new(dice.time(), "grace", dice.pick(&NAMES))).collect();
+        let causes: Vec<RowKey> =
+            commit.puts.iter().map(Row::key).chain(commit.deletes.iter().cloned()).collect();
+        for of in causes.into_iter().take(dice.roll(3)) {
+            commit.errands.push(NewErrand { of, due: dice.time(), body: dice.bytes() });
+        }
+        if commit.writer.is_some() {
+            commit.takes =
+                NAMES[..dice.roll(3)].iter().map(|name| Take { name: (*name).into(), lease_ms: 5 }).collect();
+        }
+        for _ in 0..dice.roll(3) {
+            let id = dice.one_in(2).then(|| dice.pick(&["i", "j", "k", ""]).into());
+            commit.appends.push(Append { topic: dice.pick(&NAMES).into(), id, body: dice.bytes() });
+        }
+        if dice.one_in(4) {
+            // Above the head or not, and with a topic's count as it comes.
+            let (position, count) = (1 + dice.roll(120) as u64, 1 + dice.roll(40) as u64);
+            let id = dice.one_in(2).then(|| dice.pick(&["i", "j", "k", ""]).into());
+            let (topic, body) = (dice.pick(&NAMES).into(), dice.bytes());
+            commit.restores.push(Entry { position, topic, count, at: Time(START.0), id, body });
+        }
+        if dice.one_in(6) {
+            commit.trim = Some(Trim { before: dice.roll(30) as u64, ids_before: dice.roll(30) as u64 });
+        }
+        if dice.one_in(3) {
+            let through = [0, START.0 * 1000 + dice.roll(40) as u64, u64::MAX][dice.roll(3)];
+            commit.freed = vec![Freed { user: dice.pick(&USERS).into(), through, unread: dice.one_in(2) }];
+        }
+        for _ in 0..dice.roll(3) {
+            commit.letters.push(NewLetter {
+                user: dice.pick(&USERS).into(),
+                body: dice.bytes(),
+                most_letters: dice.roll(4),
+                most_bytes: dice.roll(80),
+            });
+        }
+    }
+
+    fn run(&mut self, commits: Vec<Commit>, what: &str) {
+        let works = |commits: &[Commit]| commits.iter().cloned().map(Work::Commit).collect();
+        let (one, other) = (self.memory.run(works(&commits)), self.other.run(works(&commits)));
+        for ((one, other), commit) in one.iter().zip(&other).zip(&commits) {
+            assert_eq!(format!("{one:?}"), format!("{other:?}"), "{what}: {commit:#?}");
+            if let (Answer::Committed(receipt), Some(NodeChange::Open { name, .. })) = (one, &commit.node) {
+                self.nodes.push(Writer::new(name, receipt.epoch.unwrap()));
+            }
+        }
+    }
+
+    fn compare(&self, what: &str) {
+        let mut reads = vec![
+            Read::Time,
+            Read::Keys { after: None, limit: 9 },
+            Read::KeyByHash([1; 32]),
+            Read::Sessions { node: None, after: None, limit: 9 },
+            Read::Sessions { node: Some("one".into()), after: None, limit: 2 },
+            Read::Nodes { after: None, limit: 1000 },
+            Read::DueDeadlines { by: Time::NEVER, after: None, limit: 2 },
+            Read::DueErrands { by: START + 10, after: None, limit: 5 },
+            Read::DueErrands { by: Time::NEVER, after: None, limit: 1000 },
+            Read::Strays { before: START + 10, limit: 3 },
+            Read::Strays { before: Time::NEVER, limit: 100 },
+            Read::Log { topics: Vec::new(), after: 3, limit: 4 },
+            Read::Log { topics: vec!["two".into()], after: 0, limit: 1000 },
+            Read::Topics { names: Vec::new(), after: None, limit: 9 },
+            Read::Topics { names: vec!["two".into()], after: Some("two".into()), limit: 9 },
+            Read::People { users: USERS.map(Arc::from).to_vec(), viewer: Some("ann".into()) },
+        ];
+        for kind in [RowKind::Document, RowKind::Presence, RowKind::Hold, RowKind::User, RowKind::Follow] {
+            reads.push(Read::Rows { kind, after: None, limit: 1000 });
+        }
+        for name in NAMES {
+            reads.push(Read::Lease(name.into()));
+        }
+        for channel in CHANNELS {
+            reads.push(Read::Roster { channel: channel.into(), after: None, limit: 2 });
+            reads.extend(USERS.map(|user| Read::Hold(PresenceKey::new(channel, user))));
+        }
+        for user in USERS {
+            reads.push(Read::ChannelsOf { user: user.into(), after: Some("game#a".into()), limit: 9 });
+            reads.push(Read::Following { user: user.into(), after: None, limit: 9 });
+            reads.push(Read::Followers { user: user.into(), after: Some("ann".into()), limit: 9 });
+            reads.push(Read::Letters { user: user.into(), after: 0, limit: 2 });
+        }
+        for home in &self.nodes {
+            reads.push(Read::PresencesAt { home: home.clone(), after: None, limit: 3 });
+        }
+        for read in reads {
+            let (one, other) = (self.memory.read(read.clone()), self.other.read(read.clone()));
+            assert_eq!(format!("{one:?}"), format!("{other:?}"), "{what}: {read:?}");
+        }
+    }
+}
+
+fn check(back: bool, open: impl Fn(u64, Arc<ManualClock>, Arc<dyn Inbox>) -> Arc<dyn Store>) {
+    for seed in 1..=SEEDS {
+        let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let mut twins = Twins::new(|clock, inbox| open(seed, clock, inbox));
+        for round in 0..ROUNDS {
+            let what = format!("seed {seed}, round {round}");
+            let commits = (0..1 + dice.roll(6)).map(|_| twins.commit(&mut dice)).collect();
+            twins.run(commits, &what);
+            match dice.roll(5) {
+                // An engine need not keep the time of a batch in which everything was refused.
+                0 if back => twins.clock.set(Time(twins.clock.now().0 - 2)),
+                1 => twins.clock.advance(3),
+                _ => {}
+            }
+            if round % 10 == 9 {
+                twins.compare(&what);
+            }
+        }
+    }
+}
+
+#[test]
+#[cfg(feature = "redis")]
+fn redis_does_the_same() {
+    let server = server::Server::redis();
+    check(true, |seed, clock, inbox| {
+        let url = format!("{}?prefix=seed{seed}", server.url());
+        Arc::new(tavern_engines::redis::RedisStore::open_by(&url, clock, inbox).unwrap())
+    });
+}
+
+#[test]
+fn sqlite_does_the_same() {
+    let home = tempfile::tempdir().unwrap();
+    check(false, |seed, clock, inbox| {
+        let folder = home.path().join(seed.to_string());
+        Arc::new(tavern_engines::sqlite::SqliteStore::open(&folder, clock, inbox).unwrap())
+    });
+}
+
+#[test]
+#[cfg(feature = "postgres")]
+fn postgres_does_the_same() {
+    check(false, |_, clock, inbox| {
+        Arc::new(tavern_engines::postgres::PostgresStore::open_by(&database::fresh(), clock, inbox).unwrap())
+    });
+}

@@ -1,0 +1,102 @@
+//! Waits for single answers, for tools and tests. Not for the server: a hub never waits.
+
+use crate::store::{Answer, Commit, Found, Inbox, Outage, Read, Receipt, Store, StoreError, Ticket, Work};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+pub struct Client {
+    store: Arc<dyn Store>,
+    answers: Arc<Answers>,
+    tickets: AtomicU64,
+    timeout: Duration,
+}
+
+#[derive(Default)]
+struct Answers {
+    /// Tickets that somebody waits for, with the answer once it is there.
+    waiting: Mutex<BTreeMap<Ticket, Option<Answer>>>,
+    arrived: Condvar,
+}
+
+impl Client {
+    /// On a store that `open` makes.
+    pub fn with(
+        timeout: Duration,
+        open: impl FnOnce(Arc<dyn Inbox>) -> Result<Arc<dyn Store>, StoreError>,
+    ) -> Result<Client, StoreError> {
+        let answers = Arc::new(Answers::default());
+        let store = open(answers.clone())?;
+        Ok(Client { store, answers, tickets: AtomicU64::new(1), timeout })
+    }
+
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.store
+    }
+
+    pub fn commit(&self, commit: Commit) -> Result<Receipt, StoreError> {
+        match self.run(vec![Work::Commit(commit)]).remove(0) {
+            Answer::Committed(receipt) => Ok(receipt),
+            Answer::Failed(error) => Err(error),
+            Answer::Read(found) => unreachable!("a commit was answered with {found:?}"),
+        }
+    }
+
+    pub fn read(&self, read: Read) -> Result<Found, StoreError> {
+        match self.run(vec![Work::Read(read)]).remove(0) {
+            Answer::Read(found) => Ok(found),
+            Answer::Failed(error) => Err(error),
+            Answer::Committed(receipt) => unreachable!("a read was answered with {receipt:?}"),
+        }
+    }
+
+    /// Submits all works together; the answers come back in the same order.
+    pub fn run(&self, works: Vec<Work>) -> Vec<Answer> {
+        let first = self.tickets.fetch_add(works.len() as u64, Ordering::Relaxed);
+        let tickets: Vec<Ticket> = (first..).map(Ticket).take(works.len()).collect();
+        self.answers.lock().extend(tickets.iter().map(|&ticket| (ticket, None)));
+        self.store.submit(tickets.iter().copied().zip(works).collect());
+        let waiting = self.answers.lock();
+        let late = |waiting: &mut BTreeMap<Ticket, Option<Answer>>| {
+            tickets.iter().any(|ticket| waiting.get(ticket).is_none_or(Option::is_none))
+        };
+        let (mut waiting, _) = self
+            .answers
+            .arrived
+            .wait_timeout_while(waiting, self.timeout, late)
+            .unwrap_or_else(PoisonError::into_inner);
+        let answer = |ticket| waiting.remove(ticket).flatten();
+        tickets
+            .iter()
+            .map(answer)
+            .map(|answer| answer.unwrap_or_else(|| Answer::Failed(Outage::Late.into())))
+            .collect()
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        self.store.stop();
+    }
+}
+
+impl Answers {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Ticket, Option<Answer>>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inbox for Answers {
+    fn answer(&self, answers: Vec<(Ticket, Answer)>) {
+        let mut waiting = self.lock();
+        for (ticket, answer) in answers {
+            // Nobody waits any more for an answer that came too late.
+            if let Some(place) = waiting.get_mut(&ticket) {
+                *place = Some(answer);
+            }
+        }
+        drop(waiting);
+        self.arrived.notify_all();
+    }
+}
