@@ -19,15 +19,19 @@ const MAY_USE: &[(&str, &[&str])] = &[
         "crates/engines",
         &["tavern-domain", "tavern-store", "tavern-local", "rusqlite", "tokio", "tracing", "serde_json"],
     ),
-    ("crates/hub", &["tavern-domain", "tavern-wire", "tavern-engine", "serde_json"]),
-    ("crates/sim", &["tavern-domain", "tavern-wire", "tavern-engine", "tavern-hub", "serde_json"]),
+    ("crates/hub", &["tavern-domain", "tavern-wire", "tavern-engine", "tavern-store", "serde_json"]),
+    (
+        "crates/sim",
+        &["tavern-domain", "tavern-wire", "tavern-engine", "tavern-store", "tavern-hub", "serde_json"],
+    ),
     ("crates/client", &["tavern-domain", "tavern-wire", "tokio", "hyper", "serde", "serde_json"]),
     (
         "crates/server",
         &[
             "tavern-domain",
             "tavern-wire",
-            "tavern-engine",
+            "tavern-store",
+            "tavern-engines",
             "tavern-local",
             "tavern-hub",
             "tokio",
