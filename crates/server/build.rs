@@ -1,11 +1,15 @@
-//! Makes the list of the documents that the server gives out at `/docs`: every file of `docs/` and what they name elsewhere.
-//! Must hold: a document that is added is served without a change here.
+//! Builds the site that the server gives out at `/docs`: the documents as HTML pages, and the files that they link to.
+//! Writes `docs_site.rs` with two lists, `PAGES` and `FILES`, and `BROKEN_LINKS`, which a test expects to be empty.
 
+mod docs_build;
+
+use docs_build::site;
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
-/// Files that the documents name and that lie elsewhere.
+/// Files outside `docs/` that the documents link to.
 const OTHERS: &[&str] = &[
     "ARCHITECTURE.md",
     "CHANGELOG.md",
@@ -21,24 +25,47 @@ const OTHERS: &[&str] = &[
 ];
 
 fn main() -> io::Result<()> {
+    println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rerun-if-changed=docs_build");
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize()?;
-    let mut files = Vec::new();
+    let mut paths = Vec::new();
     for place in ["docs"].iter().chain(OTHERS) {
         let path = root.join(place);
         println!("cargo::rerun-if-changed={}", path.display());
-        gather(&path, &mut files)?;
+        gather(&path, &mut paths)?;
     }
-    files.sort();
-    let mut list = String::from("&[\n");
-    for path in files {
-        let name = path.strip_prefix(&root).map_err(io::Error::other)?;
-        let (name, path) = (name.display().to_string(), path.display().to_string());
-        writeln!(list, "    File {{ name: {name:?}, bytes: include_bytes!({path:?}) }},")
-            .map_err(io::Error::other)?;
+    let mut files = BTreeMap::new();
+    for path in paths {
+        let name = path.strip_prefix(&root).map_err(io::Error::other)?.display().to_string();
+        files.insert(name, fs::read(&path)?);
     }
-    list.push_str("]\n");
-    let out = env::var("OUT_DIR").map_err(io::Error::other)?;
-    fs::write(Path::new(&out).join("documents.rs"), list)
+    let documents = site::read(&files);
+    let broken = site::broken_links(&documents);
+    for link in &broken {
+        println!("cargo::warning=broken link in a document: {link}");
+    }
+    let out = PathBuf::from(env::var("OUT_DIR").map_err(io::Error::other)?);
+    let pages_folder = out.join("pages");
+    fs::create_dir_all(&pages_folder)?;
+    let mut list = String::from("static PAGES: &[File] = &[\n");
+    for (number, (address, html)) in site::pages(&documents).iter().enumerate() {
+        let path = pages_folder.join(format!("{number}.html"));
+        fs::write(&path, html)?;
+        entry(&mut list, address, &path)?;
+    }
+    list.push_str("];\nstatic FILES: &[File] = &[\n");
+    for name in files.keys().filter(|name| !name.ends_with(".md")) {
+        entry(&mut list, &site::address_of(name), &root.join(name))?;
+    }
+    writeln!(list, "];\n#[cfg(test)]\nstatic BROKEN_LINKS: &[&str] = &{broken:?};")
+        .map_err(io::Error::other)?;
+    fs::write(out.join("docs_site.rs"), list)
+}
+
+fn entry(list: &mut String, address: &str, path: &Path) -> io::Result<()> {
+    let path = path.display().to_string();
+    writeln!(list, "    File {{ address: {address:?}, bytes: include_bytes!({path:?}) }},")
+        .map_err(io::Error::other)
 }
 
 fn gather(path: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {

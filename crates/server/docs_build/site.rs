@@ -1,0 +1,225 @@
+//! The pages of the site: every document with the list of all others, and the front page at `/docs`.
+//! Must hold: a link between documents leads to the page of that document; a page holds no script and no style.
+
+use super::markdown::{self, Rendered, escape};
+use std::collections::BTreeMap;
+
+/// In which order the pages are listed. Pages that are not named come last.
+const ORDER: &[(&str, &[&str])] = &[
+    ("Begin", &["docs/getting-started.md", "docs/concepts.md", "docs/migrating.md"]),
+    ("Guides", &["docs/presence.md", "docs/parties.md", "docs/events.md", "docs/local.md"]),
+    ("Clients", &["docs/clients.md", "docs/clients-python.md", "docs/clients-rust.md"]),
+    ("Reference", &["docs/protocol.md", "docs/errors.md", "docs/guarantees.md"]),
+    (
+        "Operate",
+        &[
+            "docs/install.md",
+            "docs/operate.md",
+            "docs/dashboard.md",
+            "docs/redis.md",
+            "bench/RESULTS.md",
+            "bench/TORTURE.md",
+        ],
+    ),
+    ("Inside", &["ARCHITECTURE.md", "docs/roadmap.md", "CHANGELOG.md"]),
+];
+/// Architecture decision records: each file of the folder is listed under this heading.
+const DECISIONS: (&str, &str) = ("Decisions", "docs/adr/");
+
+/// A Markdown file by its path in the repository, rendered.
+#[derive(Debug)]
+pub struct Document {
+    pub name: String,
+    pub title: String,
+    /// Its first sentence.
+    pub lead: String,
+    pub rendered: Rendered,
+}
+
+/// Reads the documents among `files` (path in the repository, content); the others are what links may lead to.
+pub fn read(files: &BTreeMap<String, Vec<u8>>) -> Vec<Document> {
+    let documents = files.iter().filter(|(name, _)| name.ends_with(".md"));
+    let read = |(name, content): (&String, &Vec<u8>)| {
+        let text = String::from_utf8_lossy(content);
+        let rendered = markdown::render(&text, |written| resolve(name, written, files));
+        let title = rendered.headings.first().map_or(name.clone(), |heading| heading.text.clone());
+        Document { name: name.clone(), title, lead: first_sentence(&rendered.first_paragraph), rendered }
+    };
+    documents.map(read).collect()
+}
+
+/// All pages by address.
+pub fn pages(documents: &[Document]) -> BTreeMap<String, String> {
+    let mut pages: BTreeMap<String, String> =
+        documents.iter().map(|document| (address_of(&document.name), page(document, documents))).collect();
+    pages.insert("/docs".to_owned(), front(documents));
+    pages
+}
+
+/// What is wrong with the links between documents: a target that does not exist, or a page without that heading.
+pub fn broken_links(documents: &[Document]) -> Vec<String> {
+    let mut broken = Vec::new();
+    for document in documents {
+        for link in &document.rendered.links {
+            let sound = match &link.address {
+                None => false,
+                Some(address) => match address.split_once('#') {
+                    Some((path, part)) if path.starts_with('/') => documents
+                        .iter()
+                        .filter(|target| address_of(&target.name) == path)
+                        .any(|target| target.rendered.headings.iter().any(|heading| heading.id == part)),
+                    _ => true,
+                },
+            };
+            if !sound {
+                broken.push(format!("{}: {}", document.name, link.written));
+            }
+        }
+    }
+    broken
+}
+
+/// Where a file is served: documents as pages, everything else as it is.
+pub fn address_of(name: &str) -> String {
+    match name.strip_suffix(".md") {
+        None => format!("/docs/files/{name}"),
+        Some(page) => format!("/docs/{}", page.strip_prefix("docs/").unwrap_or(page).to_lowercase()),
+    }
+}
+
+/// The address for a link as it is written in a document; None: no such file.
+fn resolve(name: &str, written: &str, files: &BTreeMap<String, Vec<u8>>) -> Option<String> {
+    if written.starts_with("http://") || written.starts_with("https://") {
+        return Some(written.to_owned());
+    }
+    let (path, part) = written.split_once('#').map_or((written, None), |(path, part)| (path, Some(part)));
+    let target = if path.is_empty() { name.to_owned() } else { relative(name, path)? };
+    let address = if format!("{target}/") == DECISIONS.1 {
+        "/docs".to_owned()
+    } else {
+        address_of(files.contains_key(&target).then_some(&target)?)
+    };
+    Some(part.map_or(address.clone(), |part| format!("{address}#{part}")))
+}
+
+/// The file that a path means in a document of this name; None when it leads out of the repository.
+pub fn relative(name: &str, path: &str) -> Option<String> {
+    let mut steps: Vec<&str> = name.split('/').collect();
+    steps.pop();
+    for step in path.split('/') {
+        match step {
+            "" | "." => {}
+            ".." => drop(steps.pop()?),
+            step => steps.push(step),
+        }
+    }
+    Some(steps.join("/"))
+}
+
+fn first_sentence(text: &str) -> String {
+    let end = text.find(". ").map_or(text.len(), |end| end + 1);
+    text[..end].trim_end_matches(':').to_owned()
+}
+
+fn page(document: &Document, documents: &[Document]) -> String {
+    let parts = document.rendered.headings.iter().filter(|heading| heading.level == 2);
+    let contents: String = parts
+        .map(|heading| format!("<li><a href=\"#{}\">{}</a></li>", escape(&heading.id), escape(&heading.text)))
+        .collect();
+    let aside = if contents.is_empty() {
+        String::new()
+    } else {
+        format!("<aside aria-label=\"On this page\"><p>On this page</p><ul>{contents}</ul></aside>")
+    };
+    let body = format!("<main id=\"main\">{}</main>{aside}", document.rendered.html);
+    frame(&document.title, &address_of(&document.name), &body, documents)
+}
+
+/// The page at `/docs`: what there is to read.
+fn front(documents: &[Document]) -> String {
+    let mut body = String::from("<main id=\"main\" class=\"front\"><h1>Documentation</h1>\n");
+    for (heading, members) in sections(documents) {
+        body.push_str(&format!("<h2>{}</h2>\n<ul class=\"cards\">\n", escape(heading)));
+        for document in members {
+            body.push_str(&format!(
+                "<li><a href=\"{}\">{}</a><p>{}</p></li>\n",
+                escape(&address_of(&document.name)),
+                escape(&document.title),
+                escape(&document.lead)
+            ));
+        }
+        body.push_str("</ul>\n");
+    }
+    body.push_str("</main>");
+    frame("Documentation", "/docs", &body, documents)
+}
+
+/// The documents in their order, under their headings.
+fn sections(documents: &[Document]) -> Vec<(&'static str, Vec<&Document>)> {
+    let find = |name: &&str| documents.iter().find(|document| document.name == *name);
+    let mut found: Vec<_> = ORDER
+        .iter()
+        .map(|(heading, names)| (*heading, names.iter().filter_map(find).collect::<Vec<_>>()))
+        .collect();
+    let is_named =
+        |document: &&Document| ORDER.iter().any(|(_, names)| names.contains(&document.name.as_str()));
+    let is_decision = |document: &&Document| document.name.starts_with(DECISIONS.1);
+    let others = documents.iter().filter(|document| !is_named(document) && !is_decision(document));
+    found.push(("More", others.collect()));
+    found.push((DECISIONS.0, documents.iter().filter(is_decision).collect()));
+    found.retain(|(_, members)| !members.is_empty());
+    found
+}
+
+fn frame(title: &str, address: &str, body: &str, documents: &[Document]) -> String {
+    let mut nav = String::new();
+    for (heading, members) in sections(documents) {
+        // Decisions are many and seldom wanted.
+        let open =
+            heading != DECISIONS.0 || members.iter().any(|document| address_of(&document.name) == address);
+        if !open {
+            nav.push_str(&format!("<p><a href=\"/docs\">{heading}</a></p>"));
+            continue;
+        }
+        nav.push_str(&format!("<p>{heading}</p><ul>"));
+        for document in members {
+            let to = address_of(&document.name);
+            let current = if to == address { " aria-current=\"page\"" } else { "" };
+            nav.push_str(&format!(
+                "<li><a href=\"{}\"{current}>{}</a></li>",
+                escape(&to),
+                escape(short(&document.title))
+            ));
+        }
+        nav.push_str("</ul>");
+    }
+    TEMPLATE.replace("{{title}}", &escape(title)).replace("{{nav}}", &nav).replace("{{body}}", body)
+}
+
+/// A title up to its colon, for the narrow list.
+fn short(title: &str) -> &str {
+    title.split_once(": ").map_or(title, |(first, _)| first)
+}
+
+const TEMPLATE: &str = r##"<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>{{title}} · Tavern</title>
+<link rel="icon" type="image/svg+xml" href="/demo/icon.svg">
+<link rel="stylesheet" href="/demo/house.css">
+<link rel="stylesheet" href="/docs/style.css">
+</head>
+<body class="docs">
+<a class="skip" href="#main">Skip to the page</a>
+<header class="top">
+  <a class="brand" href="/docs"><img src="/demo/icon.svg" alt="" width="26" height="26"><span>Tavern</span></a>
+  <div class="ways"><a href="/docs" aria-current="true">Docs</a><a href="/demo">Demo</a><a href="/">Dashboard</a></div>
+</header>
+<nav aria-label="Documents"><details open><summary>Documents</summary>{{nav}}</details></nav>
+{{body}}
+</body>
+</html>
+"##;

@@ -1,0 +1,76 @@
+//! The documents at `/docs`: pages that the build script made of the Markdown files, and the files that they link to.
+//! Must hold: every link between documents leads to a page and a heading that exist; a page holds no script.
+
+use super::body::{Answer, refusal};
+use super::{asset, demo};
+use bytes::Bytes;
+use http::request::Parts;
+use tavern_wire::error::{Code, Refusal};
+
+struct File {
+    address: &'static str,
+    bytes: &'static [u8],
+}
+
+include!(concat!(env!("OUT_DIR"), "/docs_site.rs"));
+
+pub fn answer(parts: &Parts) -> Answer {
+    let path = parts.uri.path();
+    let address = path.strip_suffix('/').unwrap_or(path);
+    if address == "/docs/style.css" {
+        return demo::file("docs.css", parts);
+    }
+    let find = |files: &'static [File]| files.iter().find(|file| file.address == address);
+    let (kind, file) = match (find(PAGES), find(FILES)) {
+        (Some(page), _) => ("text/html; charset=utf-8", page),
+        (None, Some(file)) => (asset::kind(file.address), file),
+        (None, None) => {
+            return refusal(&Refusal::new(Code::NotFound, format!("there is no document at {path}")));
+        }
+    };
+    asset::give(kind, Bytes::from_static(file.bytes), &parts.headers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_link_between_documents_resolves() {
+        assert_eq!(BROKEN_LINKS, &[] as &[&str]);
+    }
+
+    #[test]
+    fn every_document_is_a_page_with_a_heading_and_no_script() {
+        assert!(PAGES.len() > 20, "the documents were found");
+        for page in PAGES {
+            let (address, html) = (page.address, std::str::from_utf8(page.bytes).unwrap());
+            assert!(!html.contains("<script") && !html.contains(" style="), "{address}");
+            assert!(!html.contains("{{title}}") && !html.contains("{{nav}}"), "{address} is not filled in");
+            assert!(html.contains("<h1"), "{address} has no heading");
+        }
+    }
+
+    /// `docs/errors.md` has one row for each code, with the status, whether to retry, and the meaning of the table in the program.
+    #[test]
+    fn errors_of_the_manual_are_those_of_the_program() {
+        let text =
+            std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/errors.md")).unwrap();
+        let rows: Vec<Vec<&str>> = text
+            .lines()
+            .filter(|line| line.starts_with("| `"))
+            .map(|line| line.trim_matches('|').split('|').map(str::trim).collect())
+            .collect();
+        let named: Vec<&str> = rows.iter().map(|row| row[0].trim_matches('`')).collect();
+        for code in Code::ALL {
+            let times = named.iter().filter(|found| **found == code.as_str()).count();
+            assert_eq!(times, 1, "{} has {times} rows", code.as_str());
+        }
+        for row in rows {
+            let Some(code) = Code::parse(row[0].trim_matches('`')) else { panic!("{} is no code", row[0]) };
+            assert_eq!(row[1], code.http_status().to_string(), "{}", row[0]);
+            assert_eq!(row[2], if code.retry() { "yes" } else { "no" }, "{}", row[0]);
+            assert!(row[3].starts_with(code.meaning()), "{}: {}", row[0], code.meaning());
+        }
+    }
+}
