@@ -14,8 +14,8 @@ use tavern_store::blocking::Client;
 use tavern_store::memory::Hall;
 use tavern_store::{
     Answer, ApiKey, Append, Clock, Commit, Deadline, Document, DocumentKey, Entry, Expect, Follow, Freed,
-    Hold, Inbox, ManualClock, NewErrand, NewLetter, NodeChange, Presence, PresenceKey, Proof, Raise, Read,
-    Row, RowKey, RowKind, Seen, Store, StoreError, StoredSession, Take, Trim, User, Work, Writer,
+    Hold, Inbox, ManualClock, NewLetter, NodeChange, Presence, PresenceKey, Proof, Raise, Read, Row, RowKey,
+    RowKind, Seen, Store, StoreError, StoredSession, Take, Trim, User, Work, Writer,
 };
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -240,11 +240,6 @@ impl Twins {
             (0..dice.roll(2)).map(|_| Seen { user: dice.pick(&USERS).into(), at: dice.time() }).collect();
         commit.deadlines =
             (0..dice.roll(3)).map(|_| Deadline::new(dice.time(), "grace", dice.pick(&NAMES))).collect();
-        let causes: Vec<RowKey> =
-            commit.puts.iter().map(Row::key).chain(commit.deletes.iter().cloned()).collect();
-        for of in causes.into_iter().take(dice.roll(3)) {
-            commit.errands.push(NewErrand { of, due: dice.time(), body: dice.bytes() });
-        }
         if commit.writer.is_some() {
             commit.takes =
                 NAMES[..dice.roll(3)].iter().map(|name| Take { name: (*name).into(), lease_ms: 5 }).collect();
@@ -297,8 +292,6 @@ impl Twins {
             Read::Sessions { node: Some("one".into()), after: None, limit: 2 },
             Read::Nodes { after: None, limit: 1000 },
             Read::DueDeadlines { by: Time::NEVER, after: None, limit: 2 },
-            Read::DueErrands { by: START + 10, after: None, limit: 5 },
-            Read::DueErrands { by: Time::NEVER, after: None, limit: 1000 },
             Read::Strays { before: START + 10, limit: 3 },
             Read::Strays { before: Time::NEVER, limit: 100 },
             Read::Log { topics: Vec::new(), after: 3, limit: 4 },

@@ -20,7 +20,7 @@ impl Commit {
     /// The same bounds on every engine, looked at before any work.
     pub fn check(&self) -> Result<(), StoreError> {
         let items = self.expects.len() + self.puts.len() + self.deletes.len();
-        let items = items + self.raises.len() + self.seen.len() + self.deadlines.len() + self.errands.len();
+        let items = items + self.raises.len() + self.seen.len() + self.deadlines.len();
         let items = items + self.restores.len();
         let items = items + self.takes.len() + self.appends.len() + self.freed.len() + self.letters.len();
         within("items in a commit", items, limits::COMMIT_ITEMS)?;
@@ -71,14 +71,6 @@ impl Commit {
             within("bytes in a name", user.len(), limits::NAME_BYTES)?;
             check_text(user)?;
         }
-        let causes: BTreeSet<RowKey> = match self.errands.is_empty() {
-            true => BTreeSet::new(),
-            false => self.puts.iter().map(Row::key).chain(self.deletes.iter().cloned()).collect(),
-        };
-        for errand in &self.errands {
-            assert!(causes.contains(&errand.of), "the errand of {} has no cause in its commit", errand.of);
-            within("bytes in an errand", errand.body.len(), limits::BODY_BYTES)?;
-        }
         if let Some(change) = &self.node {
             let (name, lease_ms) = match change {
                 NodeChange::Open { name, lease_ms } => (name, *lease_ms),
@@ -120,12 +112,10 @@ impl Commit {
 
     fn bytes(&self) -> usize {
         let rows: usize = self.puts.iter().map(Row::bytes).sum();
-        let errands: usize = self.errands.iter().map(|errand| errand.body.len()).sum();
         let events: usize = self.appends.iter().map(|append| append.body.len() + append.topic.len()).sum();
         let restored: usize = self.restores.iter().map(|entry| entry.body.len() + entry.topic.len()).sum();
         let letters: usize = self.letters.iter().map(|letter| letter.body.len()).sum();
-        rows + errands
-            + events
+        rows + events
             + restored
             + letters
             + 64 * (self.expects.len() + self.deletes.len() + self.deadlines.len())
@@ -142,7 +132,6 @@ fn check_key(key: &RowKey) -> Result<(), StoreError> {
         RowKey::Lease(name) => name.len(),
         RowKey::Follow { follower, followee } => follower.len() + followee.len(),
         RowKey::Deadline { name, .. } => name.len(),
-        RowKey::Errand(id) => id.source.len().saturating_sub("document:/".len() + 32),
     };
     within("bytes in a name", bytes, limits::NAME_BYTES)?;
     match key {
@@ -152,7 +141,6 @@ fn check_key(key: &RowKey) -> Result<(), StoreError> {
         RowKey::Presence(key) | RowKey::Hold(key) => check_text(&key.channel).and(check_text(&key.user)),
         RowKey::Follow { follower, followee } => check_text(follower).and(check_text(followee)),
         RowKey::Deadline { kind, name } => check_text(kind).and(check_text(name)),
-        RowKey::Errand(id) => check_text(&id.source),
     }
 }
 

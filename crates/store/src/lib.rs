@@ -58,8 +58,8 @@ pub use letter::{Freed, Letter, Letters, NewLetter};
 pub use log::{Append, Appended, Entry, Log, Stretch, Topics, Trim};
 pub use presence::{Held, Hold, Presence, PresenceKey, Raise, Roster, Stray};
 pub use row::{
-    ApiKey, Deadline, Document, DocumentKey, Errand, ErrandId, NewErrand, Node, Page, Row, RowKey, RowKind,
-    StoredSession, Versioned, Writer,
+    ApiKey, Deadline, Document, DocumentKey, Node, Page, Row, RowKey, RowKind, StoredSession, Versioned,
+    Writer,
 };
 pub use social::{Edge, Follow, Person, Seen, User};
 pub use store::{

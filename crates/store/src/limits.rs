@@ -1,6 +1,6 @@
 //! Bounds of the engines that are not configured, each with its reason.
 
-/// Rows, expectations, deadlines and errands in one commit. A commit holds up the others of its batch.
+/// Rows, expectations and deadlines in one commit. A commit holds up the others of its batch.
 pub const COMMIT_ITEMS: usize = 4096;
 /// All bytes of one commit: room for a few sessions with full mailboxes.
 pub const COMMIT_BYTES: usize = 16 * 1024 * 1024;

@@ -1,5 +1,5 @@
 //! What an engine keeps: the kinds of rows, their keys and their versions. No rule about any of them.
-//! Must hold: two different keys never have the same text, because errands name their source by it.
+//! Must hold: two different keys never have the same text.
 
 use crate::lease::Lease;
 use crate::limits;
@@ -29,8 +29,7 @@ pub enum Row {
     Lease(Lease),
 }
 
-/// Names one row. Deadlines and errands are named here too, to expect and to delete them:
-/// their version is their due time.
+/// Names one row. Deadlines are named here too, to expect and to delete them: their version is their due time.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RowKey {
     Key(Arc<str>),
@@ -42,7 +41,6 @@ pub enum RowKey {
     Follow { follower: Arc<str>, followee: Arc<str> },
     Lease(Arc<str>),
     Deadline { kind: Arc<str>, name: Arc<str> },
-    Errand(ErrandId),
 }
 
 /// Rows that are listed as a whole only to move a store.
@@ -109,31 +107,6 @@ pub struct Deadline {
     pub due: Time,
     pub kind: Arc<str>,
     pub name: Arc<str>,
-}
-
-/// An effect on another document, written with its cause.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Errand {
-    pub id: ErrandId,
-    /// From then on any node may run it.
-    pub due: Time,
-    pub body: Arc<[u8]>,
-}
-
-/// The text of the row that caused it, the version that this change gave to the row, and a count.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ErrandId {
-    pub source: Arc<str>,
-    pub version: u64,
-    pub n: u32,
-}
-
-/// An errand before the store has given its cause a version. `of` is a row put or deleted by the same commit.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NewErrand {
-    pub of: RowKey,
-    pub due: Time,
-    pub body: Arc<[u8]>,
 }
 
 /// A node as the store sees it.
@@ -245,14 +218,7 @@ impl fmt::Display for RowKey {
             }
             RowKey::Lease(name) => write!(f, "lease:{name}"),
             RowKey::Deadline { kind, name } => write!(f, "deadline:{kind}/{name}"),
-            RowKey::Errand(id) => write!(f, "errand:{id}"),
         }
-    }
-}
-
-impl fmt::Display for ErrandId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}/{}", self.source, self.version, self.n)
     }
 }
 
@@ -264,7 +230,7 @@ impl RowKey {
             Some(RowKey::Presence(key) | RowKey::Hold(key)) => (&key.channel, &key.user),
             Some(RowKey::Follow { follower, followee }) => (follower, followee),
             Some(RowKey::User(name) | RowKey::Key(name) | RowKey::Lease(name)) => (name, ""),
-            Some(RowKey::Session(_) | RowKey::Deadline { .. } | RowKey::Errand(_)) | None => ("", ""),
+            Some(RowKey::Session(_) | RowKey::Deadline { .. }) | None => ("", ""),
         }
     }
 }
@@ -353,7 +319,6 @@ mod tests {
 
     #[test]
     fn keys_read_like_paths() {
-        let id = ErrandId { source: "document:party/42".into(), version: 7, n: 1 };
         let client = ClientId::from_random(0);
         for (key, text) in [
             (RowKey::Key("k1".into()), "key:k1"),
@@ -361,7 +326,6 @@ mod tests {
             (RowKey::Document(DocumentKey::new("party", "42")), "document:party/42"),
             (RowKey::Presence(PresenceKey::new("game#1", "ann")), "presence:6:game#1/ann"),
             (Deadline::new(Time(1), "grace", "a/b").key(), "deadline:grace/a/b"),
-            (RowKey::Errand(id), "errand:document:party/42/7/1"),
         ] {
             assert_eq!(key.to_string(), text);
         }

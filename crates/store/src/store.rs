@@ -7,8 +7,8 @@ use crate::limits;
 use crate::log::{Append, Appended, Entry, Stretch, Topics, Trim};
 use crate::presence::{Held, Hold, Presence, PresenceKey, Raise, Roster, Stray};
 use crate::row::{
-    ApiKey, Deadline, Document, DocumentKey, Errand, ErrandId, NewErrand, Node, Page, Row, RowKey, RowKind,
-    StoredSession, Versioned, Writer,
+    ApiKey, Deadline, Document, DocumentKey, Node, Page, Row, RowKey, RowKind, StoredSession, Versioned,
+    Writer,
 };
 use crate::social::{Edges, Person, Seen};
 use std::error::Error;
@@ -68,7 +68,7 @@ pub enum Answer {
 }
 
 /// Everything that one command changes. Checked first: the writer's epoch, the expectations, the leases to take. Carried
-/// out in the order: node, deletes, puts, raises, seen, deadlines, errands, leases, log, letters.
+/// out in the order: node, deletes, puts, raises, seen, deadlines, leases, log, letters.
 #[derive(Clone, Debug, Default)]
 pub struct Commit {
     /// Who writes. `None` only for operator tools and for the commit that opens the epoch.
@@ -83,7 +83,6 @@ pub struct Commit {
     /// When users were last seen; never goes back.
     pub seen: Vec<Seen>,
     pub deadlines: Vec<Deadline>,
-    pub errands: Vec<NewErrand>,
     /// Leases for the writer, each once.
     pub takes: Vec<Take>,
     /// Into the log at their own positions, with their own counts and times, in the order of their positions: for operator
@@ -97,7 +96,7 @@ pub struct Commit {
     pub letters: Vec<NewLetter>,
 }
 
-/// The version a row must have; 0: it must not exist. A deadline's or errand's version is its due time.
+/// The version a row must have; 0: it must not exist. A deadline's version is its due time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expect {
     pub key: RowKey,
@@ -134,7 +133,7 @@ pub struct Receipt {
     pub time: Time,
     /// New versions, in the order of `puts`.
     pub put: Vec<u64>,
-    /// Deleting is a change and takes a version too, in the order of `deletes`; 0 for deadlines and errands.
+    /// Deleting is a change and takes a version too, in the order of `deletes`; 0 for deadlines.
     pub deleted: Vec<u64>,
     /// The version that each channel has now, in the order of `raises`.
     pub raised: Vec<u64>,
@@ -142,8 +141,6 @@ pub struct Receipt {
     pub begun: Vec<bool>,
     /// The channels in which an app holds those whose presence was put or deleted.
     pub held: Vec<Held>,
-    /// In the order of `errands`.
-    pub errands: Vec<ErrandId>,
     /// The number of each lease, in the order of `takes`. A later commit that expects it is refused when somebody else
     /// has taken the lease.
     pub taken: Vec<u64>,
@@ -183,11 +180,6 @@ pub enum Read {
     DueDeadlines {
         by: Time,
         after: Option<Deadline>,
-        limit: u32,
-    },
-    DueErrands {
-        by: Time,
-        after: Option<(Time, ErrandId)>,
         limit: u32,
     },
     Document(DocumentKey),
@@ -272,7 +264,6 @@ pub enum Found {
     Sessions(Page<Versioned<StoredSession>>),
     Nodes(Page<Node>),
     Deadlines(Page<Deadline>),
-    Errands(Page<Errand>),
     Document(Option<Versioned<Document>>),
     Presence(Option<Versioned<Presence>>),
     Roster(Roster),

@@ -4,13 +4,12 @@ use super::link::Step;
 use super::{document, hold, key, lease, presence, session, social};
 use tavern_store::lease::Lease;
 use tavern_store::presence::{Hold, Presence};
-use tavern_store::row::{ApiKey, Deadline, Document, Errand, Row, StoredSession};
+use tavern_store::row::{ApiKey, Deadline, Document, Row, StoredSession};
 use tavern_store::social::{Follow, User};
 
 pub(super) enum Change {
     Put(Row, u64),
     Set(Deadline),
-    Add(Errand),
     Delete,
 }
 

@@ -1,15 +1,15 @@
 //! What a batch of commits touches, and its locks. Must hold: every transaction of every store locks in the one order of
-//! names of nodes, nodes, rows by kind and key, channels, errands, inboxes, the log; a row that is not there is reserved with version 0, so
+//! names of nodes, nodes, rows by kind and key, channels, inboxes, the log; a row that is not there is reserved with version 0, so
 //! that nobody else makes it meanwhile; the store's time and floor are read after the last lock.
 
 use super::link::Step;
 use super::log::{self, Wanted};
-use super::{deadline, document, errand, hold, key, lease, letter, node, presence, session, social};
+use super::{deadline, document, hold, key, lease, letter, node, presence, session, social};
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use tavern_store::presence::PresenceKey;
-use tavern_store::row::{ErrandId, Row, RowKey, Writer};
+use tavern_store::row::{Row, RowKey, Writer};
 use tavern_store::store::{Commit, NodeChange};
 
 #[derive(Default)]
@@ -19,10 +19,8 @@ pub(super) struct Claim {
     pub nodes: BTreeSet<Writer>,
     /// Whether nodes change. Else they only must stay as they are.
     pub exclusive: bool,
-    /// All but errands.
     pub rows: BTreeSet<RowKey>,
     pub channels: BTreeSet<Arc<str>>,
-    pub errands: BTreeSet<ErrandId>,
     /// Presences that are put or deleted: somebody may be held by them.
     pub carriers: BTreeSet<PresenceKey>,
     /// Users whose letters change.
@@ -117,10 +115,7 @@ impl Claim {
     }
 
     fn row(&mut self, key: RowKey) {
-        match key {
-            RowKey::Errand(id) => drop(self.errands.insert(id)),
-            key => drop(self.rows.insert(key)),
-        }
+        self.rows.insert(key);
     }
 
     /// The keys of one kind, in their order.
@@ -149,9 +144,6 @@ impl Claim {
         if !self.channels.is_empty() {
             steps.push(presence::lock_channels(&self.channels));
         }
-        if !self.errands.is_empty() {
-            steps.push(errand::lock(&self.errands));
-        }
         if !self.inboxes.is_empty() {
             steps.push(letter::lock(&self.inboxes));
         }
@@ -175,7 +167,6 @@ fn kind_of(key: &RowKey) -> usize {
         RowKey::Follow { .. } => 6,
         RowKey::Lease(_) => 7,
         RowKey::Deadline { .. } => 8,
-        RowKey::Errand(_) => unreachable!("errands are kept apart"),
     }
 }
 
@@ -190,7 +181,6 @@ pub(super) fn names<'a>(keys: impl Iterator<Item = &'a RowKey>) -> Names<'a> {
             RowKey::User(name) | RowKey::Lease(name) => ((&**name).into(), "".into()),
             RowKey::Follow { follower, followee } => ((&**follower).into(), (&**followee).into()),
             RowKey::Deadline { kind, name } => ((&**kind).into(), (&**name).into()),
-            RowKey::Errand(_) => unreachable!("errands are kept apart"),
         }
     })
     .unzip()

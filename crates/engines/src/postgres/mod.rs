@@ -9,7 +9,6 @@ mod change;
 mod claim;
 mod deadline;
 mod document;
-mod errand;
 mod facts;
 mod hold;
 mod key;

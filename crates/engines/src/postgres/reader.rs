@@ -3,7 +3,7 @@
 use super::link::Link;
 use super::value::Trouble;
 use super::writer::Watch;
-use super::{deadline, document, errand, hold, key, lease, letter, log, node, roster, session, social};
+use super::{deadline, document, hold, key, lease, letter, log, node, roster, session, social};
 use tavern_store::row::RowKind;
 use tavern_store::store::{Found, Read};
 
@@ -19,9 +19,6 @@ pub(super) async fn read(link: &Link, watch: &Watch, read: &Read) -> Result<Foun
         Read::Nodes { after, limit } => Found::Nodes(node::page(link, after.as_ref(), *limit).await?),
         Read::DueDeadlines { by, after, limit } => {
             Found::Deadlines(deadline::due(link, *by, after.as_ref(), *limit).await?)
-        }
-        Read::DueErrands { by, after, limit } => {
-            Found::Errands(errand::due(link, *by, after.as_ref(), *limit).await?)
         }
         Read::Document(key) => Found::Document(document::get(link, key).await?),
         Read::Presence(key) => Found::Presence(roster::get_all(link, [key].into_iter()).await?.pop()),

@@ -7,7 +7,7 @@ use super::claim::{Claim, KINDS, names};
 use super::link::Step;
 use super::presence::Channel;
 use super::value::{Trouble, get as column, read_number, read_time};
-use super::{deadline, errand, hold, lease, letter, log, node, presence, social};
+use super::{deadline, hold, lease, letter, log, node, presence, social};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use tavern_domain::Time;
@@ -16,7 +16,7 @@ use tavern_store::commit::{Bag, Gone, Occupied, Tables};
 use tavern_store::letter::Letter;
 use tavern_store::log::{Entry, Trim};
 use tavern_store::presence::{Hold, PresenceKey};
-use tavern_store::row::{Deadline, Errand, ErrandId, Node, Row, RowKey, Versioned, Writer};
+use tavern_store::row::{Deadline, Node, Row, RowKey, Versioned, Writer};
 use tavern_store::social::{Seen, User};
 use tavern_store::store::StoreError;
 use tokio_postgres::Row as Line;
@@ -51,9 +51,6 @@ impl<'a> PostgresTables<'a> {
         if !claim.channels.is_empty() {
             steps.push(presence::load_channels(&claim.channels));
         }
-        if !claim.errands.is_empty() {
-            steps.push(errand::load(&claim.errands));
-        }
         if !claim.carriers.is_empty() {
             steps.push(hold::load_carried(&claim.carriers));
         }
@@ -71,11 +68,9 @@ impl<'a> PostgresTables<'a> {
         nodes: &[Line],
         found: &[Vec<Line>],
     ) -> Result<PostgresTables<'a>, Trouble> {
-        let rows = claim.rows.iter().cloned().map(|key| (key, 0));
-        let errands = claim.errands.iter().cloned().map(|id| (RowKey::Errand(id), 0));
         let mut tables = PostgresTables {
             claim,
-            versions: rows.chain(errands).collect(),
+            versions: claim.rows.iter().cloned().map(|key| (key, 0)).collect(),
             nodes: BTreeMap::new(),
             channels: claim.channels.iter().map(|name| (name.clone(), Channel::default())).collect(),
             users: HashMap::new(),
@@ -103,12 +98,6 @@ impl<'a> PostgresTables<'a> {
                 let (version, users) = (read_number(line, 1)?, read_number(line, 2)?);
                 let channel = Channel { version, users, updated: read_time(line, 3)?, changed: false };
                 tables.channels.insert(names[place(line)?].clone(), channel);
-            }
-        }
-        if !claim.errands.is_empty() {
-            for line in found.next().into_iter().flatten() {
-                let (id, due) = errand::loaded(line)?;
-                tables.versions.insert(RowKey::Errand(id), due);
             }
         }
         if !claim.carriers.is_empty() {
@@ -149,12 +138,11 @@ impl<'a> PostgresTables<'a> {
         for writer in &self.changed_nodes {
             steps.push(self.nodes.get(writer).map_or_else(|| node::forget(writer), node::put));
         }
-        let (mut sorted, mut set, mut added) = (Sorted::default(), Vec::new(), Vec::new());
+        let (mut sorted, mut set) = (Sorted::default(), Vec::new());
         for change in self.changes.values() {
             match change {
                 Change::Put(row, version) => sorted.add(row, *version),
                 Change::Set(deadline) => set.push(deadline),
-                Change::Add(errand) => added.push(errand),
                 Change::Delete => {}
             }
         }
@@ -162,9 +150,6 @@ impl<'a> PostgresTables<'a> {
         sorted.puts(&mut steps);
         if !set.is_empty() {
             steps.push(deadline::set(&set));
-        }
-        if !added.is_empty() {
-            steps.push(errand::add(&added));
         }
         let (empty, full): (Vec<_>, Vec<_>) =
             self.channels.iter().partition(|(_, channel)| channel.users == 0);
@@ -201,17 +186,11 @@ impl<'a> PostgresTables<'a> {
         if !clients.is_empty() {
             steps.push(presence::forget_clients(&clients));
         }
-        let gone =
-            |id: &&ErrandId| matches!(self.changes.get(&RowKey::Errand((*id).clone())), Some(Change::Delete));
-        let errands: Vec<&ErrandId> = self.claim.errands.iter().filter(gone).collect();
-        if !errands.is_empty() {
-            steps.push(errand::delete(&errands));
-        }
     }
 
     fn change(&mut self, key: RowKey, version: u64, change: Change) {
         let earlier = self.versions.insert(key.clone(), version);
-        assert!(earlier.is_some() || matches!(change, Change::Add(_)), "{key} is not locked");
+        assert!(earlier.is_some(), "{key} is not locked");
         self.changes.insert(key, change);
     }
 
@@ -276,11 +255,6 @@ impl Tables for PostgresTables<'_> {
 
     fn set_deadline(&mut self, deadline: &Deadline) -> Result<(), StoreError> {
         self.change(deadline.key(), deadline.due.0, Change::Set(deadline.clone()));
-        Ok(())
-    }
-
-    fn add_errand(&mut self, errand: &Errand) -> Result<(), StoreError> {
-        self.change(RowKey::Errand(errand.id.clone()), errand.due.0, Change::Add(errand.clone()));
         Ok(())
     }
 

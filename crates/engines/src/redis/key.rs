@@ -1,4 +1,4 @@
-//! API keys: the rows `keys` by id, the lists `key-ids` and `key-hashes`.
+//! API keys: the rows `api-keys` by id, the lists `api-key-ids` and `api-key-hashes`.
 
 use super::reader::Pages;
 use super::sheet::Terms;

@@ -7,7 +7,6 @@ mod bus;
 mod deadline;
 mod document;
 mod door;
-mod errand;
 mod facts;
 mod hold;
 mod key;

@@ -9,7 +9,7 @@ use super::value::{Stored, Trouble, number};
 use super::way::Way;
 use super::writer::Watch;
 use super::{
-    deadline, document, errand, hold, key, lease, letter, log, node, presence, roster, rows, session, social,
+    deadline, document, hold, key, lease, letter, log, node, presence, roster, rows, session, social,
 };
 use bytes::Bytes;
 use tavern_domain::Time;
@@ -53,9 +53,6 @@ pub(super) async fn read(pages: &Pages<'_>, watch: &Watch, read: &Read) -> Resul
         Read::Nodes { after, limit } => Found::Nodes(node::page(pages, after.as_ref(), *limit).await?),
         Read::DueDeadlines { by, after, limit } => {
             Found::Deadlines(deadline::due(pages, *by, after.as_ref(), *limit).await?)
-        }
-        Read::DueErrands { by, after, limit } => {
-            Found::Errands(errand::due(pages, *by, after.as_ref(), *limit).await?)
         }
         Read::Document(key) => Found::Document(document::get(pages, key).await?),
         Read::Presence(key) => Found::Presence(presence::get(pages, key).await?),

@@ -3,20 +3,20 @@
 
 use super::resp;
 use super::sheet::Sheet;
-use super::table::{Bucket, Table};
+use super::table::{self, Bucket, Table};
 use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use bytes::Bytes;
 use std::fmt::Write;
 use std::sync::LazyLock;
 
 pub(super) struct Script {
-    text: &'static str,
+    text: String,
     name: String,
 }
 
 /// One script in parts: steps of each kind between what they share and what runs them.
 pub(super) static COMMIT: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(concat!(
+    let steps = concat!(
         include_str!("scripts/commit/1_ground.lua"),
         include_str!("scripts/commit/2_nodes.lua"),
         include_str!("scripts/commit/3_rows.lua"),
@@ -24,7 +24,8 @@ pub(super) static COMMIT: LazyLock<Script> = LazyLock::new(|| {
         include_str!("scripts/commit/5_log.lua"),
         include_str!("scripts/commit/6_letters.lua"),
         include_str!("scripts/commit/7_run.lua"),
-    ))
+    );
+    Script::new(table::lua() + steps)
 });
 pub(super) static PAGE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("scripts/page.lua")));
 pub(super) static UNDER: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("scripts/under.lua")));
@@ -44,7 +45,8 @@ pub(super) struct Request {
 }
 
 impl Script {
-    fn new(text: &'static str) -> Script {
+    fn new(text: impl Into<String>) -> Script {
+        let text = text.into();
         let name = digest(&SHA1_FOR_LEGACY_USE_ONLY, text.as_bytes());
         let name = name.as_ref().iter().fold(String::new(), |mut name, byte| {
             let _ = write!(name, "{byte:02x}");

@@ -4,13 +4,12 @@
 use super::resp;
 use super::table::Table;
 use super::value::{Trouble, number, text};
-use super::{deadline, document, errand, hold, key, lease, letter, log, presence, session, social};
-use std::collections::BTreeMap;
+use super::{deadline, document, hold, key, lease, letter, log, presence, session, social};
 use std::io::Write;
 use tavern_domain::{Epoch, Time};
 use tavern_store::log::Appended;
 use tavern_store::presence::{Held, Presence, PresenceKey};
-use tavern_store::row::{ErrandId, Row, RowKey, Writer};
+use tavern_store::row::{Row, RowKey, Writer};
 use tavern_store::store::{Commit, NodeChange, Proof, Receipt, StoreError};
 
 /// Words on their way to a script.
@@ -124,9 +123,6 @@ impl Sheet {
             self.names(&[&carrier.channel, &carrier.user]);
         }
         commit.deadlines.iter().for_each(|deadline| deadline::put(self, deadline));
-        for (cause, id, new) in causes(commit).zip(&commit.errands).map(|((cause, n), new)| (cause, n, new)) {
-            errand::add(self, cause + 1, id, new);
-        }
         commit.takes.iter().for_each(|take| lease::take(self, take, holder_of(commit)));
         commit.restores.iter().for_each(|entry| log::restore(self, entry));
         commit.appends.iter().for_each(|append| log::append(self, append));
@@ -176,9 +172,6 @@ impl Sheet {
             RowKey::Follow { follower, followee } => self.listed(Table::Follows, &[follower, followee]),
             RowKey::Lease(name) => self.listed(Table::Leases, &[name]),
             RowKey::Deadline { kind, name } => self.listed(Table::Deadlines, &[kind, name]),
-            RowKey::Errand(id) => {
-                self.listed(Table::Errands, &[&id.source, &padded(id.version), &errand::count(id.n)]);
-            }
         }
     }
 
@@ -215,7 +208,7 @@ impl Sheet {
                 self.number(1);
                 self.listed(Table::UserIds, &[user]);
             }
-            RowKey::Lease(_) | RowKey::Deadline { .. } | RowKey::Errand(_) => self.number(0),
+            RowKey::Lease(_) | RowKey::Deadline { .. } => self.number(0),
         }
     }
 
@@ -223,7 +216,7 @@ impl Sheet {
         self.text("X");
         self.place(key);
         self.text(channel_of(key));
-        self.number((!matches!(key, RowKey::Deadline { .. } | RowKey::Errand(_))).into());
+        self.number((!matches!(key, RowKey::Deadline { .. })).into());
         self.lists(key);
     }
 
@@ -280,7 +273,7 @@ fn plain(commit: &Commit) -> Option<(&Presence, u64, u32)> {
     let RowKey::Presence(key) = &expect.key else { return None };
     let is_alone = commit.node.is_none()
         && commit.deletes.is_empty()
-        && (commit.seen.is_empty() && commit.deadlines.is_empty() && commit.errands.is_empty())
+        && (commit.seen.is_empty() && commit.deadlines.is_empty())
         && (commit.takes.is_empty() && commit.appends.is_empty() && commit.trim.is_none())
         && commit.restores.is_empty()
         && (commit.freed.is_empty() && commit.letters.is_empty());
@@ -300,21 +293,6 @@ fn carriers(commit: &Commit) -> impl Iterator<Item = PresenceKey> {
     keys.filter_map(|key| match key {
         RowKey::Presence(key) => Some(key),
         _ => None,
-    })
-}
-
-/// For each errand the place of its cause among what is deleted and put, and its count. A row that was deleted and put again is
-/// known by its later version.
-fn causes(commit: &Commit) -> impl Iterator<Item = (usize, u32)> {
-    let mut places: BTreeMap<RowKey, (usize, u32)> = BTreeMap::new();
-    if !commit.errands.is_empty() {
-        let keys = commit.deletes.iter().cloned().chain(commit.puts.iter().map(Row::key));
-        places = keys.enumerate().map(|(at, key)| (key, (at, 0))).collect();
-    }
-    commit.errands.iter().map(move |new| {
-        let place = places.get_mut(&new.of).expect("checked: an errand has its cause in its commit");
-        place.1 += 1;
-        (place.0, place.1 - 1)
     })
 }
 
@@ -406,10 +384,6 @@ fn receipt<'a>(
         for _ in 0..number(next()?)? {
             receipt.held.push(Held { carrier: carrier.clone(), channel: text(next()?)?.into() });
         }
-    }
-    for ((cause, n), new) in causes(commit).zip(&commit.errands) {
-        let version = receipt.deleted.iter().chain(&receipt.put).nth(cause).copied().unwrap_or(0);
-        receipt.errands.push(ErrandId { source: new.of.to_string().into(), version, n });
     }
     for _ in &commit.takes {
         receipt.taken.push(number(next()?)?);

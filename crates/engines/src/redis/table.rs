@@ -1,6 +1,6 @@
 //! The keys of a store: `<prefix>:{<bucket>}:<table>`, always the same ones, so that a script can name all that it may touch
 //! and Redis Cluster never lets it run on half of them. Hashes hold rows; sorted sets with equal scores are the lists that
-//! are paged, in the order of bytes. Must hold: the scripts know the tables by these numbers.
+//! are paged, in the order of bytes. The script of commits knows the tables by the constants of `lua`.
 
 /// In the order in which the script of commits gets them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,8 +28,6 @@ pub(super) enum Table {
     Followers,
     Deadlines,
     DeadlinesDue,
-    Errands,
-    ErrandsDue,
     DocumentIds,
     HoldIds,
     UserIds,
@@ -48,7 +46,7 @@ pub(super) enum Table {
     LetterIds,
 }
 
-const NAMES: [&str; 39] = [
+const NAMES: [&str; 37] = [
     "clock",
     "nodes",
     "presences",
@@ -63,17 +61,15 @@ const NAMES: [&str; 39] = [
     "sessions",
     "session-ids",
     "session-owners",
-    "keys",
-    "key-hashes",
-    "key-ids",
+    "api-keys",
+    "api-key-hashes",
+    "api-key-ids",
     "users",
     "follows",
     "following",
     "followers",
     "deadlines",
     "deadlines-due",
-    "errands",
-    "errands-due",
     "document-ids",
     "hold-ids",
     "user-ids",
@@ -89,6 +85,13 @@ const NAMES: [&str; 39] = [
     "letters",
     "letter-ids",
 ];
+
+/// The tables as constants of Lua: `local CLOCK, NODES, … = 1, 2, …`.
+pub(super) fn lua() -> String {
+    let names: Vec<String> = NAMES.iter().map(|name| name.replace('-', "_").to_uppercase()).collect();
+    let numbers: Vec<String> = (1..=NAMES.len()).map(|number| number.to_string()).collect();
+    format!("local {} = {}\n", names.join(", "), numbers.join(", "))
+}
 
 /// The full names of one bucket's keys.
 #[derive(Clone)]
@@ -134,19 +137,21 @@ mod tests {
         for (table, name) in [
             (Table::Clock, "clock"),
             (Table::Channels, "channels"),
-            (Table::Carried, "carried"),
-            (Table::Users, "users"),
-            (Table::ErrandsDue, "errands-due"),
             (Table::UserIds, "user-ids"),
-            (Table::LogEnds, "log-ends"),
             (Table::LetterIds, "letter-ids"),
         ] {
             assert_eq!(bucket.key(table), format!("tavern:{{0}}:{name}").as_bytes());
         }
-        let (channels, users, due) = (Table::Channels as u8, Table::Users as u8, Table::ErrandsDue as u8);
-        assert_eq!((channels, Table::Carried as u8, users, due), (8, 10, 18, 25));
-        let (ids, ends, letters) = (Table::UserIds as u8, Table::LogEnds as u8, Table::LetterIds as u8);
-        assert_eq!((ids, ends, letters), (28, 30, 39));
+        assert_eq!(Table::LetterIds as usize, NAMES.len());
+        let lua = lua();
+        assert!(
+            lua.starts_with("local CLOCK, NODES, ")
+                && lua.ends_with(
+                    ", 36, 37
+"
+                ),
+            "{lua}"
+        );
     }
 
     #[test]

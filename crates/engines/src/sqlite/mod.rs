@@ -5,7 +5,6 @@
 
 mod deadline;
 mod document;
-mod errand;
 mod folder;
 mod hold;
 mod key;

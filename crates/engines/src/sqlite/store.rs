@@ -4,9 +4,7 @@
 use super::folder::{Folder, Lock};
 use super::tables::SqliteTables;
 use super::value::{fault, number, read_number, read_time, time, unavailable};
-use super::{
-    deadline, document, errand, hold, key, lease, letter, log, node, presence, schema, session, social,
-};
+use super::{deadline, document, hold, key, lease, letter, log, node, presence, schema, session, social};
 use crate::intake::Intake;
 use crate::queue::Queue;
 use rusqlite::{Connection, TransactionBehavior};
@@ -172,9 +170,6 @@ impl Scribe {
             }
             Read::DueDeadlines { by, after, limit } => {
                 Found::Deadlines(deadline::due(from, *by, after.as_ref(), *limit).map_err(fault)?)
-            }
-            Read::DueErrands { by, after, limit } => {
-                Found::Errands(errand::due(from, *by, after.as_ref(), *limit).map_err(fault)?)
             }
             Read::Document(key) => Found::Document(document::get(from, key).map_err(fault)?),
             Read::Presence(key) => Found::Presence(presence::get(from, key).map_err(fault)?),

@@ -4,7 +4,7 @@
 //! what was remembered.
 
 use super::value::fault;
-use super::{deadline, document, errand, hold, key, lease, letter, log, node, presence, session, social};
+use super::{deadline, document, hold, key, lease, letter, log, node, presence, session, social};
 use rusqlite::{Connection, Error};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use tavern_store::commit::{Bag, Gone, Occupied, Tables};
 use tavern_store::letter::Letter;
 use tavern_store::log::{Entry, Trim};
 use tavern_store::presence::{Presence, PresenceKey};
-use tavern_store::row::{Deadline, Errand, Node, Row, RowKey, Writer};
+use tavern_store::row::{Deadline, Node, Row, RowKey, Writer};
 use tavern_store::social::Seen;
 use tavern_store::store::StoreError;
 
@@ -125,7 +125,6 @@ impl Tables for SqliteTables<'_> {
             }
             RowKey::Lease(name) => lease::version(self.connection, name),
             RowKey::Deadline { kind, name } => deadline::version(self.connection, kind, name),
-            RowKey::Errand(id) => errand::version(self.connection, id),
         }
         .map_err(fault)
     }
@@ -160,17 +159,12 @@ impl Tables for SqliteTables<'_> {
             }
             RowKey::Lease(name) => lease::delete(self.connection, name),
             RowKey::Deadline { kind, name } => deadline::delete(self.connection, kind, name),
-            RowKey::Errand(id) => errand::delete(self.connection, id),
         }
         .map_err(fault)
     }
 
     fn set_deadline(&mut self, deadline: &Deadline) -> Result<(), StoreError> {
         deadline::set(self.connection, deadline).map_err(fault)
-    }
-
-    fn add_errand(&mut self, errand: &Errand) -> Result<(), StoreError> {
-        errand::add(self.connection, errand).map_err(fault)
     }
 
     fn node(&mut self, node: &Writer) -> Result<Option<Node>, StoreError> {

@@ -111,11 +111,6 @@ struct Export<'a, W> {
 impl<W: Write> Export<'_, W> {
     /// What another store would number anew; and a log that grows and is cut while one reads it.
     fn refuse_what_cannot_move(&self, live: bool) -> anyhow::Result<()> {
-        let by = Time::NEVER;
-        match self.client.read(Read::DueErrands { by, after: None, limit: 1 })? {
-            Found::Errands(page) if page.rows.is_empty() => {}
-            _ => bail!("errands wait in this store: let a server run on it for a moment, then stop it"),
-        }
         if live && self.topics(None)?.log.head > 0 {
             bail!(
                 "there are events in the log of topics, which servers go on to write and to cut: stop them first, or back up the store by its own means"

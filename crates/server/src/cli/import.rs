@@ -102,14 +102,12 @@ fn occupied(client: &Client) -> anyhow::Result<Option<&'static str>> {
         ("sessions", Read::Sessions { node: None, after: None, limit: 1 }),
         ("deadlines", Read::DueDeadlines { by: Time::NEVER, after: None, limit: 1 }),
         ("events", Read::Topics { names: Vec::new(), after: None, limit: 1 }),
-        ("errands", Read::DueErrands { by: Time::NEVER, after: None, limit: 1 }),
     ] {
         let empty = match client.read(read)? {
             Found::Keys(page) => page.rows.is_empty(),
             Found::Rows(page) => page.rows.is_empty(),
             Found::Sessions(page) => page.rows.is_empty(),
             Found::Deadlines(page) => page.rows.is_empty(),
-            Found::Errands(page) => page.rows.is_empty(),
             Found::Topics(topics) => topics.log.head == 0,
             _ => false,
         };

@@ -12,10 +12,9 @@ use crate::lease::Lease;
 use crate::letter::Letter;
 use crate::log::{Entry, Trim};
 use crate::presence::{Held, PresenceKey, Raise};
-use crate::row::{Deadline, Errand, ErrandId, Node, Row, RowKey, Versioned, Writer};
+use crate::row::{Deadline, Node, Row, RowKey, Versioned, Writer};
 use crate::social::Seen;
 use crate::store::{Commit, Receipt, StoreError};
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use tavern_domain::Time;
 
@@ -26,7 +25,6 @@ pub trait Tables {
     fn put(&mut self, row: &Row, version: u64) -> Result<(), StoreError>;
     fn delete(&mut self, key: &RowKey) -> Result<(), StoreError>;
     fn set_deadline(&mut self, deadline: &Deadline) -> Result<(), StoreError>;
-    fn add_errand(&mut self, errand: &Errand) -> Result<(), StoreError>;
     fn node(&mut self, node: &Writer) -> Result<Option<Node>, StoreError>;
     /// Every epoch of that name, in order.
     fn epochs(&mut self, name: &str) -> Result<Vec<Node>, StoreError>;
@@ -119,7 +117,7 @@ pub fn apply(
     }
     for key in &commit.deletes {
         let version = match key {
-            RowKey::Deadline { .. } | RowKey::Errand(_) => 0,
+            RowKey::Deadline { .. } => 0,
             RowKey::Key(_)
             | RowKey::Session(_)
             | RowKey::Document(_)
@@ -151,7 +149,6 @@ pub fn apply(
         // Version 0 means absent, so nothing is due at 0.
         tables.set_deadline(&Deadline { due: deadline.due.max(Time(1)), ..deadline.clone() })?;
     }
-    add_errands(tables, commit, &mut receipt)?;
     lease::take(tables, mark, commit, &mut receipt)?;
     log::append(tables, commit, &mut receipt)?;
     letter::post(tables, mark, commit, &mut receipt)?;
@@ -190,23 +187,4 @@ fn raise_channel(
         mark.bury(version);
     }
     Ok((version, last == 0))
-}
-
-fn add_errands(tables: &mut impl Tables, commit: &Commit, receipt: &mut Receipt) -> Result<(), StoreError> {
-    if commit.errands.is_empty() {
-        return Ok(());
-    }
-    // A row that was deleted and put again in one commit is known by its later version.
-    let deleted = commit.deletes.iter().cloned().zip(receipt.deleted.iter().copied());
-    let put = commit.puts.iter().map(Row::key).zip(receipt.put.iter().copied());
-    let mut causes: BTreeMap<RowKey, (u64, u32)> =
-        deleted.chain(put).map(|(key, version)| (key, (version, 0))).collect();
-    for new in &commit.errands {
-        let cause = causes.get_mut(&new.of).expect("checked: an errand has its cause in its commit");
-        let id = ErrandId { source: new.of.to_string().into(), version: cause.0, n: cause.1 };
-        cause.1 += 1;
-        tables.add_errand(&Errand { id: id.clone(), due: new.due.max(Time(1)), body: new.body.clone() })?;
-        receipt.errands.push(id);
-    }
-    Ok(())
 }

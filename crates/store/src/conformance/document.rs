@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::clock::Clock;
-use crate::row::{ApiKey, Deadline, NewErrand};
+use crate::row::{ApiKey, Deadline};
 use crate::store::{Answer, Work};
 use std::sync::Barrier;
 use tavern_domain::Scopes;
@@ -53,7 +53,6 @@ pub(super) fn one_unmet_expectation_refuses_everything(world: &dyn World) {
         puts: vec![row("a", "2"), row("b", "1"), Row::Key(api_key)],
         deletes: vec![RowKey::Document(key("old"))],
         deadlines: vec![Deadline::new(Time(1), "grace", "a")],
-        errands: vec![NewErrand { of: RowKey::Document(key("a")), due: Time(1), body: Arc::from(*b"x") }],
         ..Commit::default()
     };
     assert_conflict(client.commit(commit.clone()), (RowKey::Document(key("b")), 7, 0));
@@ -62,14 +61,12 @@ pub(super) fn one_unmet_expectation_refuses_everything(world: &dyn World) {
     assert_eq!(text(&client, "old").as_deref(), Some("stays"));
     assert!(matches!(client.read(Read::KeyByHash([1; 32])), Ok(Found::Key(None))));
     assert_eq!(due::deadlines(&client, Time::NEVER).rows, []);
-    assert_eq!(due::errands(&client, Time::NEVER).rows, []);
 
     commit.expects[1].version = 0;
     let receipt = client.commit(commit).unwrap();
     assert_eq!(receipt.put[0], a + 1);
     assert_eq!((text(&client, "b").as_deref(), text(&client, "old")), (Some("1"), None));
     assert_eq!(due::deadlines(&client, Time::NEVER).rows.len(), 1);
-    assert_eq!(due::errands(&client, Time::NEVER).rows.len(), 1);
 }
 
 pub(super) fn a_put_without_expectation_writes(world: &dyn World) {

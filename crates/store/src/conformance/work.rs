@@ -3,7 +3,7 @@
 use super::*;
 use crate::limits;
 use crate::presence::{Hold, PresenceKey, Raise};
-use crate::row::{Deadline, ErrandId};
+use crate::row::Deadline;
 use crate::social::Seen;
 use crate::store::{Answer, Ticket, Work};
 use std::collections::BTreeMap;
@@ -33,13 +33,11 @@ pub(super) fn what_is_unknown_is_not_found(world: &dyn World) {
     assert_eq!(none(Read::Document(key("nothing"))), Found::Document(None));
     assert_eq!(none(Read::Session(ClientId::from_random(1))), Found::Session(None));
     assert_eq!(none(Read::KeyByHash([0; 32])), Found::Key(None));
-    let id = ErrandId { source: "document:thing/x".into(), version: 1, n: 0 };
     let deletes = vec![
         RowKey::Document(key("nothing")),
         RowKey::Session(ClientId::from_random(1)),
         RowKey::Key("nobody".into()),
         Deadline::new(Time(1), "grace", "x").key(),
-        RowKey::Errand(id),
     ];
     client.commit(Commit { deletes, ..Commit::default() }).expect("deleting nothing is no error");
     client.commit(Commit::default()).expect("an empty commit is one");

@@ -6,7 +6,6 @@
 mod bus;
 mod deadline;
 mod document;
-mod errand;
 mod fault;
 mod hold;
 mod key;

@@ -3,7 +3,6 @@
 use super::Hall;
 use super::deadline::Deadlines;
 use super::document::Documents;
-use super::errand::Errands;
 use super::hold::Holds;
 use super::key::Keys;
 use super::lease::Leases;
@@ -17,7 +16,7 @@ use crate::commit::{self, Bag, Gone, Mark, Occupied, Tables};
 use crate::letter::Letter;
 use crate::log::{Entry, Trim};
 use crate::presence::{PresenceKey, Roster};
-use crate::row::{Deadline, Errand, Node, Page, Row, RowKey, RowKind, Versioned, Writer};
+use crate::row::{Deadline, Node, Page, Row, RowKey, RowKind, Versioned, Writer};
 use crate::social::{Person, Seen};
 use crate::store::{Answer, Commit, Found, Inbox, Outage, Read, Receipt, Store, StoreError, Ticket, Work};
 use std::collections::BTreeMap;
@@ -50,7 +49,6 @@ pub(super) struct MemoryTables {
     people: People,
     holds: Holds,
     deadlines: Deadlines,
-    errands: Errands,
     leases: Leases,
     events: Events,
     inboxes: Inboxes,
@@ -129,9 +127,6 @@ impl MemoryTables {
             Read::DueDeadlines { by, after, limit } => {
                 Found::Deadlines(self.deadlines.due(*by, after.as_ref(), *limit))
             }
-            Read::DueErrands { by, after, limit } => {
-                Found::Errands(self.errands.due(*by, after.as_ref(), *limit))
-            }
             Read::Document(key) => Found::Document(self.documents.get(key)),
             Read::Presence(key) => Found::Presence(self.presences.get(key)),
             Read::Roster { channel, after, limit } => {
@@ -207,7 +202,6 @@ impl Tables for MemoryTables {
             RowKey::Follow { follower, followee } => self.people.follow_version(follower, followee),
             RowKey::Lease(name) => self.leases.version(name),
             RowKey::Deadline { kind, name } => self.deadlines.version(kind, name),
-            RowKey::Errand(id) => self.errands.version(id),
         })
     }
 
@@ -236,18 +230,12 @@ impl Tables for MemoryTables {
             RowKey::Lease(name) => self.leases.delete(name),
             RowKey::Follow { follower, followee } => self.people.delete_follow(follower, followee),
             RowKey::Deadline { kind, name } => self.deadlines.delete(kind, name),
-            RowKey::Errand(id) => self.errands.delete(id),
         }
         Ok(())
     }
 
     fn set_deadline(&mut self, deadline: &Deadline) -> Result<(), StoreError> {
         self.deadlines.set(deadline);
-        Ok(())
-    }
-
-    fn add_errand(&mut self, errand: &Errand) -> Result<(), StoreError> {
-        self.errands.add(errand);
         Ok(())
     }
 

@@ -63,14 +63,3 @@ CREATE TABLE deadlines (
     PRIMARY KEY (kind, name)
 );
 CREATE INDEX deadlines_by_due ON deadlines (due, kind, name);
-
--- source is the row that caused the errand, as document:kind/name.
-CREATE TABLE errands (
-    source  TEXT COLLATE "C" NOT NULL,
-    version BIGINT NOT NULL,
-    n       BIGINT NOT NULL,
-    due     BIGINT NOT NULL,
-    body    BYTEA  NOT NULL,
-    PRIMARY KEY (source, version, n)
-);
-CREATE INDEX errands_by_due ON errands (due, source, version, n);

@@ -60,14 +60,3 @@ CREATE TABLE deadlines (
     PRIMARY KEY (kind, name)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX deadlines_by_due ON deadlines (due, kind, name);
-
--- source is the row that caused the errand, as document:kind/name.
-CREATE TABLE errands (
-    source  TEXT    NOT NULL,
-    version INTEGER NOT NULL,
-    n       INTEGER NOT NULL,
-    due     INTEGER NOT NULL,
-    body    BLOB    NOT NULL,
-    PRIMARY KEY (source, version, n)
-) STRICT;
-CREATE INDEX errands_by_due ON errands (due, source, version, n);

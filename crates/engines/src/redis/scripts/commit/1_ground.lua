@@ -1,14 +1,10 @@
 -- A batch of commits on one bucket: the algorithm of commit.rs, each commit refused or done for itself.
--- KEYS: every key of the bucket, in the order of `Table`. ARGV: the wall clock in ms ('' for the server's), how many buckets
+-- KEYS: every key of the store, in the order of `Table`, whose names stand in front of this as `CLOCK`, `NODES` and so on. ARGV: the wall clock in ms ('' for the server's), how many buckets
 -- the store has, then commits: how many words each has, its writer, and its steps in the order of the algorithm.
 -- Must hold: every check of a commit comes before its first change; a number is never a double beyond 2^53; what is listed
 -- agrees with the rows at the end, also when something fails in between.
 local A, K, call = ARGV, KEYS, redis.call
 local find, sub, match, format, concat = string.find, string.sub, string.match, string.format, table.concat
-local PRESENCES, ROSTER, PLACES = 3, '4', '5'
-local CLOCK, NODES, CHANNELS, USERS, CARRIED, ERRANDS, ERRANDS_DUE, USER_IDS, LEASES = 1, 2, 8, 18, '10', 24, '25', '28', 29
-local LOG_ENDS, LOG, LOG_TOPICS, TOPICS, TOPIC_NAMES, EVENT_IDS, EVENT_IDS_AT = 30, 31, '32', 33, 34, 35, 36
-local INBOXES, LETTERS, LETTER_IDS = 37, 38, 39
 -- Entries that are removed together.
 local MANY = 500
 local MOST = 9007199254740000
@@ -69,7 +65,7 @@ local function flush(which)
   local members = pending[which]
   if not members then return end
   pending[which] = nil
-  local key = K[tonumber(which)]
+  local key = K[which]
   local new, old = { 'ZADD', key }, { 'ZREM', key }
   for member, is_in in pairs(members) do
     if is_in then
@@ -93,7 +89,7 @@ local function list_all(entries, is_in)
   local at = 1
   while at <= #entries do
     local _, front, which, length = find(entries, '^(%d+):(%d+):', at)
-    list(which, sub(entries, front + 1, front + length), is_in)
+    list(tonumber(which), sub(entries, front + 1, front + length), is_in)
     at = front + length + 1
   end
 end
@@ -165,15 +161,14 @@ local function node(key)
     opened_at = match(value, '"opened_at":(%d+)'), lease_until = match(value, '"lease_until":(%d+)') }
 end
 
--- Of the commit under way: what it answers, and the versions of what it deleted and put.
-local answer, versions
+-- Of the commit under way: what it answers.
+local answer
 local function tell(number)
-  versions[#versions + 1] = number
   answer[#answer + 1] = text(number)
 end
 local function statics(at, is_in)
   local count = tonumber(A[at])
-  for n = 1, count do list(A[at + 2 * n - 1], A[at + 2 * n], is_in) end
+  for n = 1, count do list(tonumber(A[at + 2 * n - 1]), A[at + 2 * n], is_in) end
   return at + 2 * count + 1
 end
 

@@ -1,4 +1,4 @@
--- Rows of every kind: expected, deleted, put; channels raised; deadlines and errands.
+-- Rows of every kind: expected, deleted, put; channels raised; deadlines.
 
 -- expect: table, field, version
 function steps.E(at)
@@ -120,14 +120,14 @@ local carries
 local function hold(front)
   if carries == nil or pending[CARRIED] then
     flush(CARRIED)
-    carries = call('EXISTS', K[tonumber(CARRIED)]) == 1
+    carries = call('EXISTS', K[CARRIED]) == 1
   end
   if not carries then
     answer[#answer + 1] = '0'
     return
   end
   front = front .. '\0'
-  local held = call('ZRANGEBYLEX', K[tonumber(CARRIED)], '[' .. front, '(' .. front .. '\255')
+  local held = call('ZRANGEBYLEX', K[CARRIED], '[' .. front, '(' .. front .. '\255')
   answer[#answer + 1] = text(#held)
   for _, member in ipairs(held) do answer[#answer + 1] = sub(member, #front + 1) end
 end
@@ -170,15 +170,4 @@ function steps.T(at)
   relist(get(key, field), A[at + 3])
   set(key, field, A[at + 2] .. '\0' .. A[at + 3])
   return at + 4
-end
-
--- an errand: which of the versions is its cause, source, count, due, JSON
-function steps.A(at)
-  local field = A[at + 1] .. '\0' .. long(versions[tonumber(A[at])]) .. '\0' .. A[at + 2]
-  local member = A[at + 3] .. '\0' .. field
-  local behind = ERRANDS_DUE .. ':' .. #member .. ':' .. member
-  -- What a deadline causes has no version: the same id may come again.
-  relist(get(K[ERRANDS], field), behind)
-  set(K[ERRANDS], field, A[at + 4] .. '\0' .. behind)
-  return at + 5
 end

@@ -8,7 +8,7 @@ local function run()
     if writer ~= '' and not is_open(writer) then
       refused = 'W'
     else
-      answer, versions = { 'D' .. now }, {}
+      answer = { 'D' .. now }
       at = at + 2
       while at < stop do
         at, refused = steps[A[at]](at + 1)
