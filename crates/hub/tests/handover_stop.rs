@@ -113,6 +113,67 @@ fn who_was_lost_before_stays_lost_and_arrives_when_it_comes_back() {
     assert_eq!(told(&mut scene), ["client_online"]);
 }
 
+/// Ann is in the channel and loses her connection a second before her node stops. Gives the moment of the disconnect.
+fn disconnect_before_the_stop(scene: &mut Scene) -> u64 {
+    let mut ann = scene.ann.clone();
+    scene.street.say(0, &mut ann, r#"{"op":"join","channel":"game#A"}"#);
+    scene.street.house(0).detach(&ann);
+    let disconnected = scene.street.now().ms();
+    scene.street.live(1_000);
+    disconnected
+}
+
+fn told_last_seen(scene: &mut Scene, watcher: &Caller) -> Value {
+    let told = scene.hear(2, watcher);
+    let events: Vec<&Value> = told.iter().map(|event| &event["event"]).collect();
+    assert_eq!(events, ["user_online", "client_online", "client_offline", "user_offline"]);
+    told[3]["last_seen"].clone()
+}
+
+#[test]
+fn a_stop_does_not_change_when_a_client_was_lost() {
+    let mut scene = Scene::new();
+    let watcher = watch(&mut scene.street, 2);
+    let disconnected = disconnect_before_the_stop(&mut scene);
+    assert!(stop(&mut scene, 5_000).is_empty());
+    scene.street.live(DRAIN + 1_000);
+    assert_eq!(told_last_seen(&mut scene, &watcher), disconnected);
+}
+
+#[test]
+fn a_session_that_nobody_takes_keeps_the_time_of_its_disconnect() {
+    let mut scene = Scene::new();
+    let watcher = watch(&mut scene.street, 2);
+    let disconnected = disconnect_before_the_stop(&mut scene);
+    scene.street.set_fate(|_, _, parcel| if word(parcel) == "offer" { vec![] } else { vec![0] });
+    let packed = stop(&mut scene, 20_000);
+    assert_eq!(packed[0].detached_at.ms(), disconnected);
+    scene.street.heal();
+    let now = scene.street.house(1).now;
+    assert!(scene.street.house(1).shards[0].adopt(now, &packed[0]));
+    scene.street.live(DRAIN + 1_000);
+    assert_eq!(told_last_seen(&mut scene, &watcher), disconnected);
+}
+
+#[test]
+fn a_client_that_is_away_does_not_stay_from_stop_to_stop() {
+    let mut scene = Scene::new();
+    let watcher = watch(&mut scene.street, 2);
+    let disconnected = disconnect_before_the_stop(&mut scene);
+    let mut at = 0;
+    while scene.street.now().ms() < disconnected + 2 * DRAIN + 1_000 {
+        // Each node that takes the session stops in its turn.
+        let next: Arc<str> = format!("next{at}").into();
+        let to = scene.street.build(&next);
+        scene.street.introduce();
+        let now = scene.street.house(at).now;
+        scene.street.house(at).shards[0].leave_node(now, &[next], DRAIN);
+        scene.street.live(5_000);
+        at = to;
+    }
+    assert_eq!(told_last_seen(&mut scene, &watcher), disconnected);
+}
+
 #[test]
 fn a_client_that_comes_back_before_its_session_does_waits_for_it() {
     let mut scene = Scene::new();

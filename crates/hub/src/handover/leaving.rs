@@ -148,7 +148,9 @@ impl Shard {
         };
         session.frozen = true;
         let key = session.key;
-        self.begin_window(now, id);
+        if stops.as_ref().is_none_or(|stops| stops.link.is_some()) {
+            self.begin_window(now, id);
+        }
         let due = now + if stops.is_some() { OFFER_MS } else { FROZEN_MS };
         let (stage, until) = (Stage::Named, now + FROZEN_MS);
         let (links, began) = (Vec::new(), now);
@@ -326,8 +328,18 @@ impl Shard {
         self.effects.ready.extend(leaving.links);
         let Some(session) = self.listeners.get_mut(leaving.id).and_then(|l| l.session_mut()) else { return };
         session.frozen = false;
-        // Its client was seen elsewhere a moment ago: its window begins now.
-        session.heard_at = session.heard_at.max(now);
+        let seen = match leaving.stops {
+            // Its client was seen elsewhere a moment ago: its window begins now.
+            None => true,
+            // Its transport is closed now. Whoever was away when the node stopped was lost then.
+            Some(stops) => {
+                session.window_ms = (stops.window_ms > 0).then_some(stops.window_ms);
+                stops.link.is_some()
+            }
+        };
+        if seen {
+            session.heard_at = session.heard_at.max(now);
+        }
         let present = if session.lost { Vec::new() } else { session.present.all() };
         // The node may have begun a new life meanwhile, and vouches for its clients in each.
         for (channel, state) in present {

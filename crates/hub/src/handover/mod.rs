@@ -88,9 +88,11 @@ impl Shard {
             }
             if self.has(id) {
                 self.end_ticks_of(now, id);
-                self.begin_window(now, id);
+                if self.is_offered_with_transport(id) {
+                    self.begin_window(now, id);
+                }
                 packed.extend(self.pack_one(id).map(|mut packed| {
-                    packed.body.window_ms = self.stop_window_ms(id, 0);
+                    packed.body.window_ms = self.stop_window_ms(now, id, 0);
                     packed
                 }));
             }
@@ -101,7 +103,8 @@ impl Shard {
         packed
     }
 
-    /// Its client could not come back from now on: its window begins here, wherever the client is.
+    /// Its client was here or elsewhere until now: its window begins now. Never for a client that was already away: a
+    /// disconnect keeps its date.
     fn begin_window(&mut self, now: Time, id: ListenerId) {
         if let Some(session) = self.listeners.get_mut(id).and_then(|listener| listener.session_mut())
             && !session.polling

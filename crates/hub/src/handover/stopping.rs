@@ -49,7 +49,7 @@ impl Shard {
         {
             let free = |session: &Session| !session.frozen;
             if self.listeners.get(id).and_then(|l| l.session()).is_some_and(free) {
-                let window_ms = self.stop_window_ms(id, self.drain_ms);
+                let window_ms = self.stop_window_ms(now, id, self.drain_ms);
                 let link = self.let_go_of_link(id);
                 let number = self.dice.roll() as u64;
                 let taker = to[self.moves.queue.len() % to.len()].clone();
@@ -83,6 +83,12 @@ impl Shard {
         link.map(|link| link.id)
     }
 
+    /// It was offered and not taken yet, and its transport is still open.
+    pub(super) fn is_offered_with_transport(&self, id: ListenerId) -> bool {
+        let open = |stops: &Stops| stops.link.is_some();
+        self.moves.leavings.values().any(|l| l.id == id && l.stops.as_ref().is_some_and(open))
+    }
+
     fn write_offer(&mut self, id: ListenerId) {
         let half = self.listeners.get(id).and_then(|l| l.session()).map(|session| session.key.half());
         let Some(leaving) = half.and_then(|half| self.moves.leavings.get(&half)) else { return };
@@ -101,7 +107,7 @@ impl Shard {
         stops.offers += 1;
         let next = neighbours.iter().position(|name| *name == last).map_or(0, |at| at + 1);
         if stops.offers >= OFFERS || neighbours.is_empty() {
-            let link = stops.link.take();
+            let link = stops.link;
             self.thaw(now, half);
             self.effects.closes.extend(link.map(|link| (link, Goodbye::Closing)));
             self.offer_some(now);
@@ -114,13 +120,19 @@ impl Shard {
     }
 
     /// How long a session of a node that stops may stay without a transport before its client is lost: the longest grace
-    /// of the channels it joined. Its user's own channel counts only when there is no other.
-    pub(super) fn stop_window_ms(&self, id: ListenerId, drain_ms: u64) -> u64 {
-        let session = self.listeners.get(id).and_then(|listener| listener.session());
-        let channels: Vec<&Arc<str>> = session.into_iter().flat_map(|s| s.present.channels()).collect();
+    /// of the channels it joined. Its user's own channel counts only when there is no other. A client that is away already
+    /// cannot come back while its node is down, so it gets as long as the others, but never more than twice that after
+    /// its disconnect: whoever does not come back does not stay from stop to stop.
+    pub(super) fn stop_window_ms(&self, now: Time, id: ListenerId, drain_ms: u64) -> u64 {
+        let Some(listener) = self.listeners.get(id) else { return 0 };
+        let Some(session) = listener.session() else { return 0 };
+        let lost_at = session.lost_at(self.node.settings.poll_idle_ms);
+        let away_ms = if listener.link.is_some() { 0 } else { now.since(lost_at) };
+        let channels: Vec<&Arc<str>> = session.present.channels().collect();
         let joined = channels.iter().filter(|channel| !is_own_channel(channel));
         let longest = joined.map(|channel| self.grace_ms(channel)).max();
         let own = || channels.iter().map(|channel| self.grace_ms(channel)).max();
-        longest.or_else(own).unwrap_or(0).max(drain_ms)
+        let window_ms = longest.or_else(own).unwrap_or(0).max(drain_ms);
+        window_ms + away_ms.min(window_ms)
     }
 }
