@@ -69,7 +69,7 @@ torture-events: ## kill servers 5,000 times while events are published and deliv
 
 torture-local: ## kill publishers and subscribers of a folder at random moments, 1,000 times
 	cargo build --release -p tavern-local --examples
-	TAVERN_LOCAL_KILLS=1000 cargo test --release -p tavern-local --test publishers -- --nocapture
+	TAVERN_LOCAL_KILLS=1000 cargo test --release -p tavern-local --test killed -- --nocapture
 
 torture-parties: ## commands about parties given at the same moment on two servers, 1,000 times each, on every combination
 	TAVERN_PARTY_RACES=1000 scripts/test clients -- tests/parties/test_races.py -n 2

@@ -1,4 +1,4 @@
-//! How fast a folder carries messages between two processes, beside what a unix socket between them can do.
+//! Measures how fast a folder carries messages between two processes, compared with a unix socket.
 //!
 //!     cargo run --release -p tavern-local --example speed
 
@@ -32,56 +32,56 @@ fn measure() -> Result<(), Box<dyn std::error::Error>> {
     bystanders(path)?;
     wake_ups(path)?;
     let (median, p99) = ping_pong(path)?;
-    println!("| there and back, folder | median {median:?}, p99 {p99:?} |");
+    println!("| round trip, folder | median {median:?}, p99 {p99:?} |");
     let (median, p99) = socket_ping_pong(path)?;
-    println!("| there and back, unix socket | median {median:?}, p99 {p99:?} |");
+    println!("| round trip, unix socket | median {median:?}, p99 {p99:?} |");
     Ok(())
 }
 
 fn throughput(path: &str) -> Result<(), Box<dyn std::error::Error>> {
     let mut child = start("listen", path)?;
-    let mouth = tavern_local::open(path)?;
-    await_listeners(&mouth, "speed")?;
+    let publisher = tavern_local::open(path)?;
+    await_listeners(&publisher, "speed")?;
     let payload = [b'x'; 100];
     let began = Instant::now();
     for _ in 0..SINGLE {
-        mouth.publish("speed", payload)?;
+        publisher.publish("speed", payload)?;
     }
     println!("| one by one | {:.0} messages/s |", f64::from(SINGLE) / began.elapsed().as_secs_f64());
     let drafts: Vec<Draft<'_>> = (0..BATCH).map(|_| Draft::new(b"speed", &payload)).collect();
     let began = Instant::now();
     for _ in 0..BATCHES {
-        mouth.publish_all(&drafts)?;
+        publisher.publish_all(&drafts)?;
     }
     let count = f64::from(BATCHES) * BATCH as f64;
     println!("| in lists of {BATCH} | {:.0} messages/s |", count / began.elapsed().as_secs_f64());
-    mouth.publish("speed", "end")?;
-    println!("| all heard | {:?} |", child.wait()?.success());
+    publisher.publish("speed", "end")?;
+    println!("| all received | {:?} |", child.wait()?.success());
     Ok(())
 }
 
-/// What a message costs when thousands of channels and sleepers do not match.
+/// The cost of a message when thousands of subscriptions do not match.
 fn bystanders(path: &str) -> Result<(), Box<dyn std::error::Error>> {
-    let mouth = tavern_local::open(path)?;
-    let ear = tavern_local::open(path)?;
-    ear.subscribe(["near"])?;
+    let publisher = tavern_local::open(path)?;
+    let subscriber = tavern_local::open(path)?;
+    subscriber.subscribe(["near"])?;
     for others in [0, 1_000, 10_000] {
         let bystander = tavern_local::open(path)?;
         bystander.subscribe((0..others).map(|n| format!("far{n}")))?;
         bystander.psubscribe((0..others / 10).map(|n| format!("farther{n}*")))?;
-        mouth.publish("near", "warm")?;
+        publisher.publish("near", "warm")?;
         let began = Instant::now();
         for _ in 0..5_000 {
-            mouth.publish("near", "x")?;
+            publisher.publish("near", "x")?;
         }
         let each = began.elapsed() / 5_000;
         println!("| one message, {others} channels and {} patterns beside it | {each:?} |", others / 10);
-        while ear.poll()?.is_some() {}
+        while subscriber.poll()?.is_some() {}
     }
     Ok(())
 }
 
-/// From before the publish to the end of another process's wait. One message at a time, so that the other sleeps.
+/// From before the publish to the end of another process's wait, one message at a time so that the other sleeps.
 fn wake_ups(path: &str) -> Result<(), Box<dyn std::error::Error>> {
     let mut child = start("wake", path)?;
     let local = tavern_local::open(path)?;
@@ -100,7 +100,7 @@ fn wake(path: &str) -> Result<(), Box<dyn std::error::Error>> {
     local.subscribe(["wake"])?;
     let mut times = Vec::new();
     loop {
-        let message = local.wait(Duration::from_secs(10))?.ok_or("silence")?;
+        let message = local.wait(Duration::from_secs(10))?.ok_or("timed out")?;
         let now = now_ns();
         let Ok(stamp) = message.payload().try_into() else { break };
         times.push(Duration::from_nanos(now.saturating_sub(u64::from_le_bytes(stamp))));
@@ -110,7 +110,7 @@ fn wake(path: &str) -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Of the clock that both processes share.
+/// The time on the clock that both processes share.
 fn now_ns() -> u64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     since.map_or(0, |since| since.as_nanos() as u64)
@@ -169,22 +169,22 @@ fn start(part: &str, path: &str) -> std::io::Result<Child> {
 fn listen(path: &str) -> Result<(), Box<dyn std::error::Error>> {
     let local = tavern_local::open(path)?;
     local.subscribe(["speed"])?;
-    let mut heard = 0u64;
+    let mut received = 0u64;
     loop {
-        let message = local.wait(Duration::from_secs(10))?.ok_or("silence")?;
+        let message = local.wait(Duration::from_secs(10))?.ok_or("timed out")?;
         if message.payload() == b"end" {
             break;
         }
-        heard += 1;
+        received += 1;
     }
     let all = u64::from(SINGLE) + u64::from(BATCHES) * BATCH as u64;
-    if heard == all { Ok(()) } else { Err(format!("heard {heard} of {all}").into()) }
+    if received == all { Ok(()) } else { Err(format!("received {received} of {all}").into()) }
 }
 
 fn answer(path: &str) -> Result<(), Box<dyn std::error::Error>> {
     let local = tavern_local::open(path)?;
     local.subscribe(["ping"])?;
-    while local.wait(Duration::from_secs(10))?.ok_or("silence")?.payload() != b"end" {
+    while local.wait(Duration::from_secs(10))?.ok_or("timed out")?.payload() != b"end" {
         local.publish("pong", "x")?;
     }
     Ok(())

@@ -1,5 +1,5 @@
-//! The folder: found once, made private, refused on network file systems. Its files carry the name of the database.
-//! Must hold: the folder is the same whatever path led to it, and stays the same when the directory changes.
+//! The folder and the names of its files: resolved once, private to its owner, refused on network file systems.
+//! Must hold: every path to a folder gives the same identity, and it stays valid when the working directory changes.
 
 use crate::error::Error;
 use crate::limits;
@@ -10,11 +10,19 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
+/// The SQLite database.
 pub const DATABASE: &str = "bus.db";
+/// The record locks and the shared version number.
 pub const LOCK: &str = "bus.db-lock";
+/// SQLite's write-ahead log.
 pub const WAL: &str = "bus.db-wal";
 
-/// What a folder is, whatever it is called.
+/// The socket that wakes a process.
+pub fn wake_file(process: i64) -> String {
+    format!("bus.db-wake-{process}")
+}
+
+/// Identifies a folder, whatever path led to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Identity {
     device: u64,
@@ -29,19 +37,20 @@ pub struct Folder {
 }
 
 impl Folder {
+    /// Finds the folder, creating it if it does not exist.
     pub fn open(path: &Path) -> Result<Folder, Error> {
         let fault = |doing: &str, error: io::Error| Error::io(path, doing, error);
         check_length(path, &std::path::absolute(path).map_err(|error| fault("it cannot be found", error))?)?;
         if !path.is_dir() {
             let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
-            made.map_err(|error| fault("it cannot be made", error))?;
+            made.map_err(|error| fault("it cannot be created", error))?;
         }
         let absolute = path.canonicalize().map_err(|error| fault("it cannot be found", error))?;
         check_length(path, &absolute)?;
         if let Some(network) =
             network_file_system(&absolute).map_err(|error| fault("it cannot be read", error))?
         {
-            let reason = format!("it is on a network file system ({network}), where locks cannot be trusted");
+            let reason = format!("it is on a network file system ({network}), where locks are not reliable");
             return Err(Error::Folder { path: path.into(), reason, source: None });
         }
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -52,15 +61,15 @@ impl Folder {
         Ok(Folder { path: absolute, directory, identity })
     }
 
-    /// Opens or makes one of our files, for its owner only.
+    /// Opens one of our files, creating it with access for its owner only.
     pub fn file(&self, name: &str) -> Result<OwnedFd, Error> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let made = rustix::fs::openat(&self.directory, name, flags, Mode::RUSR | Mode::WUSR);
         made.map_err(|error| Error::io(&self.path, &format!("{name} cannot be opened"), error.into()))
     }
 
+    /// Removes a file; a missing one is fine.
     pub fn remove(&self, name: &str) {
-        // Gone already is as good.
         let _ = rustix::fs::unlinkat(&self.directory, name, rustix::fs::AtFlags::empty());
     }
 
@@ -68,9 +77,20 @@ impl Folder {
         rustix::fs::statat(&self.directory, name, rustix::fs::AtFlags::empty()).is_ok()
     }
 
+    /// The size of a file; zero for a missing one.
     pub fn size_of(&self, name: &str) -> u64 {
         rustix::fs::statat(&self.directory, name, rustix::fs::AtFlags::empty())
             .map_or(0, |stat| stat.st_size as u64)
+    }
+
+    pub fn is_writable(&self) -> bool {
+        rustix::fs::access(&self.path, rustix::fs::Access::WRITE_OK).is_ok()
+    }
+
+    /// Whether the disk has no room for the block that SQLite allocates at once.
+    pub fn is_full(&self) -> bool {
+        const BLOCK: u64 = 64 << 10;
+        rustix::fs::statvfs(&self.path).is_ok_and(|stat| stat.f_bavail.saturating_mul(stat.f_frsize) < BLOCK)
     }
 }
 
@@ -83,7 +103,7 @@ fn check_length(path: &Path, absolute: &Path) -> Result<(), Error> {
     Err(Error::Folder { path: path.into(), reason, source: None })
 }
 
-/// Only those that are a network by nature. FUSE may be local; where it is not, WAL's shared memory already fails.
+/// File systems that are always remote. FUSE may be local; where it is not, SQLite's shared memory already fails.
 #[cfg(target_os = "linux")]
 const NETWORKS: [(u32, &str); 11] = [
     (0x6969, "nfs"),
@@ -99,7 +119,16 @@ const NETWORKS: [(u32, &str); 11] = [
     (0x0BD0_0BD0, "lustre"),
 ];
 
-/// The name of the network file system that a folder is on, if it is on one.
+/// The name of the network file system that a folder is on; `None` for a local one.
+///
+/// ```
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let folder = folder.path();
+/// if let Some(name) = tavern_local::network_file_system(folder)? {
+///     eprintln!("locks are not reliable on {name}");
+/// }
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[cfg(target_os = "linux")]
 pub fn network_file_system(folder: &Path) -> io::Result<Option<&'static str>> {
     let magic = rustix::fs::statfs(folder)?.f_type as u32;
@@ -121,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn networks_are_known_by_their_number() {
+    fn network_file_systems_are_recognised_by_their_magic_number() {
         for (magic, name) in [(0x6969, Some("nfs")), (0xFF53_4D42, Some("cifs")), (0xEF53, None)] {
             assert_eq!(network_name(magic), name);
         }

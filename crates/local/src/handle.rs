@@ -1,183 +1,196 @@
-//! The public face: one handle is one subscriber, and may publish.
+//! The public API: a handle is one subscriber, and can publish.
 
 use crate::error::Error;
+use crate::inspect::{Inspector, Stat};
 use crate::limits;
-use crate::message::{Draft, Interest, Kind, Message, Space};
-use crate::page::Page;
-use crate::process::{self, Process};
-use crate::publish::Speaker;
-use crate::stat::Stat;
+use crate::message::{Draft, Interest, InterestKind, Message, Namespace};
+use crate::open_folder::OpenFolder;
+use crate::options::Options;
+use crate::publisher::Publisher;
+use crate::version::SharedVersion;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// How a folder is used. The bounds are those of the whole log; what a publisher says here holds when it publishes.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Messages that are kept for those who have not read them.
-    pub log_messages: u64,
-    pub log_bytes: u64,
-    pub log_age: Duration,
-    /// The largest name, payload and note that this handle publishes.
-    pub message_bytes: usize,
-    /// How long to wait for the turn to write. A turn is short; only a stopped process holds it this long.
-    pub patience: Duration,
-    /// False: this handle does not hear what it publishes itself, and does not count.
-    pub echo: bool,
-    /// False: opening does not clean up behind processes that died, so that [`Local::stat`] shows them.
-    pub sweep: bool,
-    /// What the process is called in [`Local::stat`].
-    pub program: String,
-}
-
-impl Default for Options {
-    fn default() -> Options {
-        let program = std::env::args_os().next().unwrap_or_default();
-        let program = Path::new(&program).file_name().unwrap_or_default();
-        Options {
-            log_messages: 100_000,
-            log_bytes: 64 << 20,
-            log_age: Duration::from_secs(3600),
-            message_bytes: limits::MESSAGE_BYTES,
-            patience: Duration::from_millis(limits::BUSY_MS),
-            echo: true,
-            sweep: true,
-            program: program.to_string_lossy().into_owned(),
-        }
-    }
-}
-
-/// A place at a folder: it publishes, and once it has subscribed to something it hears. Closed when dropped.
+/// A handle on a folder: it publishes, and receives what it subscribes to. Closed when dropped.
 ///
-/// All methods take `&self`; threads may share a handle. Handles of one process on one folder share what they need
-/// of the operating system, however many there are.
+/// All methods take `&self`; threads may share a handle. The handles of one process on one folder share its descriptors,
+/// however many there are.
+///
+/// ```
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let folder = folder.path();
+/// let local = tavern_local::open(folder)?;
+/// local.subscribe(["news"])?;
+/// local.publish("news", "hello")?;
+/// assert_eq!(local.poll()?.expect("a message").payload(), b"hello");
+/// local.close()?;
+/// # Ok::<(), tavern_local::Error>(())
+/// ```
 pub struct Local {
-    process: Option<Arc<Process>>,
+    /// `None` once it is closed.
+    folder: Option<Arc<OpenFolder>>,
     subscriber: u64,
     options: Options,
 }
 
 /// Ends a [`Local::wait`] from another thread.
+///
+/// ```
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let folder = folder.path();
+/// let local = tavern_local::open(folder)?;
+/// let interrupter = local.interrupter();
+/// std::thread::spawn(move || interrupter.interrupt());
+/// assert!(local.wait(None)?.is_none());
+/// # Ok::<(), tavern_local::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct Interrupter {
     // Weak: it may outlive the handle, and must not keep the folder open then.
-    process: Weak<Process>,
+    folder: Weak<OpenFolder>,
     subscriber: u64,
 }
 
-/// The version of who listens to what in a folder: it grows with every change, at once for all processes. Reading it
-/// costs a load from memory. It stays readable when the handle it came from is closed.
+/// The version of a folder's subscriptions: it grows with every change, at once for all processes. Reading it is one
+/// load from memory. It stays readable after its handle is closed.
+///
+/// ```
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let folder = folder.path();
+/// let local = tavern_local::open(folder)?;
+/// let version = local.subscriptions_version();
+/// let before = version.get();
+/// local.subscribe(["news"])?;
+/// assert!(version.get() > before);
+/// # Ok::<(), tavern_local::Error>(())
+/// ```
 #[derive(Clone)]
-pub struct RosterVersion(Arc<Page>);
+pub struct SubscriptionsVersion(Arc<SharedVersion>);
 
-/// Opens a folder, which is made if there is none, and cleans up behind processes that died.
+/// Opens a folder with default [`Options`]. Creates it if it does not exist, and cleans up after dead processes.
+///
+/// ```
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let folder = folder.path();
+/// let local = tavern_local::open(folder.join("bus"))?;
+/// assert_eq!(local.publish("news", "hello")?, 0);
+/// # Ok::<(), tavern_local::Error>(())
+/// ```
 pub fn open(folder: impl AsRef<Path>) -> Result<Local, Error> {
     Local::open_with(folder, Options::default())
 }
 
 impl Local {
+    /// Opens a folder with options.
     pub fn open_with(folder: impl AsRef<Path>, options: Options) -> Result<Local, Error> {
-        let (process, subscriber) = process::enter(folder.as_ref(), &options)?;
-        let local = Local { process: Some(process), subscriber, options };
-        if local.options.sweep {
+        let (folder, subscriber) = OpenFolder::acquire(folder.as_ref(), &options)?;
+        let local = Local { folder: Some(folder), subscriber, options };
+        if local.options.sweep_on_open {
             local.sweep()?;
         }
         Ok(local)
     }
 
-    /// Listens to channels. Tells how many channels and patterns this handle listens to now.
+    /// Subscribes to channels. Returns how many channels and patterns this handle is subscribed to then.
     pub fn subscribe<N: AsRef<[u8]>>(&self, channels: impl IntoIterator<Item = N>) -> Result<usize, Error> {
-        self.listen(channels.into_iter().map(Interest::channel))
+        self.add_interests(channels.into_iter().map(Interest::channel))
     }
 
-    /// Listens to the channels whose names match Redis globs: `*`, `?`, `[a-z]`, `[^x]`, `\` before a special character.
+    /// Subscribes to channels whose names match Redis globs: `*`, `?`, `[a-z]`, `[^x]`, `\` before a special character.
     pub fn psubscribe<N: AsRef<[u8]>>(&self, patterns: impl IntoIterator<Item = N>) -> Result<usize, Error> {
-        self.listen(patterns.into_iter().map(Interest::pattern))
+        self.add_interests(patterns.into_iter().map(Interest::pattern))
     }
 
+    /// Unsubscribes from channels. Messages published before are still delivered.
     pub fn unsubscribe<N: AsRef<[u8]>>(&self, channels: impl IntoIterator<Item = N>) -> Result<usize, Error> {
-        self.unlisten(channels.into_iter().map(Interest::channel))
+        self.remove_interests(channels.into_iter().map(Interest::channel))
     }
 
+    /// Unsubscribes from patterns. Messages published before are still delivered.
     pub fn punsubscribe<N: AsRef<[u8]>>(
         &self,
         patterns: impl IntoIterator<Item = N>,
     ) -> Result<usize, Error> {
-        self.unlisten(patterns.into_iter().map(Interest::pattern))
+        self.remove_interests(patterns.into_iter().map(Interest::pattern))
     }
 
-    /// Ends all of this handle's channels, and nobody else's.
+    /// Unsubscribes this handle from all its public channels.
     pub fn unsubscribe_all(&self) -> Result<usize, Error> {
-        self.unlisten(self.interests(Kind::Channel)?)
+        self.remove_interests(self.interests(InterestKind::Channel)?)
     }
 
+    /// Unsubscribes this handle from all its public patterns.
     pub fn punsubscribe_all(&self) -> Result<usize, Error> {
-        self.unlisten(self.interests(Kind::Pattern)?)
+        self.remove_interests(self.interests(InterestKind::Pattern)?)
     }
 
-    /// Begins to listen to anything that can be listened to. It holds when this returns.
-    pub fn listen(&self, interests: impl IntoIterator<Item = Interest>) -> Result<usize, Error> {
+    /// Subscribes to interests of any kind. They are in force when this returns.
+    pub fn add_interests(&self, interests: impl IntoIterator<Item = Interest>) -> Result<usize, Error> {
         let interests: BTreeSet<Interest> = interests.into_iter().collect();
-        let most = limits::MESSAGE_BYTES;
-        if let Some(long) = interests.iter().find(|interest| interest.name.len() > most) {
-            return Err(Error::TooLarge { what: "name", bytes: long.name.len(), most });
+        let limit = limits::MESSAGE_BYTES;
+        if let Some(long) = interests.iter().find(|interest| interest.name.len() > limit) {
+            return Err(Error::TooLarge { what: "name", bytes: long.name.len(), limit });
         }
-        let process = self.process();
-        process.check()?;
-        let mut state = process.state();
-        process.listen(&mut state, self.subscriber, interests, self.options.patience)?;
-        Ok(state.subscribers.get(&self.subscriber).map_or(0, |own| own.interests.len()))
+        let folder = self.folder();
+        folder.process.check()?;
+        let timeout = self.options.busy_timeout;
+        folder.receiver().add_interests(&folder.process, self.subscriber, interests, timeout)
     }
 
-    /// Stops listening. What was published before is still delivered.
-    pub fn unlisten(&self, interests: impl IntoIterator<Item = Interest>) -> Result<usize, Error> {
+    /// Unsubscribes from interests of any kind. Messages published before are still delivered.
+    pub fn remove_interests(&self, interests: impl IntoIterator<Item = Interest>) -> Result<usize, Error> {
         let interests = interests.into_iter().collect();
-        let process = self.process();
-        process.check()?;
-        let mut state = process.state();
-        process.unlisten(&mut state, self.subscriber, interests, self.options.patience)?;
-        Ok(state.subscribers.get(&self.subscriber).map_or(0, |own| own.interests.len()))
+        let folder = self.folder();
+        folder.process.check()?;
+        let timeout = self.options.busy_timeout;
+        folder.receiver().remove_interests(&folder.process, self.subscriber, interests, timeout)
     }
 
-    fn interests(&self, kind: Kind) -> Result<Vec<Interest>, Error> {
-        self.process().check()?;
-        let state = self.process().state();
-        let own = state.subscribers.get(&self.subscriber).into_iter().flat_map(|own| own.interests.iter());
-        Ok(own.filter(|interest| interest.kind == kind && interest.space == Space::Public).cloned().collect())
+    /// The public interests of one kind that this handle has.
+    fn interests(&self, kind: InterestKind) -> Result<Vec<Interest>, Error> {
+        self.folder().process.check()?;
+        let receiver = self.folder().receiver();
+        let own = receiver.subscribers.get(self.subscriber).into_iter().flat_map(|own| own.interests.iter());
+        let is_asked =
+            |interest: &&Interest| interest.kind == kind && interest.namespace == Namespace::Public;
+        Ok(own.filter(is_asked).cloned().collect())
     }
 
-    /// Publishes; tells how many subscriptions received it.
+    /// Publishes a message. Returns how many subscriptions received it.
     pub fn publish(&self, channel: impl AsRef<[u8]>, payload: impl AsRef<[u8]>) -> Result<u64, Error> {
         let draft = Draft::new(channel.as_ref(), payload.as_ref());
         Ok(self.publish_all(&[draft])?.first().copied().unwrap_or(0))
     }
 
-    /// Publishes many at once, in order, for a fraction of the cost of one by one. A long list goes in parts: when one
-    /// fails, those before it are published.
+    /// Publishes many messages in order, much faster than one by one. Returns how many subscriptions received each. A
+    /// long list is written in several transactions: when one fails, those before it are published.
     pub fn publish_all(&self, drafts: &[Draft<'_>]) -> Result<Vec<u64>, Error> {
-        let speaker = Speaker { subscriber: self.subscriber, options: &self.options };
-        self.process().publish(speaker, drafts)
+        let publisher =
+            Publisher { folder: self.folder(), subscriber: self.subscriber, options: &self.options };
+        publisher.publish(drafts)
     }
 
-    /// The next message, if one is there. Never waits.
+    /// The next message, if there is one. Never waits for one.
     pub fn poll(&self) -> Result<Option<Message>, Error> {
-        self.process().poll(self.subscriber, self.options.patience)
+        self.folder().poll(self.subscriber, self.options.busy_timeout)
     }
 
-    /// Waits for the next message, for ever without a timeout. None: the time is over, or another thread
+    /// Waits for the next message; without a timeout, for ever. `None`: the time is over, or another thread
     /// [interrupted](Local::interrupter) it.
     pub fn wait(&self, timeout: impl Into<Option<Duration>>) -> Result<Option<Message>, Error> {
-        self.process().wait(self.subscriber, timeout.into(), self.options.patience)
+        self.folder().wait(self.subscriber, timeout.into(), self.options.busy_timeout)
     }
 
+    /// A handle with which another thread ends a wait of this one.
     pub fn interrupter(&self) -> Interrupter {
-        Interrupter { process: Arc::downgrade(self.process()), subscriber: self.subscriber }
+        Interrupter { folder: Arc::downgrade(self.folder()), subscriber: self.subscriber }
     }
 
-    /// Channels that somebody listens to, in order; only those that match a pattern, if one is given.
+    /// Public channels with subscriptions, sorted; only those that match a pattern, if one is given.
     pub fn channels(&self, pattern: Option<&[u8]>) -> Result<Vec<Vec<u8>>, Error> {
-        self.process().channels(pattern)
+        self.inspector().channels(pattern)
     }
 
     /// How many subscriptions each channel has. Patterns do not count.
@@ -186,92 +199,114 @@ impl Local {
         channels: impl IntoIterator<Item = N>,
     ) -> Result<Vec<(N, u64)>, Error> {
         let count = |name: N| {
-            let count = self.process().numsub(name.as_ref())?;
+            let count = self.inspector().numsub(name.as_ref())?;
             Ok((name, count))
         };
         channels.into_iter().map(count).collect()
     }
 
-    /// How many different patterns are listened to.
+    /// How many different patterns are subscribed to.
     pub fn numpat(&self) -> Result<u64, Error> {
-        self.process().numpat()
+        self.inspector().numpat()
     }
 
-    /// What is going on in the folder: who listens, what waits.
+    /// The state of the folder: its processes, their queues, the log.
     pub fn stat(&self) -> Result<Stat, Error> {
-        self.process().stat()
+        self.inspector().stat()
     }
 
-    /// Cleans up behind processes that died; tells how many there were. Opening and publishing do this by themselves.
+    /// Cleans up after dead processes. Returns how many there were. Opening and publishing do this by themselves.
     pub fn sweep(&self) -> Result<usize, Error> {
-        self.process().check()?;
-        self.process().sweep(self.options.patience)
+        self.folder().process.check()?;
+        self.folder().process.database.sweep(self.options.busy_timeout)
     }
 
-    /// Whether anybody beside this handle may hear a channel, from memory alone: false only when it is sure. What is
-    /// not known becomes known when the channel is published to.
-    pub fn may_be_heard(&self, space: Space, channel: &[u8]) -> bool {
-        let process = self.process();
-        // Whoever holds these at this moment changes them: better say yes than wait.
-        let (Ok(reach), Ok(state)) = (process.reach.try_lock(), process.try_state()) else { return true };
-        let Some(audience) = reach.remembered(process.page.version(), space, channel) else { return true };
-        let own = state.roster.own(self.subscriber, space, channel);
-        let here = process.number();
-        audience.iter().any(|hearer| hearer.process != here || hearer.listeners > own.listeners)
+    /// Whether a message to a channel may reach anyone but this handle. Answers from memory, false only if it is
+    /// certain. Publishing to the channel makes it known.
+    pub fn may_have_subscribers(&self, namespace: Namespace, channel: &[u8]) -> bool {
+        let folder = self.folder();
+        // Another thread is changing one of these: say yes rather than wait.
+        let (Some(audiences), Some(receiver)) = (folder.try_audiences(), folder.try_receiver()) else {
+            return true;
+        };
+        let Some(audience) = audiences.get(folder.version(), namespace, channel) else { return true };
+        let own = receiver.subscribers.routes.matches(self.subscriber, namespace, channel);
+        let here = folder.process.number();
+        audience
+            .iter()
+            .any(|recipient| recipient.process != here || recipient.subscriptions > own.subscriptions)
     }
 
-    /// Looks whether anybody beside this handle listens to anything. Gives the version of the roster for which nobody does.
-    pub fn look_around(&self) -> Result<Option<u64>, Error> {
-        self.process().check()?;
-        self.process().look_around(self.subscriber)
+    /// The version of the subscriptions, if all subscriptions of the folder belong to this handle. As long as
+    /// [`Local::subscriptions_version`] returns the same, publishing reaches no one else.
+    pub fn version_if_alone(&self) -> Result<Option<u64>, Error> {
+        self.inspector().version_if_alone(self.subscriber)
     }
 
-    pub fn roster_version(&self) -> RosterVersion {
-        RosterVersion(self.process().page.clone())
+    /// The version of the folder's subscriptions.
+    pub fn subscriptions_version(&self) -> SubscriptionsVersion {
+        SubscriptionsVersion(self.folder().process.database.version.clone())
     }
 
-    /// Whether somebody wants to know what this handle, which hears everything, really listens to. True once.
-    pub fn is_asked_to_narrow(&self) -> bool {
-        let mut state = self.process().state();
-        let asked = state.narrow;
-        let Some(own) = state.subscribers.get_mut(&self.subscriber) else { return false };
-        std::mem::replace(&mut own.narrowed, asked) != asked
+    /// Whether a publisher has asked this handle, which subscribes to [everything](Interest::everything), to subscribe to
+    /// the names it really wants instead. True once per request; a request also ends [`Local::wait`].
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let folder = folder.path();
+    /// use tavern_local::{Interest, Namespace};
+    ///
+    /// let local = tavern_local::open(folder)?;
+    /// local.add_interests([Interest::everything(Namespace::Public)])?;
+    /// if local.take_narrow_request() {
+    ///     local.subscribe(["news"])?;
+    ///     local.remove_interests([Interest::everything(Namespace::Public)])?;
+    /// }
+    /// # Ok::<(), tavern_local::Error>(())
+    /// ```
+    pub fn take_narrow_request(&self) -> bool {
+        self.folder().receiver().subscribers.take_narrow_request(self.subscriber)
     }
 
-    /// Ends all subscriptions and cleans up. Dropping does the same and says nothing of what fails.
+    /// Ends all subscriptions and cleans up. Dropping does the same and ignores errors.
     pub fn close(mut self) -> Result<(), Error> {
-        self.exit()
+        self.release()
     }
 
-    fn exit(&mut self) -> Result<(), Error> {
-        match self.process.take() {
-            Some(process) => process::exit(process, self.subscriber, self.options.patience),
+    fn release(&mut self) -> Result<(), Error> {
+        match self.folder.take() {
+            Some(folder) => folder.release(self.subscriber, self.options.busy_timeout),
             None => Ok(()),
         }
     }
 
-    fn process(&self) -> &Arc<Process> {
-        self.process.as_ref().expect("it is there until it is closed")
+    fn inspector(&self) -> Inspector<'_> {
+        Inspector(self.folder())
+    }
+
+    fn folder(&self) -> &Arc<OpenFolder> {
+        self.folder.as_ref().expect("it is there until the handle is closed")
     }
 }
 
 impl Drop for Local {
     fn drop(&mut self) {
-        let _ = self.exit();
+        let _ = self.release();
     }
 }
 
 impl Interrupter {
-    /// Ends the wait that is under way, or the next one.
+    /// Ends the current wait, or the next one.
     pub fn interrupt(&self) {
-        if let Some(process) = self.process.upgrade() {
-            process.interrupt(self.subscriber);
+        if let Some(folder) = self.folder.upgrade() {
+            folder.interrupt(self.subscriber);
         }
     }
 }
 
-impl RosterVersion {
+impl SubscriptionsVersion {
+    /// The current version.
     pub fn get(&self) -> u64 {
-        self.0.version()
+        self.0.get()
     }
 }

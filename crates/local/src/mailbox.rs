@@ -1,29 +1,32 @@
-//! What one subscriber has not read yet: bounded; what does not fit pushes out the oldest, and that is told.
+//! The messages that one subscriber has not read yet. Bounded: a new message drops the oldest, and a gap reports that.
 
-use crate::message::Message;
+use crate::message::{Message, Publication};
 use std::collections::VecDeque;
+
+/// What a message costs beside its own bytes.
+const MESSAGE_OVERHEAD: usize = 64;
 
 #[derive(Debug)]
 pub struct Mailbox {
     messages: VecDeque<Message>,
     bytes: usize,
-    most_messages: usize,
-    most_bytes: usize,
-    /// Messages dropped at the front; the next thing to be read is a gap.
+    max_messages: usize,
+    max_bytes: usize,
+    /// Messages dropped at the front; the subscriber reads a gap first.
     gap: Option<u64>,
 }
 
 impl Mailbox {
-    pub fn new(most_messages: u64, most_bytes: u64) -> Mailbox {
-        let (most_messages, most_bytes) = (most_messages.max(1) as usize, most_bytes.max(1) as usize);
-        Mailbox { messages: VecDeque::new(), bytes: 0, most_messages, most_bytes, gap: None }
+    pub fn new(max_messages: u64, max_bytes: u64) -> Mailbox {
+        let (max_messages, max_bytes) = (max_messages.max(1) as usize, max_bytes.max(1) as usize);
+        Mailbox { messages: VecDeque::new(), bytes: 0, max_messages, max_bytes, gap: None }
     }
 
     pub fn push(&mut self, message: Message) {
         self.bytes += size(&message);
         self.messages.push_back(message);
-        while self.messages.len() > self.most_messages
-            || self.bytes > self.most_bytes && self.messages.len() > 1
+        while self.messages.len() > self.max_messages
+            || self.bytes > self.max_bytes && self.messages.len() > 1
         {
             let Some(dropped) = self.messages.pop_front() else { break };
             self.bytes -= size(&dropped);
@@ -34,8 +37,8 @@ impl Mailbox {
         }
     }
 
-    /// Messages were lost before they came here. The gap stands where they would have.
-    pub fn lose(&mut self, lost: u64) {
+    /// Records messages that were lost before they reached this mailbox, at the place where they would have been.
+    pub fn push_gap(&mut self, lost: u64) {
         match self.messages.back_mut() {
             Some(Message::Gap { lost: sum }) => *sum += lost,
             Some(_) => {
@@ -53,7 +56,7 @@ impl Mailbox {
         let message = self.messages.pop_front()?;
         self.bytes -= size(&message);
         if self.messages.is_empty() {
-            // One burst must not hold its memory for ever.
+            // Release the memory of a burst.
             self.messages.shrink_to(64);
         }
         Some(message)
@@ -65,23 +68,31 @@ impl Mailbox {
 }
 
 fn size(message: &Message) -> usize {
-    message.words().map_or(0, |words| words.size()) + 64
+    message.publication().map_or(0, Publication::size) + MESSAGE_OVERHEAD
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::{Space, Words};
+    use crate::message::Namespace;
     use std::sync::Arc;
 
     fn message(id: i64) -> Message {
-        let (channel, note, payload) = (b"c"[..].into(), Box::default(), b"xyz"[..].into());
-        let words = Words { id, process: 0, subscriber: 0, space: Space::Public, channel, note, payload };
-        Message::Message(Arc::new(words))
+        let (channel, header, payload) = (b"c"[..].into(), Box::default(), b"xyz"[..].into());
+        let namespace = Namespace::Public;
+        Message::Channel(Arc::new(Publication {
+            id,
+            process: 0,
+            subscriber: 0,
+            namespace,
+            channel,
+            header,
+            payload,
+        }))
     }
 
     #[test]
-    fn the_oldest_make_room_and_are_told_first() {
+    fn a_full_mailbox_drops_the_oldest_and_reports_a_gap_first() {
         let mut mailbox = Mailbox::new(2, 1 << 20);
         (1..=5).for_each(|id| mailbox.push(message(id)));
         assert_eq!(mailbox.take(), Some(Message::Gap { lost: 3 }));
@@ -91,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_bounded_too_but_one_message_always_fits() {
+    fn bytes_are_bounded_and_a_single_message_always_fits() {
         let mut mailbox = Mailbox::new(100, 150);
         (1..=4).for_each(|id| mailbox.push(message(id)));
         assert_eq!(mailbox.take(), Some(Message::Gap { lost: 2 }));
@@ -101,11 +112,11 @@ mod tests {
     }
 
     #[test]
-    fn a_loss_stands_in_its_place() {
+    fn a_gap_is_read_where_the_messages_were_lost() {
         let mut mailbox = Mailbox::new(100, 1 << 20);
         mailbox.push(message(1));
-        mailbox.lose(2);
-        mailbox.lose(3);
+        mailbox.push_gap(2);
+        mailbox.push_gap(3);
         mailbox.push(message(7));
         let read: Vec<Message> = std::iter::from_fn(|| mailbox.take()).collect();
         assert_eq!(read, [message(1), Message::Gap { lost: 5 }, message(7)]);

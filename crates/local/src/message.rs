@@ -1,170 +1,253 @@
-//! What a subscriber gets, and what a publisher gives.
+//! What a subscriber receives, what a publisher sends, and what can be subscribed to.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// A message on its way to subscribers; shared by all of one process.
+/// A published message as it is stored; shared by all subscribers of a process.
+///
+/// ```
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let folder = folder.path();
+/// let local = tavern_local::open(folder)?;
+/// local.subscribe(["news"])?;
+/// local.publish("news", "hello")?;
+/// let message = local.poll()?.expect("one message");
+/// let publication = message.publication().expect("not a gap");
+/// assert_eq!((publication.channel(), publication.payload()), (&b"news"[..], &b"hello"[..]));
+/// # Ok::<(), tavern_local::Error>(())
+/// ```
 #[derive(PartialEq, Eq)]
-pub struct Words {
+pub struct Publication {
     pub(crate) id: i64,
     pub(crate) process: i64,
     pub(crate) subscriber: u64,
-    pub(crate) space: Space,
+    pub(crate) namespace: Namespace,
     pub(crate) channel: Box<[u8]>,
-    pub(crate) note: Box<[u8]>,
+    pub(crate) header: Box<[u8]>,
     pub(crate) payload: Box<[u8]>,
 }
 
-impl Words {
-    /// Its number in the folder: it grows from message to message and is never given twice.
+impl Publication {
+    /// Its number in the folder: strictly increasing, never reused.
     pub fn id(&self) -> u64 {
         self.id as u64
     }
 
+    /// The channel it was published to.
     pub fn channel(&self) -> &[u8] {
         &self.channel
     }
 
+    /// What was published.
     pub fn payload(&self) -> &[u8] {
         &self.payload
     }
 
-    /// What a publisher put beside the payload ([`Draft::note`]); empty for everybody who did not.
-    pub fn note(&self) -> &[u8] {
-        &self.note
+    /// What the publisher attached beside the payload ([`Draft::header`]); empty by default.
+    pub fn header(&self) -> &[u8] {
+        &self.header
     }
 
-    pub fn space(&self) -> Space {
-        self.space
+    /// The namespace of its channel.
+    pub fn namespace(&self) -> Namespace {
+        self.namespace
     }
 
     pub(crate) fn size(&self) -> usize {
-        self.channel.len() + self.note.len() + self.payload.len()
+        self.channel.len() + self.header.len() + self.payload.len()
     }
 }
 
-impl fmt::Debug for Words {
+impl fmt::Debug for Publication {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {} {}", self.id, self.channel.escape_ascii(), self.payload.escape_ascii())
     }
 }
 
-/// What [`Local::poll`](crate::Local::poll) and [`Local::wait`](crate::Local::wait) give.
+/// What [`Local::poll`](crate::Local::poll) and [`Local::wait`](crate::Local::wait) return.
+///
+/// ```
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let folder = folder.path();
+/// use tavern_local::Message;
+///
+/// let local = tavern_local::open(folder)?;
+/// local.psubscribe(["game#*"])?;
+/// local.publish("game#1", "start")?;
+/// match local.poll()? {
+///     Some(Message::Pattern { pattern, publication }) => {
+///         assert_eq!((&*pattern, publication.channel()), (&b"game#*"[..], &b"game#1"[..]));
+///     }
+///     other => panic!("{other:?}"),
+/// }
+/// # Ok::<(), tavern_local::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
-    /// Of a channel that was subscribed to.
-    Message(Arc<Words>),
-    /// Of a channel that matches a pattern that was subscribed to.
-    Pattern { pattern: Arc<[u8]>, words: Arc<Words> },
-    /// This subscriber was so slow that messages were dropped: about so many, at this place.
-    Gap { lost: u64 },
+    /// The channel is subscribed to by name, or everything is.
+    Channel(Arc<Publication>),
+    /// The channel matches a pattern that is subscribed to.
+    Pattern {
+        /// The pattern.
+        pattern: Arc<[u8]>,
+        /// The message.
+        publication: Arc<Publication>,
+    },
+    /// This subscriber was too slow: about this many messages were dropped here. Zero: an unknown number.
+    Gap {
+        /// How many.
+        lost: u64,
+    },
 }
 
 impl Message {
-    pub fn words(&self) -> Option<&Words> {
+    /// The message itself; `None` for a gap.
+    pub fn publication(&self) -> Option<&Publication> {
         match self {
-            Message::Message(words) | Message::Pattern { words, .. } => Some(words),
+            Message::Channel(publication) | Message::Pattern { publication, .. } => Some(publication),
             Message::Gap { .. } => None,
         }
     }
 
-    /// Empty for a gap.
+    /// The channel; empty for a gap.
     pub fn channel(&self) -> &[u8] {
-        self.words().map_or(&[], Words::channel)
+        self.publication().map_or(&[], Publication::channel)
     }
 
-    /// Empty for a gap.
+    /// The payload; empty for a gap.
     pub fn payload(&self) -> &[u8] {
-        self.words().map_or(&[], Words::payload)
+        self.publication().map_or(&[], Publication::payload)
     }
 
-    /// Three elements or four, as Redis sends them; one for a gap.
+    /// Three or four elements, as Redis sends them (`message` or `pmessage`); one (`gap`) for a gap.
     pub fn elements(&self) -> Vec<&[u8]> {
         match self {
-            Message::Message(words) => vec![b"message", words.channel(), words.payload()],
-            Message::Pattern { pattern, words } => {
-                vec![b"pmessage", pattern, words.channel(), words.payload()]
+            Message::Channel(publication) => {
+                vec![b"message", publication.channel(), publication.payload()]
+            }
+            Message::Pattern { pattern, publication } => {
+                vec![b"pmessage", pattern, publication.channel(), publication.payload()]
             }
             Message::Gap { .. } => vec![b"gap"],
         }
     }
 }
 
-/// Two sets of names. Private ones are for programs that build on a folder: neither patterns nor
-/// [`Local::channels`](crate::Local::channels) show them to those who did not ask for them.
+/// One of two separate sets of channel names. Private names are for programs built on a folder: neither public
+/// patterns nor [`Local::channels`](crate::Local::channels) show them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
-pub enum Space {
+pub enum Namespace {
+    /// What [`Local::subscribe`](crate::Local::subscribe) and [`Local::publish`](crate::Local::publish) use.
     #[default]
     Public = 0,
+    /// Used only when asked for, with [`Interest::in_namespace`] and [`Draft::namespace`].
     Private = 1,
 }
 
-impl Space {
-    pub(crate) const ALL: [Space; 2] = [Space::Public, Space::Private];
+impl Namespace {
+    pub(crate) const ALL: [Namespace; 2] = [Namespace::Public, Namespace::Private];
 
-    pub(crate) fn of(number: i64) -> Space {
-        if number == 0 { Space::Public } else { Space::Private }
+    pub(crate) fn from_column(number: i64) -> Namespace {
+        if number == 0 { Namespace::Public } else { Namespace::Private }
     }
 }
 
-/// A message to be published with others in one go.
+/// A message to publish, for [`Local::publish_all`](crate::Local::publish_all).
+///
+/// ```
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let folder = folder.path();
+/// use tavern_local::Draft;
+///
+/// let local = tavern_local::open(folder)?;
+/// local.subscribe(["a"])?;
+/// let drafts = [Draft::new(b"a", b"1"), Draft { header: b"trace-7", ..Draft::new(b"a", b"2") }];
+/// assert_eq!(local.publish_all(&drafts)?, [1, 1]);
+/// # Ok::<(), tavern_local::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Draft<'a> {
-    pub space: Space,
+    /// The namespace of the channel.
+    pub namespace: Namespace,
+    /// The channel.
     pub channel: &'a [u8],
+    /// The payload.
     pub payload: &'a [u8],
-    /// Carried along, shown by [`Words::note`] only.
-    pub note: &'a [u8],
+    /// Carried along with the payload; only [`Publication::header`] shows it.
+    pub header: &'a [u8],
 }
 
 impl<'a> Draft<'a> {
+    /// A message to a public channel, without a header.
     pub fn new(channel: &'a [u8], payload: &'a [u8]) -> Draft<'a> {
         Draft { channel, payload, ..Draft::default() }
     }
 }
 
-/// What can be listened to.
+/// What can be subscribed to, for [`Local::add_interests`](crate::Local::add_interests).
+///
+/// ```
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let folder = folder.path();
+/// use tavern_local::{Interest, Namespace};
+///
+/// let local = tavern_local::open(folder)?;
+/// let private = Interest::channel("control").in_namespace(Namespace::Private);
+/// assert_eq!(local.add_interests([Interest::pattern("game#*"), private])?, 2);
+/// # Ok::<(), tavern_local::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Interest {
-    pub space: Space,
-    pub kind: Kind,
+    /// The namespace of the name.
+    pub namespace: Namespace,
+    /// How the name is matched.
+    pub kind: InterestKind,
+    /// The channel or the pattern; empty for everything.
     pub name: Arc<[u8]>,
 }
 
+/// How an [`Interest`] is matched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
-pub enum Kind {
+pub enum InterestKind {
+    /// One channel, by name.
     Channel = 0,
+    /// The channels that match a Redis glob.
     Pattern = 1,
-    /// Whatever is said. It does not count as a recipient: nobody knows whether it wants a message.
+    /// Every channel of the namespace. Not counted as a recipient: it is unknown whether it wants a message.
     Everything = 2,
 }
 
 impl Interest {
+    /// One public channel.
     pub fn channel(name: impl AsRef<[u8]>) -> Interest {
-        Interest { space: Space::Public, kind: Kind::Channel, name: name.as_ref().into() }
+        Interest { namespace: Namespace::Public, kind: InterestKind::Channel, name: name.as_ref().into() }
     }
 
-    pub fn pattern(name: impl AsRef<[u8]>) -> Interest {
-        Interest { space: Space::Public, kind: Kind::Pattern, name: name.as_ref().into() }
+    /// The public channels that match a Redis glob.
+    pub fn pattern(glob: impl AsRef<[u8]>) -> Interest {
+        Interest { namespace: Namespace::Public, kind: InterestKind::Pattern, name: glob.as_ref().into() }
     }
 
-    pub fn everything(space: Space) -> Interest {
-        Interest { space, kind: Kind::Everything, name: Arc::default() }
+    /// Every channel of a namespace. A publisher asks such a subscriber to name what it really wants, see
+    /// [`Local::take_narrow_request`](crate::Local::take_narrow_request).
+    pub fn everything(namespace: Namespace) -> Interest {
+        Interest { namespace, kind: InterestKind::Everything, name: Arc::default() }
     }
 
-    pub fn in_space(self, space: Space) -> Interest {
-        Interest { space, ..self }
+    /// The same in another namespace.
+    pub fn in_namespace(self, namespace: Namespace) -> Interest {
+        Interest { namespace, ..self }
     }
 }
 
-impl Kind {
-    pub(crate) fn of(number: i64) -> Kind {
+impl InterestKind {
+    pub(crate) fn from_column(number: i64) -> InterestKind {
         match number {
-            0 => Kind::Channel,
-            1 => Kind::Pattern,
-            _ => Kind::Everything,
+            0 => InterestKind::Channel,
+            1 => InterestKind::Pattern,
+            _ => InterestKind::Everything,
         }
     }
 }

@@ -1,15 +1,15 @@
-//! Random subscriptions, publications and polls, over handles of this process and of others, against a model that is
-//! a few lists. Every count and every message must be the model's.
+//! Random subscriptions, publishes and polls, over handles of this process and of peers, compared with a model of a few
+//! lists. Every count and every message must equal the model's.
 
 mod support;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::Path;
-use support::{Dice, Voice, encode, show};
+use support::{Peer, Random, encode, show};
 use tavern_local::{Local, open};
 
 const CHANNELS: [&str; 6] = ["a", "ab", "abc", "b", "b*", "%"];
-/// Patterns, and what they match among the channels.
+/// Patterns, and the channels they match.
 const PATTERNS: [(&str, &[&str]); 7] = [
     ("*", &["a", "ab", "abc", "b", "b*", "%"]),
     ("a*", &["a", "ab", "abc"]),
@@ -20,16 +20,16 @@ const PATTERNS: [(&str, &[&str]); 7] = [
     ("x*", &[]),
 ];
 
-/// One who subscribes, here or in another process.
+/// A subscriber, here or in another process.
 enum Member {
     Here(Local),
-    There(Voice),
+    There(Peer),
 }
 
 impl Member {
     fn change(&mut self, verb: &str, name: &str) -> usize {
         match self {
-            Member::There(voice) => voice.count(&format!("{verb} {}", encode(name.as_bytes()))) as usize,
+            Member::There(peer) => peer.count(&format!("{verb} {}", encode(name.as_bytes()))) as usize,
             Member::Here(local) => match verb {
                 "subscribe" => local.subscribe([name]).unwrap(),
                 "psubscribe" => local.psubscribe([name]).unwrap(),
@@ -43,33 +43,33 @@ impl Member {
     fn publish(&mut self, channel: &str, payload: &str) -> u64 {
         match self {
             Member::Here(local) => local.publish(channel, payload).unwrap(),
-            Member::There(voice) => voice.count(&format!("publish {} {payload}", encode(channel.as_bytes()))),
+            Member::There(peer) => peer.count(&format!("publish {} {payload}", encode(channel.as_bytes()))),
         }
     }
 
     fn poll(&mut self) -> String {
         match self {
             Member::Here(local) => local.poll().unwrap().as_ref().map_or("none".into(), show),
-            Member::There(voice) => voice.ask("poll"),
+            Member::There(peer) => peer.ask("poll"),
         }
     }
 
     fn numsub(&mut self, channel: &str) -> u64 {
         match self {
             Member::Here(local) => local.numsub([channel]).unwrap()[0].1,
-            Member::There(voice) => voice.count(&format!("numsub {}", encode(channel.as_bytes()))),
+            Member::There(peer) => peer.count(&format!("numsub {}", encode(channel.as_bytes()))),
         }
     }
 
     fn numpat(&mut self) -> u64 {
         match self {
             Member::Here(local) => local.numpat().unwrap(),
-            Member::There(voice) => voice.count("numpat"),
+            Member::There(peer) => peer.count("numpat"),
         }
     }
 }
 
-/// What one member listens to and has not read.
+/// What one member subscribes to and has not read.
 #[derive(Default)]
 struct Model {
     channels: BTreeSet<&'static str>,
@@ -98,16 +98,16 @@ impl Model {
 struct World<'a> {
     folder: &'a Path,
     members: Vec<(Member, Model)>,
-    said: u64,
+    sent: u64,
 }
 
 impl World<'_> {
-    fn step(&mut self, dice: &mut Dice) {
-        let at = dice.roll(self.members.len() as u64) as usize;
-        let channel = CHANNELS[dice.roll(CHANNELS.len() as u64) as usize];
-        let (pattern, matches) = PATTERNS[dice.roll(PATTERNS.len() as u64) as usize];
+    fn step(&mut self, random: &mut Random) {
+        let at = random.below(self.members.len() as u64) as usize;
+        let channel = CHANNELS[random.below(CHANNELS.len() as u64) as usize];
+        let (pattern, matches) = PATTERNS[random.below(PATTERNS.len() as u64) as usize];
         let (member, model) = &mut self.members[at];
-        match dice.roll(20) {
+        match random.below(20) {
             0..3 => {
                 model.channels.insert(channel);
                 assert_eq!(member.change("subscribe", channel), model.size());
@@ -130,13 +130,13 @@ impl World<'_> {
                 assert_eq!(member.poll(), expected);
             }
             18 => self.count(at, channel),
-            _ => self.replace(at, dice),
+            _ => self.replace(at, random),
         }
     }
 
     fn publish(&mut self, at: usize, channel: &str) {
-        self.said += 1;
-        let payload = format!("{}", self.said);
+        self.sent += 1;
+        let payload = format!("{}", self.sent);
         let expected: u64 = self.members.iter_mut().map(|(_, model)| model.publish(channel, &payload)).sum();
         assert_eq!(self.members[at].0.publish(channel, &payload), expected);
     }
@@ -152,37 +152,37 @@ impl World<'_> {
         assert_eq!((member.numsub(channel), member.numpat()), (listening, patterns.len() as u64));
     }
 
-    /// One leaves, one way or another, and a new one comes.
-    fn replace(&mut self, at: usize, dice: &mut Dice) {
+    /// One member leaves, cleanly or killed, and a new one comes.
+    fn replace(&mut self, at: usize, random: &mut Random) {
         let folder = self.folder;
         let (old, _) =
             std::mem::replace(&mut self.members[at], (Member::Here(open(folder).unwrap()), Model::default()));
         match old {
             Member::Here(local) => local.close().unwrap(),
-            Member::There(mut voice) => {
-                if dice.roll(2) == 0 {
-                    voice.kill();
+            Member::There(mut peer) => {
+                if random.below(2) == 0 {
+                    peer.kill();
                 } else {
-                    voice.end();
+                    peer.end();
                 }
-                self.members[at].0 = Member::There(Voice::at(folder));
+                self.members[at].0 = Member::There(Peer::at(folder));
             }
         }
     }
 }
 
 #[test]
-fn whatever_is_done_every_count_and_every_message_is_the_models() {
+fn every_count_and_every_message_equals_the_models() {
     for seed in 0..12 {
         let folder = tempfile::tempdir().unwrap();
         let here = || (Member::Here(open(folder.path()).unwrap()), Model::default());
-        let there = || (Member::There(Voice::at(folder.path())), Model::default());
+        let there = || (Member::There(Peer::at(folder.path())), Model::default());
         let members = vec![here(), here(), here(), there(), there()];
-        let mut world = World { folder: folder.path(), members, said: 0 };
-        let mut dice = Dice::new(seed);
+        let mut world = World { folder: folder.path(), members, sent: 0 };
+        let mut random = Random::new(seed);
         println!("seed {seed}");
         for _ in 0..300 {
-            world.step(&mut dice);
+            world.step(&mut random);
         }
         for (member, model) in &mut world.members {
             model.unread.push_back("none".into());

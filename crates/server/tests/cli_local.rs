@@ -350,7 +350,7 @@ fn a_folder_that_cannot_be_used_gives_one_clear_line() {
         (&below, "cannot be used"),
         // Nobody may make anything there, not even root.
         (Path::new("/sys/tavern"), "cannot be written to"),
-        (&damaged, "is damaged"),
+        (&damaged, "is corrupt"),
     ];
     for (path, words) in cases {
         for command in [&["publish", "c", "x"][..], &["subscribe", "c"]] {

@@ -9,7 +9,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use tavern_local::{Error, Interest as Wish, Interrupter, Local, Message, Options, RosterVersion, Space};
+use tavern_local::{
+    Error, Interest as Wish, Interrupter, Local, Message, Namespace, Options, SubscriptionsVersion,
+};
 use tavern_store::bus::{Bus, BusError, BusInbox, Counts, Lost, Parcel};
 use tavern_store::interest::Interest;
 use tavern_store::limits;
@@ -37,7 +39,7 @@ pub struct LocalBus {
 struct Shared {
     /// None after `stop`.
     local: RwLock<Option<Arc<Local>>>,
-    version: RosterVersion,
+    version: SubscriptionsVersion,
     /// The version of the roster for which nobody else listens to anything.
     alone_at: AtomicU64,
     /// It hears everything by one wish; nothing is in `carried`.
@@ -94,13 +96,13 @@ impl LocalBus {
         let local = Arc::new(Local::open_with(place.folder, options).map_err(unavailable)?);
         // Where others are already, everything is named from the start: two that hear everything and speak at once
         // would each wait for the other to name what it listens to.
-        let wide = local.look_around().map_err(unavailable)?.is_some();
+        let wide = local.version_if_alone().map_err(unavailable)?.is_some();
         local
-            .listen(if wide { everything().to_vec() } else { vec![name::torn_wish(place.prefix)] })
+            .add_interests(if wide { everything().to_vec() } else { vec![name::torn_wish(place.prefix)] })
             .map_err(unavailable)?;
-        let alone_at = local.look_around().map_err(unavailable)?.unwrap_or(NEVER);
+        let alone_at = local.version_if_alone().map_err(unavailable)?.unwrap_or(NEVER);
         let shared = Arc::new(Shared {
-            version: local.roster_version(),
+            version: local.subscriptions_version(),
             alone_at: AtomicU64::new(alone_at),
             wide: AtomicBool::new(wide),
             prefix: place.prefix.into(),
@@ -133,7 +135,7 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<(
 }
 
 fn everything() -> [Wish; 2] {
-    [Wish::everything(Space::Public), Wish::everything(Space::Private)]
+    [Wish::everything(Namespace::Public), Wish::everything(Namespace::Private)]
 }
 
 fn unavailable(error: Error) -> BusError {
@@ -148,7 +150,7 @@ impl Bus for LocalBus {
             let Some(local) = &*local else { return };
             batch.retain(|parcel| {
                 let (space, name) = name::place(&shared.prefix, &parcel.subject);
-                local.may_be_heard(space, &name)
+                local.may_have_subscribers(space, &name)
             });
         }
         if batch.is_empty() {
@@ -286,7 +288,7 @@ impl Shared {
     /// Looks whether anybody else listens, if the roster has changed since it was last known.
     fn look_around(&self, local: &Local) {
         if self.version.get() != self.alone_at.load(Ordering::Acquire)
-            && let Ok(alone_at) = local.look_around()
+            && let Ok(alone_at) = local.version_if_alone()
         {
             self.alone_at.store(alone_at.unwrap_or(NEVER), Ordering::Release);
         }
@@ -355,7 +357,7 @@ impl Shared {
         if self.wide.load(Ordering::SeqCst) {
             return Ok(());
         }
-        local.listen(self.wishes(interests))?;
+        local.add_interests(self.wishes(interests))?;
         let mut agenda = self.agenda();
         for interest in interests {
             if agenda.carried.insert(interest.clone()) {
@@ -381,7 +383,7 @@ impl Shared {
             }
         }
         drop(agenda);
-        local.unlisten(unwanted).map(drop)
+        local.remove_interests(unwanted).map(drop)
     }
 
     fn wishes<'a>(&'a self, interests: &'a [Interest]) -> impl Iterator<Item = Wish> + 'a {
@@ -395,8 +397,9 @@ impl Shared {
         }
         // After the line above: who subscribes from now on asks for it, who did before is in this list.
         let needs = self.inbox.needs();
-        let begun = self.begin(local, &needs).and_then(|()| local.listen([name::torn_wish(&self.prefix)]));
-        match begun.and_then(|_| local.unlisten(everything())) {
+        let begun =
+            self.begin(local, &needs).and_then(|()| local.add_interests([name::torn_wish(&self.prefix)]));
+        match begun.and_then(|_| local.remove_interests(everything())) {
             Ok(_) => tracing::info!("other processes use this folder: the bus carries messages"),
             Err(error) => {
                 tracing::warn!(%error, "the bus goes on hearing everything");
@@ -407,10 +410,10 @@ impl Shared {
 
     /// Nobody else is there: hears everything, then forgets the names.
     fn widen(&self, local: &Local) {
-        if self.wide.load(Ordering::SeqCst) || !matches!(local.look_around(), Ok(Some(_))) {
+        if self.wide.load(Ordering::SeqCst) || !matches!(local.version_if_alone(), Ok(Some(_))) {
             return;
         }
-        if let Err(error) = local.listen(everything()) {
+        if let Err(error) = local.add_interests(everything()) {
             tracing::warn!(%error, "the bus goes on naming what it listens to");
             return;
         }
@@ -432,7 +435,7 @@ impl Shared {
                     self.hand_over(local, message, &mut last_id);
                 }
                 Ok(None) => {
-                    if local.is_asked_to_narrow() {
+                    if local.take_narrow_request() {
                         company_at = Instant::now();
                         self.add(Job::Narrow);
                     }
@@ -454,7 +457,7 @@ impl Shared {
         let mut parcels = Vec::new();
         let mut next = Some(first);
         while let Some(message) = next.take() {
-            match message.words() {
+            match message.publication() {
                 Some(words) if words.id() == *last_id => {}
                 Some(words) if !name::is_torn(&self.prefix, words) => {
                     *last_id = words.id();

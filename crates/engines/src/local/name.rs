@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 use tavern_domain::Epoch;
-use tavern_local::{Draft, Interest as Wish, Space, Words};
+use tavern_local::{Draft, Interest as Wish, Namespace, Publication};
 use tavern_store::bus::Parcel;
 use tavern_store::interest::Interest;
 use tavern_store::row::Writer;
@@ -12,21 +12,21 @@ use tavern_store::subject::Subject;
 const VERSION: u8 = 1;
 
 /// Where a subject is published.
-pub fn place(prefix: &str, subject: &Subject) -> (Space, Vec<u8>) {
+pub fn place(prefix: &str, subject: &Subject) -> (Namespace, Vec<u8>) {
     match subject.channel() {
-        Some(name) if subject.prefix() == prefix => (Space::Public, name),
-        _ => (Space::Private, subject.as_str().as_bytes().to_vec()),
+        Some(name) if subject.prefix() == prefix => (Namespace::Public, name),
+        _ => (Namespace::Private, subject.as_str().as_bytes().to_vec()),
     }
 }
 
 /// What to listen to in the folder for an interest.
 pub fn wishes(prefix: &str, interest: &Interest) -> Vec<Wish> {
-    let private = |pattern: String| Wish::pattern(pattern).in_space(Space::Private);
+    let private = |pattern: String| Wish::pattern(pattern).in_namespace(Namespace::Private);
     match interest {
         Interest::Channels { glob, .. } => vec![Wish::pattern(glob)],
         Interest::Subject(subject) if !subject.is_wide() => {
             let (space, name) = place(prefix, subject);
-            vec![Wish::channel(name).in_space(space)]
+            vec![Wish::channel(name).in_namespace(space)]
         }
         Interest::Subject(subject) => {
             let text = subject.as_str();
@@ -44,18 +44,18 @@ pub fn wishes(prefix: &str, interest: &Interest) -> Vec<Wish> {
 }
 
 /// Where a node tells that words of its were lost: every node listens to it.
-pub fn torn_place(prefix: &str) -> (Space, Vec<u8>) {
-    (Space::Private, format!("{prefix}._torn").into_bytes())
+pub fn torn_place(prefix: &str) -> (Namespace, Vec<u8>) {
+    (Namespace::Private, format!("{prefix}._torn").into_bytes())
 }
 
 pub fn torn_wish(prefix: &str) -> Wish {
     let (space, name) = torn_place(prefix);
-    Wish::channel(name).in_space(space)
+    Wish::channel(name).in_namespace(space)
 }
 
-pub fn is_torn(prefix: &str, words: &Words) -> bool {
+pub fn is_torn(prefix: &str, words: &Publication) -> bool {
     let (space, name) = torn_place(prefix);
-    words.space() == space && words.channel() == name
+    words.namespace() == space && words.channel() == name
 }
 
 /// A parcel's note in the folder: who said it, which number it has, then the node's own note.
@@ -70,19 +70,19 @@ pub fn note(parcel: &Parcel) -> Vec<u8> {
     note
 }
 
-pub fn draft<'a>((space, channel): &'a (Space, Vec<u8>), note: &'a [u8], payload: &'a [u8]) -> Draft<'a> {
-    Draft { space: *space, channel, payload, note }
+pub fn draft<'a>((space, channel): &'a (Namespace, Vec<u8>), note: &'a [u8], payload: &'a [u8]) -> Draft<'a> {
+    Draft { namespace: *space, channel, payload, header: note }
 }
 
 /// What was said, if it is for nodes. A note that no node wrote is an outsider's.
-pub fn parcel(prefix: &str, words: &Words) -> Option<Parcel> {
-    let subject = match words.space() {
-        Space::Public => Subject::of_channel(prefix, words.channel()).ok()?,
-        Space::Private => Subject::parse(std::str::from_utf8(words.channel()).ok()?).ok()?,
+pub fn parcel(prefix: &str, words: &Publication) -> Option<Parcel> {
+    let subject = match words.namespace() {
+        Namespace::Public => Subject::of_channel(prefix, words.channel()).ok()?,
+        Namespace::Private => Subject::parse(std::str::from_utf8(words.channel()).ok()?).ok()?,
     };
     // Whoever is no node numbers nothing; its place in the log does.
-    let (from, n, note) = read_note(words.note()).unwrap_or((Writer::outsider(), words.id(), &[]));
-    if from.is_outsider() && words.space() == Space::Private {
+    let (from, n, note) = read_note(words.header()).unwrap_or((Writer::outsider(), words.id(), &[]));
+    if from.is_outsider() && words.namespace() == Namespace::Private {
         return None;
     }
     Some(Parcel { subject, from, n, note: note.into(), payload: Arc::from(words.payload()) })
@@ -109,10 +109,10 @@ mod tests {
         let check = |subject: &Subject, space, name: &[u8]| {
             assert_eq!(place("tavern", subject), (space, name.to_vec()), "{subject}");
         };
-        check(&Subject::of_channel("tavern", b"game#A").unwrap(), Space::Public, b"game#A");
-        check(&Subject::of_channel("tavern", b"\xff").unwrap(), Space::Public, b"\xff");
-        check(&Subject::of_channel("other", b"game#A").unwrap(), Space::Private, b"other.game.A");
-        check(&Subject::new("tavern", "_shard", b"A").unwrap(), Space::Private, b"tavern._shard.A");
+        check(&Subject::of_channel("tavern", b"game#A").unwrap(), Namespace::Public, b"game#A");
+        check(&Subject::of_channel("tavern", b"\xff").unwrap(), Namespace::Public, b"\xff");
+        check(&Subject::of_channel("other", b"game#A").unwrap(), Namespace::Private, b"other.game.A");
+        check(&Subject::new("tavern", "_shard", b"A").unwrap(), Namespace::Private, b"tavern._shard.A");
     }
 
     #[test]

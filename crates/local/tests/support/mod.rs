@@ -1,10 +1,11 @@
-//! What the tests share: processes that do what they are told, and a look behind the curtain of a folder.
+//! What the tests share: peer processes that execute commands, and direct access to a folder's database.
 
-#![allow(dead_code, unused_imports, reason = "each file of tests uses its part")]
+#![allow(dead_code, unused_imports, reason = "each test file uses only some of it")]
 
 pub mod mounts;
-pub mod words;
+pub mod protocol;
 
+pub use protocol::{Random, decode, encode, now_ns};
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
@@ -14,40 +15,40 @@ use std::sync::OnceLock;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 use tavern_local::{Local, Message};
-pub use words::{Dice, decode, encode, now_ns};
 
-/// Longer than anything takes that does not hang.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+/// Longer than anything takes, unless it hangs.
+pub const DEADLINE: Duration = Duration::from_secs(30);
 
-/// Another process at the folder.
-pub struct Voice {
+/// Another process that uses the folder, driven by commands (`examples/peer.rs`).
+pub struct Peer {
     child: Child,
     stdin: Option<ChildStdin>,
     lines: Receiver<String>,
 }
 
-impl Voice {
-    /// One that has a folder open.
-    pub fn at(folder: &Path) -> Voice {
-        Voice::with(folder, "")
+impl Peer {
+    /// A peer that has a folder open.
+    pub fn at(folder: &Path) -> Peer {
+        Peer::with(folder, "")
     }
 
-    /// One that has a folder open with settings such as `messages=10 patience=100`.
-    pub fn with(folder: &Path, settings: &str) -> Voice {
-        let mut voice = Voice::silent();
-        voice.ok(format!("open {} {settings}", word_of(folder)).trim_end());
-        voice
+    /// A peer that has a folder open with settings such as `messages=10 busy_timeout=100`.
+    pub fn with(folder: &Path, settings: &str) -> Peer {
+        let mut peer = Peer::idle();
+        peer.ok(format!("open {} {settings}", word_of(folder)).trim_end());
+        peer
     }
 
-    /// One that has done nothing yet.
-    pub fn silent() -> Voice {
-        Voice::start(&mut Command::new(program()))
+    /// A peer that has not opened anything yet.
+    pub fn idle() -> Peer {
+        Peer::start(&mut Command::new(program()))
     }
 
-    pub fn start(command: &mut Command) -> Voice {
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");
+    pub fn start(command: &mut Command) -> Peer {
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the peer starts");
         let (send, lines) = channel();
-        let stdout = child.stdout.take().expect("it is a pipe");
+        let stdout = child.stdout.take().expect("stdout is a pipe");
         std::thread::spawn(move || {
             use std::io::BufRead;
             for line in std::io::BufReader::new(stdout).lines().map_while(Result::ok) {
@@ -57,28 +58,28 @@ impl Voice {
             }
         });
         let stdin = child.stdin.take();
-        Voice { child, stdin, lines }
+        Peer { child, stdin, lines }
     }
 
     pub fn pid(&self) -> i32 {
         self.child.id() as i32
     }
 
-    /// Gives a command and does not wait for the answer.
+    /// Sends a command and does not wait for the answer.
     pub fn tell(&mut self, line: &str) {
-        let stdin = self.stdin.as_mut().expect("it was not ended");
-        stdin.write_all(format!("{line}\n").as_bytes()).expect("it listens");
+        let stdin = self.stdin.as_mut().expect("the peer was not ended");
+        stdin.write_all(format!("{line}\n").as_bytes()).expect("the peer reads commands");
     }
 
     pub fn line(&mut self) -> String {
-        self.line_within(PATIENCE)
+        self.line_within(DEADLINE)
     }
 
     pub fn line_within(&mut self, longest: Duration) -> String {
-        self.lines.recv_timeout(longest).expect("it answers")
+        self.lines.recv_timeout(longest).expect("the peer answers in time")
     }
 
-    /// What it has said already, if it has.
+    /// The next line, if it has arrived.
     pub fn try_line(&mut self) -> Option<String> {
         self.lines.try_recv().ok()
     }
@@ -88,7 +89,7 @@ impl Voice {
         self.line()
     }
 
-    /// The rest of an answer that must begin with `ok`.
+    /// The rest of an answer, which must begin with `ok`.
     pub fn ok(&mut self, line: &str) -> String {
         let answer = self.ask(line);
         let rest = answer.strip_prefix("ok").unwrap_or_else(|| panic!("{line}: {answer}"));
@@ -100,22 +101,22 @@ impl Voice {
         answer.parse().unwrap_or_else(|_| panic!("{line}: {answer}"))
     }
 
-    /// What it hears, up to `count` messages, which must come.
-    pub fn hear(&mut self, count: usize) -> Vec<String> {
-        self.tell(&format!("hear {count}"));
-        let heard = (0..count).map(|_| self.line()).collect();
+    /// The next `count` messages that the peer receives.
+    pub fn receive(&mut self, count: usize) -> Vec<String> {
+        self.tell(&format!("receive {count}"));
+        let received = (0..count).map(|_| self.line()).collect();
         assert_eq!(self.line(), format!("ok {count}"));
-        heard
+        received
     }
 
-    /// What it says after this and until it ends.
+    /// Every line until the peer ends.
     pub fn rest(&mut self) -> Vec<String> {
         let mut lines = Vec::new();
         loop {
-            match self.lines.recv_timeout(PATIENCE) {
+            match self.lines.recv_timeout(DEADLINE) {
                 Ok(line) => lines.push(line),
                 Err(RecvTimeoutError::Disconnected) => return lines,
-                Err(RecvTimeoutError::Timeout) => panic!("it does not end"),
+                Err(RecvTimeoutError::Timeout) => panic!("the peer does not end"),
             }
         }
     }
@@ -124,11 +125,11 @@ impl Voice {
         send(self.pid(), signal);
     }
 
-    /// Returns when it stands still.
+    /// Stops the peer with SIGSTOP and returns when it has stopped.
     pub fn stop(&self) {
         self.signal(libc::SIGSTOP);
         let stat = format!("/proc/{}/stat", self.pid());
-        until("it is stopped", || {
+        until("the peer is stopped", || {
             let text = std::fs::read_to_string(&stat).unwrap_or_default();
             text.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('T'))
         });
@@ -138,21 +139,21 @@ impl Voice {
         self.signal(libc::SIGCONT);
     }
 
-    /// Ends it at once, without any chance to clean up.
+    /// Kills the peer without a chance to clean up.
     pub fn kill(&mut self) {
         self.signal(libc::SIGKILL);
-        self.child.wait().expect("it ends");
+        self.child.wait().expect("the peer ends");
     }
 
-    /// Ends it the clean way.
+    /// Ends the peer cleanly.
     pub fn end(mut self) {
         drop(self.stdin.take());
-        let status = self.child.wait().expect("it ends");
+        let status = self.child.wait().expect("the peer ends");
         assert!(status.success(), "{status}");
     }
 }
 
-impl Drop for Voice {
+impl Drop for Peer {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -164,7 +165,7 @@ pub fn send(pid: i32, signal: i32) {
     assert_eq!(unsafe { libc::kill(pid, signal) }, 0, "{pid} can be signalled");
 }
 
-/// The program that is told what to do. `cargo test` builds it; `cargo test --test NAME` does not, so its age is checked.
+/// The peer program. `cargo test` builds it; `cargo test --test NAME` does not, so its age is checked.
 pub fn program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(find_program)
@@ -172,34 +173,39 @@ pub fn program() -> &'static Path {
 
 fn find_program() -> PathBuf {
     let this = std::env::current_exe().expect("the test has a path");
-    let program = this.parent().and_then(Path::parent).expect("a folder").join("examples/voice");
-    let advice = "run: cargo build -p tavern-local --example voice";
+    let program = this.parent().and_then(Path::parent).expect("a folder").join("examples/peer");
+    let advice = "run: cargo build -p tavern-local --example peer";
     let built = std::fs::metadata(&program).and_then(|program| program.modified());
     let built = built.unwrap_or_else(|error| panic!("{}: {error}; {advice}", program.display()));
     let home = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let sources = std::fs::read_dir(home.join("src")).expect("the sources are there");
-    let sources = sources.map(|entry| entry.expect("it can be read").path());
-    for source in sources.chain([home.join("examples/voice.rs")]) {
+    let mut sources = vec![home.join("src"), home.join("examples/peer.rs")];
+    while let Some(source) = sources.pop() {
+        if source.is_dir() {
+            let entries = std::fs::read_dir(&source).expect("the sources are readable");
+            sources.extend(entries.map(|entry| entry.expect("the sources are readable").path()));
+            continue;
+        }
         let changed = std::fs::metadata(&source).and_then(|source| source.modified());
         assert!(changed.is_ok_and(|at| at <= built), "{} is newer: {advice}", source.display());
     }
     program
 }
 
+/// A path as one word of a command.
 pub fn word_of(path: &Path) -> String {
     encode(path.as_os_str().as_bytes())
 }
 
-/// Waits for something that no event tells.
+/// Polls until a condition holds.
 pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let began = Instant::now();
     while !is_so() {
-        assert!(began.elapsed() < PATIENCE, "in vain: {what}");
+        assert!(began.elapsed() < DEADLINE, "timed out: {what}");
         std::thread::sleep(Duration::from_millis(2));
     }
 }
 
-/// What stands in a folder's database.
+/// The rows in a folder's database.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rows {
     pub processes: Vec<i64>,
@@ -210,26 +216,26 @@ pub struct Rows {
 
 pub fn rows(folder: &Path) -> Rows {
     let database = database(folder);
-    // All of one moment.
-    database.execute_batch("BEGIN").expect("it can be read");
+    // One transaction, so that the counts belong together.
+    database.execute_batch("BEGIN").expect("a read transaction");
     let count = |table: &str| {
         let sql = format!("SELECT count(*) FROM {table}");
-        database.query_row(&sql, [], |row| row.get::<_, i64>(0)).expect("it can be counted") as u64
+        database.query_row(&sql, [], |row| row.get::<_, i64>(0)).expect("a count") as u64
     };
     let mut statement = database.prepare("SELECT id FROM process ORDER BY id").expect("a table");
     let processes = statement.query_map([], |row| row.get(0)).expect("rows");
     let processes: Vec<i64> = processes.collect::<Result<_, _>>().expect("numbers");
     let (subscriptions, queued, log) = (count("subscription"), count("queue"), count("log"));
-    let sum = database.query_row("SELECT subscriptions, log_messages FROM head", [], |row| {
+    let sum = database.query_row("SELECT subscriptions, log_messages FROM counters", [], |row| {
         Ok((row.get::<_, i64>(0)? as u64, row.get::<_, i64>(1)? as u64))
     });
-    assert_eq!(sum.expect("a head"), (subscriptions, log), "the counts are right");
+    assert_eq!(sum.expect("the counters"), (subscriptions, log), "the stored counters match the rows");
     Rows { processes, subscriptions, queued, log }
 }
 
 pub fn database(folder: &Path) -> rusqlite::Connection {
     let database = rusqlite::Connection::open(folder.join("bus.db")).expect("a database");
-    database.busy_timeout(PATIENCE).expect("it can be set");
+    database.busy_timeout(DEADLINE).expect("a timeout");
     database
 }
 
@@ -247,12 +253,12 @@ pub fn wake_files(folder: &Path) -> Vec<i64> {
     found
 }
 
-/// Everything that a handle can read without waiting.
+/// Every message that a handle can read without waiting.
 pub fn drain(local: &Local) -> Vec<String> {
     std::iter::from_fn(|| local.poll().expect("it can be read")).map(|message| show(&message)).collect()
 }
 
-/// A message as the other processes print it.
+/// A message as a peer prints it.
 pub fn show(message: &Message) -> String {
     match message {
         Message::Gap { lost } => format!("gap {lost}"),
@@ -264,7 +270,7 @@ pub fn show(message: &Message) -> String {
     }
 }
 
-/// Panics if somebody waited long although it could have run: a lost signal shows as the rest of a second.
+/// Panics if a wait took long although its thread could have run: a lost wake-up costs up to a second.
 pub fn check_latencies(what: &str, mut late_ns: Vec<u64>) {
     late_ns.sort_unstable();
     let at =

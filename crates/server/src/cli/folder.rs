@@ -41,7 +41,7 @@ pub fn subscribe(folder: &Path, wish: &Wish<'_>) -> anyhow::Result<()> {
     let local = open(folder, "tavern subscribe")?;
     let channels = wish.channels.iter().map(|name| Interest::channel(name.as_bytes()));
     let patterns = wish.patterns.iter().map(|name| Interest::pattern(name.as_bytes()));
-    local.listen(channels.chain(patterns))?;
+    local.add_interests(channels.chain(patterns))?;
     let ear = Arc::new(Ear::new(local));
     let (told, deserted) = (ear.clone(), ear.clone());
     thread::spawn(move || farewell.wait(&told));
@@ -62,7 +62,7 @@ fn hear(ear: &Ear, wish: &Wish<'_>) -> anyhow::Result<()> {
     let mut printed = 0;
     while let Some(message) = ear.next(end)? {
         print_line(&line_of(&message))?;
-        printed += u64::from(message.words().is_some());
+        printed += u64::from(message.publication().is_some());
         // The time is looked at here too: what never pauses must still end.
         if wish.count == Some(printed) || is_over(end) {
             break;

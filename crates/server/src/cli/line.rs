@@ -3,14 +3,14 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use tavern_local::{Message, Words};
+use tavern_local::{Message, Publication};
 use tavern_wire::json::{is_json, string};
 
 /// `{"event":"message","pattern":…,"channel":…,"data":…}` or `{"event":"gap","lost":…}`.
 pub fn line_of(message: &Message) -> String {
     let (pattern, words) = match message {
-        Message::Message(words) => (None, words),
-        Message::Pattern { pattern, words } => (Some(&**pattern), words),
+        Message::Channel(words) => (None, words),
+        Message::Pattern { pattern, publication: words } => (Some(&**pattern), words),
         Message::Gap { lost } => return format!(r#"{{"event":"gap","lost":{lost}}}"#),
     };
     one_line(&String::from_utf8_lossy(&object(pattern, words)))
@@ -21,7 +21,7 @@ pub fn one_line(text: &str) -> String {
     text.replace(['\n', '\r'], " ")
 }
 
-fn object(pattern: Option<&[u8]>, words: &Words) -> Vec<u8> {
+fn object(pattern: Option<&[u8]>, words: &Publication) -> Vec<u8> {
     let mut out = br#"{"event":"message""#.to_vec();
     if let Some(pattern) = pattern {
         name(&mut out, "pattern", pattern);

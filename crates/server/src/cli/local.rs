@@ -56,7 +56,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 /// Opens a folder to look at it: nothing is made, and the dead stay. None: there is no bus.
 pub fn open(folder: &Path) -> anyhow::Result<Option<Local>> {
     match folder.join(DATABASE).try_exists() {
-        Ok(true) => Ok(Some(Local::open_with(folder, Options { sweep: false, ..Options::default() })?)),
+        Ok(true) => {
+            Ok(Some(Local::open_with(folder, Options { sweep_on_open: false, ..Options::default() })?))
+        }
         Ok(false) => Ok(None),
         Err(error) if error.kind() == ErrorKind::NotADirectory => Ok(None),
         Err(error) => Err(error).with_context(|| format!("cannot look into {}", folder.display())),

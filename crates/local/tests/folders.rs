@@ -1,5 +1,5 @@
-//! Where a folder may be and how it may be called: every path to it is the same bus, and one that cannot be used is
-//! refused without a trace.
+//! Paths and permissions: every path to a folder is the same bus, and a folder that cannot be used is refused and not
+//! changed.
 
 mod support;
 
@@ -7,11 +7,11 @@ use std::fs::Permissions;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use support::mounts::is_root;
-use support::{Voice, drain, names, rows, word_of};
+use support::{Peer, drain, names, rows, word_of};
 use tavern_local::{Error, open};
 
-/// A process that came to `folder` by the words of `there`, and one that came by its plain path, hear each other.
-fn check_same(there: &mut Voice, folder: &Path) {
+/// A peer that opened `folder` by some path, and this process that opens it by its plain path, exchange messages.
+fn check_same(there: &mut Peer, folder: &Path) {
     let here = open(folder).unwrap();
     there.ok("subscribe c");
     assert_eq!(here.publish("c", "there").unwrap(), 1);
@@ -25,7 +25,7 @@ fn check_same(there: &mut Voice, folder: &Path) {
 #[test]
 fn a_relative_path_stays_the_same_folder_when_the_directory_changes() {
     let place = tempfile::tempdir().unwrap();
-    let mut there = Voice::silent();
+    let mut there = Peer::idle();
     there.ok(&format!("chdir {}", word_of(place.path())));
     there.ok("open a%20folder/of%20mine");
     there.ok("chdir /");
@@ -33,16 +33,16 @@ fn a_relative_path_stays_the_same_folder_when_the_directory_changes() {
 }
 
 #[test]
-fn odd_names_are_names() {
+fn folder_names_may_be_any_bytes() {
     let place = tempfile::tempdir().unwrap();
     for name in ["with space", "тавÉрна 🍺", "quote'\"&?#%", "-flag", "file:x?mode=ro", "new\nline"]
     {
         let folder = place.path().join(name);
-        check_same(&mut Voice::at(&folder), &folder);
+        check_same(&mut Peer::at(&folder), &folder);
     }
     use std::os::unix::ffi::OsStrExt;
     let folder = place.path().join(std::ffi::OsStr::from_bytes(b"no\xff text"));
-    check_same(&mut Voice::at(&folder), &folder);
+    check_same(&mut Peer::at(&folder), &folder);
 }
 
 #[test]
@@ -53,24 +53,24 @@ fn a_symlink_leads_to_the_same_bus() {
     std::fs::create_dir(&folder).unwrap();
     symlink(&folder, &link).unwrap();
     symlink("link", &again).unwrap();
-    check_same(&mut Voice::at(&folder), &link);
-    let mut there = Voice::at(&again);
-    // Where the link leads later makes no difference to those who came by it.
+    check_same(&mut Peer::at(&folder), &link);
+    let mut there = Peer::at(&again);
+    // Changing the link later does not affect handles opened through it.
     std::fs::remove_file(&link).unwrap();
     symlink(place.path(), &link).unwrap();
     check_same(&mut there, &folder);
 }
 
 #[test]
-fn a_path_much_longer_than_an_address_of_a_socket_works() {
+fn a_path_longer_than_a_socket_address_works() {
     let place = tempfile::tempdir().unwrap();
     for bytes in [109, 300, 497] {
         let folder = deep(place.path(), bytes);
-        check_same(&mut Voice::at(&folder), &folder);
+        check_same(&mut Peer::at(&folder), &folder);
     }
 }
 
-/// A path of so many bytes.
+/// A path with this many bytes.
 fn deep(place: &Path, bytes: usize) -> PathBuf {
     let mut folder = place.canonicalize().unwrap();
     while bytes - folder.as_os_str().len() > 200 {
@@ -93,7 +93,7 @@ fn a_path_too_long_for_the_database_is_refused_with_its_reason() {
 }
 
 #[test]
-fn two_spellings_in_one_process_share_one_place() {
+fn two_paths_to_one_folder_share_one_registration() {
     let place = tempfile::tempdir().unwrap();
     let folder = place.path().join("folder");
     let one = open(&folder).unwrap();
@@ -104,7 +104,7 @@ fn two_spellings_in_one_process_share_one_place() {
     assert_eq!(rows(&folder).processes.len(), 1);
     assert_eq!(two.publish("c", "x").unwrap(), 2);
     assert_eq!((drain(&one), drain(&two)), (vec!["message c x".into()], vec!["message c x".into()]));
-    // The last handle to go cleans up, whichever path it came by.
+    // The last handle cleans up, whichever path it was opened by.
     one.close().unwrap();
     assert_eq!(two.publish("c", "y").unwrap(), 1);
     two.close().unwrap();
@@ -119,7 +119,7 @@ fn several_folders_in_one_process_are_several_buses() {
     assert_eq!(two.publish("c", "x").unwrap(), 0);
     two.subscribe(["c"]).unwrap();
     one.close().unwrap();
-    assert_eq!(Voice::at(b.path()).count("publish c y"), 1);
+    assert_eq!(Peer::at(b.path()).count("publish c y"), 1);
     assert_eq!(drain(&two), ["message c y"]);
 }
 
@@ -134,12 +134,12 @@ fn a_file_in_place_of_the_folder_is_refused() {
 }
 
 #[test]
-fn a_file_that_is_no_database_is_named_and_left_alone() {
+fn a_file_that_is_not_a_database_is_named_in_the_error_and_not_changed() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("bus.db");
     std::fs::write(&path, "this was never a database, but it is long enough to be one".repeat(100)).unwrap();
     let refused = open(folder.path()).map(drop).unwrap_err();
-    assert!(matches!(refused, Error::Damaged { .. }), "{refused:?}");
+    assert!(matches!(refused, Error::Corrupt { .. }), "{refused:?}");
     assert!(refused.to_string().contains(path.canonicalize().unwrap().to_str().unwrap()), "{refused}");
     assert!(std::fs::read(&path).unwrap().starts_with(b"this was never"));
 }
@@ -150,11 +150,11 @@ fn a_newer_database_is_refused() {
     open(folder.path()).unwrap().close().unwrap();
     support::database(folder.path()).pragma_update(None, "user_version", 99).unwrap();
     let refused = open(folder.path()).map(drop).unwrap_err();
-    assert!(matches!(refused, Error::Newer { found: 99, .. }), "{refused:?}");
+    assert!(matches!(refused, Error::NewerVersion { found: 99, .. }), "{refused:?}");
 }
 
 #[test]
-fn our_files_are_for_their_owner_only() {
+fn folder_and_files_are_accessible_to_their_owner_only() {
     let place = tempfile::tempdir().unwrap();
     let folder = place.path().join("new");
     let local = open(&folder).unwrap();
@@ -167,13 +167,13 @@ fn our_files_are_for_their_owner_only() {
     }
 }
 
-/// A process that cannot write to the folders at a place. Rights do not bind root, so for root it is a mount.
-fn without_rights(place: &Path, folders: &[PathBuf]) -> Voice {
+/// A peer that cannot write to the folders. Permissions do not apply to root, so for root it is a read-only mount.
+fn without_rights(place: &Path, folders: &[PathBuf]) -> Peer {
     if is_root() {
-        return Voice::behind("mount --bind \"$0\" \"$0\" && mount -o remount,bind,ro \"$0\"", place);
+        return Peer::behind("mount --bind \"$0\" \"$0\" && mount -o remount,bind,ro \"$0\"", place);
     }
     set_rights(folders, 0o500);
-    Voice::silent()
+    Peer::idle()
 }
 
 fn set_rights(folders: &[PathBuf], rights: u32) {
@@ -182,31 +182,31 @@ fn set_rights(folders: &[PathBuf], rights: u32) {
     }
 }
 
-/// Whoever cannot write is told so once, and nothing has changed afterwards.
-fn check_read_only(voice: &mut Voice, folder: &Path, seen: &Path) {
-    let before = voice.ask(&format!("list {}", word_of(seen)));
-    let refused = voice.ask(&format!("open {}", word_of(folder)));
+/// Opening fails with one error, and nothing has changed afterwards.
+fn check_read_only(peer: &mut Peer, folder: &Path, seen: &Path) {
+    let before = peer.ask(&format!("list {}", word_of(seen)));
+    let refused = peer.ask(&format!("open {}", word_of(folder)));
     assert!(refused.starts_with("error ReadOnly "), "{refused}");
     assert!(
         refused.contains(folder.to_str().unwrap()) && refused.contains("cannot be written to"),
         "{refused}"
     );
-    assert_eq!(voice.ask(&format!("list {}", word_of(seen))), before);
+    assert_eq!(peer.ask(&format!("list {}", word_of(seen))), before);
     // It can still use other folders.
     let elsewhere = tempfile::tempdir().unwrap();
-    voice.ok(&format!("open {}", word_of(elsewhere.path())));
-    voice.ok("close");
+    peer.ok(&format!("open {}", word_of(elsewhere.path())));
+    peer.ok("close");
 }
 
 #[test]
-fn a_folder_that_cannot_be_written_to_gives_one_clear_error_and_stays_as_it_is() {
+fn a_read_only_folder_gives_one_clear_error_and_is_not_changed() {
     let place = tempfile::tempdir().unwrap();
     let place = place.path().canonicalize().unwrap();
     std::fs::create_dir(place.join("empty")).unwrap();
     let folders = [place.join("empty"), place.clone()];
-    let mut voice = without_rights(&place, &folders);
-    check_read_only(&mut voice, &place.join("empty"), &place.join("empty"));
-    check_read_only(&mut voice, &place.join("not there"), &place);
+    let mut peer = without_rights(&place, &folders);
+    check_read_only(&mut peer, &place.join("empty"), &place.join("empty"));
+    check_read_only(&mut peer, &place.join("not there"), &place);
     set_rights(&folders, 0o700);
 }
 
@@ -218,7 +218,7 @@ fn a_bus_that_became_read_only_gives_the_same_error() {
     used.subscribe(["c"]).unwrap();
     used.close().unwrap();
     let folders = [place.clone()];
-    let mut voice = without_rights(&place, &folders);
-    check_read_only(&mut voice, &place, &place);
+    let mut peer = without_rights(&place, &folders);
+    check_read_only(&mut peer, &place, &place);
     set_rights(&folders, 0o700);
 }

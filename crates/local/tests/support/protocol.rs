@@ -1,5 +1,5 @@
-//! What a test and the process it commands must agree on: bytes as one word of a line, the clock of the machine, and
-//! a small generator of numbers.
+//! What a test and its peer process share: bytes as one word of a line, the clock of the machine, and a small random
+//! number generator.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -44,11 +44,11 @@ pub fn now_ns() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` outlives the call.
     let outcome = unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
-    assert_eq!(outcome, 0, "the clock can be read");
+    assert_eq!(outcome, 0, "the clock is readable");
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// How long a thread was ready to run and had no processor: what a busy machine adds to every time that is measured.
+/// How long a thread was runnable without a processor: what a busy machine adds to every measured time.
 pub struct Queueing(Option<File>);
 
 impl Queueing {
@@ -64,20 +64,20 @@ impl Queueing {
     }
 }
 
-/// The same numbers for the same seed.
-pub struct Dice(u64);
+/// A random number generator with a seed.
+pub struct Random(u64);
 
-impl Dice {
-    pub fn new(seed: u64) -> Dice {
-        Dice(seed)
+impl Random {
+    pub fn new(seed: u64) -> Random {
+        Random(seed)
     }
 
-    /// A number below `sides`.
-    pub fn roll(&mut self, sides: u64) -> u64 {
+    /// A number below `bound`.
+    pub fn below(&mut self, bound: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        (mixed ^ (mixed >> 31)) % sides
+        (mixed ^ (mixed >> 31)) % bound
     }
 }

@@ -1,43 +1,43 @@
-//! A process at a folder that does what it is told: one command a line, one answer a line. The tests use it as the
-//! other side. It has one thread, so that it may fork.
+//! A process that uses a folder as it is told on stdin: one command per line, one answer per line. The tests use it as
+//! the other side. It has one thread, so that it may fork.
 //!
-//!     cargo run -p tavern-local --example voice
+//!     cargo run -p tavern-local --example peer
 
-#[path = "../tests/support/words.rs"]
+#[path = "../tests/support/protocol.rs"]
 #[allow(dead_code, reason = "the tests use the rest")]
-mod words;
+mod protocol;
 
+use protocol::{Queueing, Random, decode, encode, now_ns};
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
-use tavern_local::{Draft, Error, Interest, Local, Message, Options, Space};
-use words::{Dice, Queueing, decode, encode, now_ns};
+use tavern_local::{Draft, Error, Interest, Local, Message, Namespace, Options};
 
 /// Longer than anything here may take.
-const SILENCE: Duration = Duration::from_secs(20);
+const DEADLINE: Duration = Duration::from_secs(20);
 
 type Answer = Result<String, Box<dyn std::error::Error>>;
 
 #[derive(Default)]
-struct Voice {
+struct Peer {
     folder: PathBuf,
     options: Options,
     local: Option<Local>,
     crowd: Vec<Local>,
-    /// The lock file, opened by somebody who should not.
+    /// A second descriptor of the lock file.
     lock: Option<File>,
 }
 
 fn main() {
-    let mut voice = Voice::default();
+    let mut peer = Peer::default();
     for line in std::io::stdin().lines() {
         let Ok(line) = line else { return };
         let mut words = line.split(' ');
         let command = words.next().unwrap_or_default();
         let arguments: Vec<&str> = words.collect();
-        println!("{}", voice.obey(command, &arguments).unwrap_or_else(|error| fault(&*error)));
+        println!("{}", peer.execute(command, &arguments).unwrap_or_else(|error| fault(&*error)));
     }
 }
 
@@ -53,8 +53,8 @@ fn name_of(error: &Error) -> String {
     format!("{error:?}").split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default().into()
 }
 
-impl Voice {
-    fn obey(&mut self, command: &str, arguments: &[&str]) -> Answer {
+impl Peer {
+    fn execute(&mut self, command: &str, arguments: &[&str]) -> Answer {
         let first = arguments.first().copied();
         match command {
             "open" => return self.open(arguments),
@@ -66,18 +66,18 @@ impl Voice {
             "chdir" => std::env::set_current_dir(path(first.ok_or("a path")?))?,
             "list" => return list(&path(first.ok_or("a path")?)),
             "remove" => std::fs::remove_file(path(first.ok_or("a path")?))?,
-            "hold" => self.hold_turn()?,
-            "touch" => drop(File::open(self.folder.join("bus.db-lock"))?),
+            "hold-write-lock" => self.hold_write_lock()?,
+            "release-locks" => drop(File::open(self.folder.join("bus.db-lock"))?),
             "descriptors" => return descriptors(),
             "fork" => return self.fork(),
             "fork-and-stay" => return fork_and_stay(),
-            _ => return self.speak(command, arguments),
+            _ => return self.execute_open(command, arguments),
         }
         Ok("ok".into())
     }
 
-    /// What needs an open folder.
-    fn speak(&mut self, command: &str, arguments: &[&str]) -> Answer {
+    /// The commands that need an open folder.
+    fn execute_open(&mut self, command: &str, arguments: &[&str]) -> Answer {
         let local = self.local.as_ref().ok_or("nothing is open")?;
         let first = arguments.first().copied();
         let names = || arguments.iter().map(|word| decode(word));
@@ -87,15 +87,15 @@ impl Voice {
             "unsubscribe" => local.unsubscribe(names())?,
             "punsubscribe" => local.punsubscribe(names())?,
             "unsubscribe-all" => local.unsubscribe_all()?,
-            "everything" => local.listen([Interest::everything(Space::Public)])?,
-            "attend" => attend(local, arguments)?,
+            "everything" => local.add_interests([Interest::everything(Namespace::Public)])?,
+            "narrow-on-request" => narrow_on_request(local, arguments)?,
             "publish" => local.publish(names().next().ok_or("a channel")?, decode(arguments[1]))? as usize,
             "numsub" => local.numsub(names())?[0].1 as usize,
             "numpat" => local.numpat()? as usize,
             "sweep" => local.sweep()?,
-            "say" => say(local, arguments)?,
+            "send-numbers" => send_numbers(local, arguments)?,
             "flood" => flood(local, arguments)?,
-            "hear" => hear(local, number(first)?)?,
+            "receive" => receive(local, number(first)?)?,
             "churn" => churn(local, number(first)?)?,
             "ping" => race(local, "pong", "ping", arguments, true)?,
             "pong" => race(local, "ping", "pong", arguments, false)?,
@@ -115,7 +115,7 @@ impl Voice {
         Ok("ok".into())
     }
 
-    /// Many subscribers, each on a channel of its own and on one that all share.
+    /// Opens many handles, each subscribed to a channel of its own and to one that all share.
     fn open_crowd(&mut self, many: u64) -> Answer {
         for at in 0..many {
             let local = Local::open_with(&self.folder, self.options.clone())?;
@@ -125,7 +125,7 @@ impl Voice {
         Ok(format!("ok {}", self.crowd.len()))
     }
 
-    /// How many of the crowd have exactly one message.
+    /// How many of those handles have exactly one message.
     fn poll_crowd(&mut self) -> Answer {
         let mut well = 0;
         for local in &self.crowd {
@@ -134,8 +134,8 @@ impl Voice {
         Ok(format!("ok {well}"))
     }
 
-    /// Takes the turn to write for good, as a process that was stopped at a bad moment would have it.
-    fn hold_turn(&mut self) -> std::io::Result<()> {
+    /// Takes the write lock and keeps it, like a process that was stopped in the middle of a write.
+    fn hold_write_lock(&mut self) -> std::io::Result<()> {
         let file = File::options().write(true).open(self.folder.join("bus.db-lock"))?;
         // SAFETY: `flock` is plain numbers, for which zero is a value.
         let mut lock: libc::flock = unsafe { std::mem::zeroed() };
@@ -148,7 +148,7 @@ impl Voice {
         Ok(())
     }
 
-    /// Lets a forked child use what its parent opened, and tells what came of it.
+    /// Lets a forked child use its parent's handles, and prints the results.
     fn fork(&mut self) -> Answer {
         std::io::stdout().flush()?;
         // SAFETY: this process has one thread, so nothing is left locked in the child.
@@ -183,13 +183,13 @@ impl Voice {
     }
 }
 
-/// Leaves a child that holds everything its parent had open, and tells its number.
+/// Forks a child that keeps everything open, and prints its process id.
 fn fork_and_stay() -> Answer {
     // SAFETY: this process has one thread, so nothing is left locked in the child.
     let child = unsafe { libc::fork() };
     if child == 0 {
         loop {
-            std::thread::sleep(SILENCE);
+            std::thread::sleep(DEADLINE);
         }
     }
     Ok(format!("ok {child}"))
@@ -204,7 +204,7 @@ fn options(settings: &[&str]) -> Result<Options, Box<dyn std::error::Error>> {
             "messages" => options.log_messages = value,
             "bytes" => options.log_bytes = value,
             "age" => options.log_age = Duration::from_millis(value),
-            "patience" => options.patience = Duration::from_millis(value),
+            "busy_timeout" => options.busy_timeout = Duration::from_millis(value),
             "echo" => options.echo = value > 0,
             _ => return Err(format!("unknown setting {name}").into()),
         }
@@ -212,19 +212,19 @@ fn options(settings: &[&str]) -> Result<Options, Box<dyn std::error::Error>> {
     Ok(options)
 }
 
-/// `say CHANNEL COUNT PREFIX SIZE`: says numbers, each with a tail that tells whether it is whole.
-fn say(local: &Local, arguments: &[&str]) -> Result<usize, Box<dyn std::error::Error>> {
+/// `send-numbers CHANNEL COUNT PREFIX SIZE`: publishes numbers, each with a tail that shows whether it is complete.
+fn send_numbers(local: &Local, arguments: &[&str]) -> Result<usize, Box<dyn std::error::Error>> {
     let &[channel, count, prefix, size] = arguments else { return Err("four arguments".into()) };
     let (count, size): (usize, usize) = (count.parse()?, size.parse()?);
     for n in 0..count {
         let payload = format!("{prefix}:{n}:{}", char::from(b'a' + (n % 26) as u8).to_string().repeat(size));
         let recipients = local.publish(decode(channel), payload)?;
-        println!("said {n} {recipients}");
+        println!("sent {n} {recipients}");
     }
     Ok(count)
 }
 
-/// `flood MANY COUNT ONE`: so many on one channel and then one on another, in one go. Tells the recipients.
+/// `flood MANY COUNT ONE`: publishes COUNT messages to one channel and one to another, in one call. Prints the recipients.
 fn flood(local: &Local, arguments: &[&str]) -> Result<usize, Box<dyn std::error::Error>> {
     let &[many, count, one] = arguments else { return Err("three arguments".into()) };
     let (many, one) = (decode(many), decode(one));
@@ -233,26 +233,26 @@ fn flood(local: &Local, arguments: &[&str]) -> Result<usize, Box<dyn std::error:
     Ok(local.publish_all(&drafts)?.iter().sum::<u64>() as usize)
 }
 
-fn hear(local: &Local, count: u64) -> Result<usize, Box<dyn std::error::Error>> {
-    for heard in 0..count {
-        let message = local.wait(SILENCE)?;
+fn receive(local: &Local, count: u64) -> Result<usize, Box<dyn std::error::Error>> {
+    for received in 0..count {
+        let message = local.wait(DEADLINE)?;
         if message.is_none() {
-            return Err(format!("silence after {heard} of {count}").into());
+            return Err(format!("timed out after {received} of {count}").into());
         }
         println!("{}", show(message.as_ref()));
     }
     Ok(count as usize)
 }
 
-/// Subscribes, hears, and unsubscribes until it is killed.
+/// Subscribes, receives and unsubscribes until it is killed.
 fn churn(local: &Local, seed: u64) -> Result<usize, Box<dyn std::error::Error>> {
-    let mut dice = Dice::new(seed);
+    let mut random = Random::new(seed);
     println!("churning");
     loop {
-        local.subscribe(["churn".to_owned(), format!("churn{}", dice.roll(8))])?;
-        local.psubscribe([format!("c{}*", dice.roll(4))])?;
-        for _ in 0..dice.roll(4) {
-            local.publish("churn", "to myself as well")?;
+        local.subscribe(["churn".to_owned(), format!("churn{}", random.below(8))])?;
+        local.psubscribe([format!("c{}*", random.below(4))])?;
+        for _ in 0..random.below(4) {
+            local.publish("churn", "own message")?;
         }
         while local.poll()?.is_some() {}
         local.unsubscribe_all()?;
@@ -260,29 +260,30 @@ fn churn(local: &Local, seed: u64) -> Result<usize, Box<dyn std::error::Error>> 
     }
 }
 
-/// Hears everything until somebody asks, and then listens to `names`; tells how often it was asked after `end`.
-fn attend(local: &Local, names: &[&str]) -> Result<usize, Box<dyn std::error::Error>> {
-    local.listen([Interest::everything(Space::Public)])?;
-    println!("attending");
+/// Subscribes to everything, and to `names` instead when asked to narrow. After the payload `end` it prints how often it
+/// was asked.
+fn narrow_on_request(local: &Local, names: &[&str]) -> Result<usize, Box<dyn std::error::Error>> {
+    local.add_interests([Interest::everything(Namespace::Public)])?;
+    println!("subscribed");
     let mut asked = 0;
     loop {
-        let message = local.wait(SILENCE)?;
+        let message = local.wait(DEADLINE)?;
         if let Some(message) = &message {
             println!("{}", show(Some(message)));
             if message.payload() == b"end" {
                 return Ok(asked);
             }
         }
-        if local.is_asked_to_narrow() {
+        if local.take_narrow_request() {
             asked += 1;
-            local.listen(names.iter().map(|name| Interest::channel(decode(name))))?;
-            local.unlisten([Interest::everything(Space::Public)])?;
+            local.add_interests(names.iter().map(|name| Interest::channel(decode(name))))?;
+            local.remove_interests([Interest::everything(Namespace::Public)])?;
         }
     }
 }
 
-/// `ping|pong ROUNDS SEED SPIN_NS`: says and hears in turn; between them a moment of its own, so that the other's
-/// sleep is met at every stage. Prints when each publish returned, when each wait returned, and what the machine took.
+/// `ping|pong ROUNDS SEED SPIN_NS`: publishes and receives in turn, with a random pause so that the other side's sleep is
+/// met at every stage. Prints when each publish and each wait returned, and how long the thread had no processor.
 fn race(
     local: &Local,
     from: &str,
@@ -292,33 +293,33 @@ fn race(
 ) -> Result<usize, Box<dyn std::error::Error>> {
     let &[rounds, seed, spin_ns] = arguments else { return Err("three arguments".into()) };
     let (rounds, spin_ns): (usize, u64) = (rounds.parse()?, spin_ns.parse()?);
-    let mut dice = Dice::new(seed.parse()?);
+    let mut random = Random::new(seed.parse()?);
     let queueing = Queueing::of_this_thread();
     let mut times = Vec::with_capacity(rounds);
     local.subscribe([from])?;
     println!("ready");
     while local.numsub([to])?[0].1 == 0 {}
-    let mut say = |round: usize| -> Result<u64, Error> {
-        let until = Instant::now() + Duration::from_nanos(dice.roll(spin_ns));
+    let mut send_numbers = |round: usize| -> Result<u64, Error> {
+        let until = Instant::now() + Duration::from_nanos(random.below(spin_ns));
         while Instant::now() < until {}
         local.publish(to, round.to_string())?;
         Ok(now_ns())
     };
     for round in 0..rounds {
-        let mut said = if begins { say(round)? } else { 0 };
+        let mut sent = if begins { send_numbers(round)? } else { 0 };
         let before = queueing.total_ns();
-        let message = local.wait(SILENCE)?.ok_or("silence")?;
-        let (heard, queued) = (now_ns(), queueing.total_ns() - before);
+        let message = local.wait(DEADLINE)?.ok_or("timed out")?;
+        let (received, queued) = (now_ns(), queueing.total_ns() - before);
         if message.payload() != round.to_string().as_bytes() {
             return Err(format!("{} in round {round}", show(Some(&message))).into());
         }
         if !begins {
-            said = say(round)?;
+            sent = send_numbers(round)?;
         }
-        times.push((said, heard, queued));
+        times.push((sent, received, queued));
     }
-    for (said, heard, queued) in times {
-        println!("{said} {heard} {queued}");
+    for (sent, received, queued) in times {
+        println!("{sent} {received} {queued}");
     }
     Ok(rounds)
 }
@@ -363,7 +364,7 @@ fn limit_descriptors(most: u64) -> std::io::Result<()> {
     Ok(())
 }
 
-/// What a program that this process starts finds open.
+/// The descriptors that a child program inherits.
 fn descriptors() -> Answer {
     let script = "for each in /proc/$$/fd/*; do readlink $each; done";
     let shell = std::process::Command::new("sh").args(["-c", script]).output()?;
