@@ -3,6 +3,7 @@
 
 use crate::shard::inbox::Inbox;
 use crate::shard::mail::Mail;
+use crate::supervisor::fault;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -60,6 +61,7 @@ impl BusInbox for Ear {
     }
 
     fn words(&self, parcels: Vec<Parcel>) {
+        fault::strikes("bus");
         let mut heard: Vec<Vec<Words>> = self.inboxes.iter().map(|_| Vec::new()).collect();
         for parcel in &parcels {
             if let Some((told, mask)) = self.node.unpack_rumour(parcel) {

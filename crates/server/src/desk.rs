@@ -5,6 +5,7 @@ use crate::auth::KeySource;
 use crate::metrics::{Kind, Series};
 use crate::shard::inbox::Inbox as ShardInbox;
 use crate::shard::mail::Mail;
+use crate::supervisor::fault;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -177,6 +178,7 @@ impl Desk {
 
 impl Inbox for Desk {
     fn answer(&self, answers: Vec<(Ticket, Answer)>) {
+        fault::strikes("store");
         self.counts.note(&answers);
         let mut by_shard: BTreeMap<usize, Vec<(Ticket, Answer)>> = BTreeMap::new();
         for (ticket, answer) in answers {

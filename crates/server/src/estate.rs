@@ -115,8 +115,9 @@ async fn take_up(
     while let Some(taken) = taking.join_next().await {
         match taken {
             Ok(Ok(Some(row))) => unpack(row, services.now(), &mut parts),
-            Ok(Ok(None)) | Err(_) => {}
+            Ok(Ok(None)) => {}
             Ok(Err(error)) => trouble = Some(error),
+            Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
         }
     }
     let sessions: usize = parts.iter().map(Vec::len).sum();

@@ -5,6 +5,7 @@
 
 use crate::services::Services;
 use crate::shard::mail::Mail;
+use crate::supervisor::panics;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper_rustls::HttpsConnector;
@@ -114,7 +115,8 @@ pub fn ask(services: &Arc<Services>, shard: usize, question: Question) {
                     let _turn = hook.at_once.acquire().await;
                     hook.decide(&question).await
                 });
-                let decided = decided.await;
+                // A panic is a no too: the shard waits for an answer.
+                let decided = panics::contain(decided).await.unwrap_or(Ok(Ok(Verdict::Deny)));
                 decided.unwrap_or(Err(HookError::Late)).unwrap_or_else(|error| {
                     hook.complain(&error, &question);
                     Verdict::Deny

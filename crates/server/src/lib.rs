@@ -13,6 +13,7 @@ mod estate;
 mod events;
 #[doc(hidden)]
 pub mod fuzz;
+mod health;
 mod history;
 mod hook;
 mod http;
@@ -21,6 +22,7 @@ mod resp;
 mod services;
 mod settings;
 mod shard;
+mod supervisor;
 mod tls;
 mod vigil;
 pub mod webhook;

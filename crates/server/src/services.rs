@@ -4,11 +4,12 @@ use crate::auth::{self, Credential};
 use crate::clock::HouseClock;
 use crate::config::Config;
 use crate::desk::Desk;
+use crate::health::Health;
 use crate::http::idempotency::Remembered;
 use crate::resp::clients::Clients;
 use crate::shard::inbox::Inbox;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 use tavern_domain::{Identity, Time};
 use tavern_hub::{Gate, Node};
@@ -38,12 +39,9 @@ pub struct Services {
     /// What the app is asked through, when it is.
     pub hook: Option<crate::hook::Hook>,
     pub started: Instant,
-    /// Readiness fails from here on: the server is stopping.
-    pub stopping: AtomicBool,
+    pub health: Arc<Health>,
     /// Rung when another node has left sessions in the store.
     pub left: Arc<tokio::sync::Notify>,
-    /// The store did not take the last heartbeat.
-    pub store_trouble: AtomicBool,
     pub doors: Arc<crate::door::Counts>,
     next_shard: AtomicUsize,
 }
@@ -56,6 +54,7 @@ pub struct Parts {
     pub gate: Arc<auth::Gate>,
     pub desk: Arc<Desk>,
     pub clock: Arc<HouseClock>,
+    pub health: Arc<Health>,
     pub runtime: tokio::runtime::Handle,
     pub hook: Option<crate::hook::Hook>,
     pub doors: Arc<crate::door::Counts>,
@@ -63,7 +62,7 @@ pub struct Parts {
 
 impl Services {
     pub fn new(parts: Parts) -> Arc<Services> {
-        let Parts { config, node, inboxes, gate, desk, clock, runtime, hook, doors } = parts;
+        let Parts { config, node, inboxes, gate, desk, clock, health, runtime, hook, doors } = parts;
         let remembered = Remembered::new(config.limits.idempotency_keys);
         Arc::new(Services {
             config,
@@ -82,9 +81,8 @@ impl Services {
             runtime,
             hook,
             started: Instant::now(),
-            stopping: AtomicBool::new(false),
+            health,
             left: Arc::default(),
-            store_trouble: AtomicBool::new(false),
             doors,
             next_shard: AtomicUsize::new(0),
         })
@@ -112,7 +110,7 @@ impl Services {
     }
 
     pub fn is_stopping(&self) -> bool {
-        self.stopping.load(Ordering::Relaxed)
+        self.health.is_stopping()
     }
 }
 

@@ -4,7 +4,6 @@
 use crate::services::Services;
 use crate::shard::mail::Mail;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tavern_domain::Time;
 use tavern_hub::vigil::Rules;
@@ -36,7 +35,8 @@ pub async fn keep(services: Arc<Services>) {
         }
         let wait = Duration::from_millis(vigil.next_wake().since(now()));
         tokio::select! {
-            Some(Ok((ticket, answer))) = asked.join_next() => {
+            Some(asked) = asked.join_next() => {
+                let (ticket, answer) = asked.expect("a question to the store panicked");
                 if let Some(answer) = answer {
                     vigil.answered(now(), ticket, answer);
                 }
@@ -108,12 +108,12 @@ fn give(services: &Services, order: Chore) {
 fn tell(services: &Services, notice: &Notice) {
     match notice {
         Notice::Renewed => {
-            if services.store_trouble.swap(false, Ordering::Relaxed) {
+            if !services.health.set_store_up(true) {
                 tracing::info!("the store answers again");
             }
         }
         Notice::NotRenewed(error) => {
-            let known = services.store_trouble.swap(true, Ordering::Relaxed);
+            let known = !services.health.set_store_up(false);
             match error {
                 _ if known => {}
                 Some(error) => tracing::error!(%error, "the node's lease could not be renewed"),

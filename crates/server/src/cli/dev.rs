@@ -24,13 +24,20 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut config = args.options.load(Mode::Dev, true)?.valid()?;
     dev::provide(&mut config)
         .with_context(|| format!("cannot keep the dev secret in {}", config.data.display()))?;
-    crate::boot::run(config)?;
+    crate::boot::run(config, greet)?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn greet(config: &Config) {
+    match greeting(config) {
+        Ok(text) => println!("{text}"),
+        Err(error) => tracing::warn!(%error, "cannot print the greeting"),
+    }
 }
 
 /// The banner with a fresh token and the folder's key. `config.listen` and `config.resp` must be the addresses that
 /// were bound.
-pub fn greeting(config: &Config) -> anyhow::Result<String> {
+fn greeting(config: &Config) -> anyhow::Result<String> {
     let everything = Verb::ALL.map(|verb| verb.as_str().to_owned()).to_vec();
     let allow = BTreeMap::from([("*".to_owned(), everything)]);
     let secret = config.secret.as_ref().context("dev mode has a secret")?;

@@ -12,6 +12,6 @@ pub struct Args {
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let config = args.options.load(Mode::Serve, true)?.valid()?;
-    crate::boot::run(config)?;
+    crate::boot::run(config, |_| {})?;
     Ok(ExitCode::SUCCESS)
 }

@@ -5,6 +5,7 @@ use super::post::Postman;
 use super::tally::Tally;
 use crate::auth::SystemDice;
 use crate::services::Services;
+use crate::supervisor::panics;
 use std::sync::Arc;
 use std::time::Duration;
 use tavern_domain::delivery::Patience;
@@ -42,7 +43,8 @@ pub async fn keep(services: Arc<Services>, postman: Arc<Postman>, stop: Arc<Noti
         let wait = Duration::from_millis(courier.next_wake().since(services.now())).min(SLEEP);
         let wait = if ending.is_some() { wait.min(Duration::from_millis(20)) } else { wait };
         tokio::select! {
-            Some(Ok((ticket, answer))) = asked.join_next() => {
+            Some(asked) = asked.join_next() => {
+                let (ticket, answer) = asked.expect("a question to the store panicked");
                 courier.answered(services.now(), ticket, answer);
             }
             Some((name, batch, outcome)) = posts.recv() => courier.posted(services.now(), &name, batch, outcome),
@@ -112,7 +114,8 @@ fn carry_out(
         let (postman, done) = (postman.clone(), done.clone());
         let now_s = services.now().ms() / 1000;
         tokio::spawn(async move {
-            let outcome = postman.post(&post, now_s).await;
+            // The worker waits for an outcome, whatever happens here.
+            let outcome = panics::contain(postman.post(&post, now_s)).await.unwrap_or(Outcome::Failed);
             // The courier may have ended with its server.
             let _ = done.send((post.subscription.name.clone(), post.batch, outcome));
         });

@@ -7,6 +7,7 @@ use crate::door::Seat;
 use crate::metrics;
 use crate::services::Services;
 use crate::shard::mail::HttpAnswer;
+use crate::supervisor::{fault, panics};
 use http::{HeaderValue, Method, Response, StatusCode};
 use hyper::Request;
 use hyper::body::Incoming;
@@ -15,7 +16,6 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tavern_wire::error::{Code, Refusal};
@@ -75,9 +75,9 @@ where
     let header_ms = guest.services.config.limits.http_header_ms;
     let service = service_fn(move |request| {
         // Boxed and gone when the request has been looked at: a parked poll holds none of it.
-        let begun = Box::pin(begin(guest.clone(), request));
+        let begun = Box::pin(panics::contain(begin(guest.clone(), request)));
         async move {
-            let (step, page) = begun.await;
+            let (step, page) = begun.await.unwrap_or_else(|panicked| (failed(panicked), None));
             let mut answer = match step {
                 Step::Answer(answer) => answer,
                 Step::Wait(waiting) => session::answered(waiting.await),
@@ -108,6 +108,10 @@ enum Step {
     Wait(oneshot::Receiver<HttpAnswer>),
 }
 
+fn failed(panicked: panics::Panicked) -> Step {
+    Step::Answer(refusal(&Refusal::new(Code::Internal, panicked.to_string())))
+}
+
 /// Checks the page a request comes from, then hands it to its route. Tells for which page the answer is.
 async fn begin(guest: Arc<Guest>, request: Request<Incoming>) -> (Step, Option<HeaderValue>) {
     let config = &guest.services.config;
@@ -136,10 +140,24 @@ async fn begin(guest: Arc<Guest>, request: Request<Incoming>) -> (Step, Option<H
     (step, page)
 }
 
+/// The first reason why this node should get no new clients, or that it should.
+fn readiness(services: &Services) -> Answer {
+    let health = &services.health;
+    let reason = match health.failed_part() {
+        Some(part) => format!("{part} has failed\n"),
+        None if health.is_stopping() => "the server is stopping\n".to_owned(),
+        None if !health.is_store_up() => "the store does not answer\n".to_owned(),
+        None if !services.is_bus_well() => "the bus does not answer\n".to_owned(),
+        None => return text(StatusCode::OK, "ready\n"),
+    };
+    whole(StatusCode::SERVICE_UNAVAILABLE, "text/plain; charset=utf-8", reason)
+}
+
 async fn route(guest: &Arc<Guest>, request: Request<Incoming>) -> Answer {
     let services = &guest.services;
     let path = request.uri().path().to_owned();
     let method = request.method().clone();
+    fault::strikes("request");
     if method == Method::OPTIONS {
         let mut response = Response::new(Body::Whole(None));
         *response.status_mut() = StatusCode::NO_CONTENT;
@@ -161,16 +179,7 @@ async fn route(guest: &Arc<Guest>, request: Request<Incoming>) -> Answer {
             party::ping(guest, &parts).await.unwrap_or_else(|refused| refusal(&refused))
         }
         ("GET", "/livez") => text(StatusCode::OK, "ok\n"),
-        ("GET", "/readyz") if services.is_stopping() => {
-            text(StatusCode::SERVICE_UNAVAILABLE, "the server is stopping\n")
-        }
-        ("GET", "/readyz") if services.store_trouble.load(Ordering::Relaxed) => {
-            text(StatusCode::SERVICE_UNAVAILABLE, "the store does not answer\n")
-        }
-        ("GET", "/readyz") if !services.is_bus_well() => {
-            text(StatusCode::SERVICE_UNAVAILABLE, "the bus does not answer\n")
-        }
-        ("GET", "/readyz") => text(StatusCode::OK, "ready\n"),
+        ("GET", "/readyz") => readiness(services),
         ("GET", "/metrics") => {
             let page = metrics::page(&metrics::gather(services));
             whole(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", page)

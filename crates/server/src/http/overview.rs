@@ -7,7 +7,6 @@ use crate::history;
 use crate::metrics::{self, Label, Series};
 use crate::services::Services;
 use serde_json::{Map, Value, json as value};
-use std::sync::atomic::Ordering;
 
 pub fn overview(services: &Services) -> Answer {
     let metrics: Map<String, Value> = metrics::gather(services).iter().flat_map(of_the_node).collect();
@@ -25,7 +24,7 @@ pub fn overview(services: &Services) -> Answer {
         "mode": mode(services),
         "now": services.now().ms(),
         "uptime_ms": services.started.elapsed().as_millis() as u64,
-        "store_up": !services.store_trouble.load(Ordering::Relaxed),
+        "store_up": services.health.is_store_up(),
         "bus_up": services.is_bus_well(),
         "stopping": services.is_stopping(),
         "metrics": metrics,

@@ -4,6 +4,7 @@
 use super::series::{Kind, Series};
 use crate::config::Config;
 use crate::services::Services;
+use crate::supervisor::panics;
 use std::sync::atomic::Ordering;
 use tavern_hub::Space;
 
@@ -91,8 +92,8 @@ pub fn gather(services: &Services) -> Vec<Series> {
     let doors = &services.doors;
     let registry = &services.node.registry;
     let bus = services.node.carrier.bus().map(|bus| bus.counts()).unwrap_or_default();
-    let store_up = !services.store_trouble.load(Ordering::Relaxed);
-    let more: [(&'static str, Kind, &'static str, u64); 12] = [
+    let store_up = services.health.is_store_up();
+    let more: [(&'static str, Kind, &'static str, u64); 13] = [
         ("tavern_store_up", Kind::Gauge, "1 while the store takes the node's lease", u64::from(store_up)),
         ("tavern_bus_up", Kind::Gauge, "1 while the bus answers", u64::from(services.is_bus_well())),
         ("tavern_bus_sent_total", Kind::Counter, "Messages handed to the bus for other nodes", bus.sent),
@@ -124,6 +125,12 @@ pub fn gather(services: &Services) -> Vec<Series> {
             registry.listened(Space::Channel).len() as u64,
         ),
         ("tavern_patterns", Kind::Gauge, "Patterns with a subscription", registry.pattern_count() as u64),
+        (
+            "tavern_panics_total",
+            Kind::Counter,
+            "Panics in this process; the log has each of them",
+            panics::count(),
+        ),
         ("tavern_uptime_seconds", Kind::Gauge, "Since the start", services.started.elapsed().as_secs()),
     ];
     all.extend(more.map(|(name, kind, help, number)| Series::one(name, kind, help, number)));

@@ -14,7 +14,12 @@ pub use series::{Kind, Label, Series};
 use crate::services::Services;
 use std::sync::Arc;
 
-/// Tells the numbers to whoever the configuration names, until it is ended.
-pub async fn tell(services: Arc<Services>) {
-    tokio::join!(statsd::keep(&services), report::keep(&services));
+/// Sends all numbers to `metrics.statsd`, until it is ended.
+pub async fn send_statsd(services: Arc<Services>) {
+    statsd::keep(&services).await;
+}
+
+/// Writes all numbers to the log every `metrics.log_ms`, until it is ended.
+pub async fn log(services: Arc<Services>) {
+    report::keep(&services).await;
 }

@@ -11,9 +11,6 @@ const LINE_BYTES: usize = 65_536;
 
 pub async fn keep(services: &Services) {
     let every_ms = services.config.metrics.log_ms;
-    if every_ms == 0 {
-        return;
-    }
     loop {
         tokio::time::sleep(Duration::from_millis(every_ms)).await;
         let (numbers, left_out) = line(&gather(services));

@@ -19,9 +19,6 @@ const TURN: usize = 64;
 
 pub async fn keep(services: &Services) {
     let metrics = &services.config.metrics;
-    if metrics.statsd.is_empty() {
-        return;
-    }
     let mut teller = Teller::new(&metrics.statsd_prefix, &services.config.node);
     let mut line: Option<(UdpSocket, Instant)> = None;
     let mut known_dead = false;

@@ -3,7 +3,7 @@
 
 use crate::shard::mail::Mail;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub struct Inbox {
     queue: Mutex<Vec<Mail>>,
@@ -45,8 +45,7 @@ impl Inbox {
 
     /// Puts mail in whatever the bound: for what must not be lost and is itself bounded elsewhere.
     pub fn force(&self, mail: Mail) {
-        self.weight.fetch_add(mail.weight(), Ordering::Relaxed);
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner).push(mail);
+        self.push(mail);
         if self.asleep.swap(false, Ordering::SeqCst) {
             // A bell that cannot ring means that the poller is gone, and with it the shard.
             let _ = self.bell.wake();
@@ -58,8 +57,7 @@ impl Inbox {
         if self.is_full() {
             return Err(Full);
         }
-        self.weight.fetch_add(mail.weight(), Ordering::Relaxed);
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner).push(mail);
+        self.push(mail);
         Ok(!self.promised.swap(true, Ordering::SeqCst))
     }
 
@@ -71,9 +69,29 @@ impl Inbox {
         }
     }
 
+    /// What is put into a closed inbox is dropped, so that whoever waits for an answer learns that none comes.
+    fn push(&self, mail: Mail) {
+        let mut queue = self.queue();
+        if !self.is_closed() {
+            self.weight.fetch_add(mail.weight(), Ordering::Relaxed);
+            queue.push(mail);
+        }
+    }
+
     /// The shard ends.
     pub fn close(&self) {
-        self.closed.store(true, Ordering::Relaxed);
+        let left = {
+            let mut queue = self.queue();
+            self.closed.store(true, Ordering::Relaxed);
+            self.weight.store(0, Ordering::Relaxed);
+            std::mem::take(&mut *queue)
+        };
+        // Not under the lock: what is dropped may put something in.
+        drop(left);
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Vec<Mail>> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub fn is_closed(&self) -> bool {
@@ -87,7 +105,7 @@ impl Inbox {
     /// Says that the shard is about to sleep. False: something is there, do not sleep.
     pub fn doze(&self) -> bool {
         self.asleep.store(true, Ordering::SeqCst);
-        let empty = self.queue.lock().unwrap_or_else(PoisonError::into_inner).is_empty();
+        let empty = self.queue().is_empty();
         if !empty {
             self.asleep.store(false, Ordering::SeqCst);
         }
@@ -100,7 +118,7 @@ impl Inbox {
         if self.weight.load(Ordering::Relaxed) == 0 {
             return;
         }
-        std::mem::swap(&mut *self.queue.lock().unwrap_or_else(PoisonError::into_inner), into);
+        std::mem::swap(&mut *self.queue(), into);
         let weight = into.iter().map(Mail::weight).sum();
         self.weight.fetch_sub(weight, Ordering::Relaxed);
     }

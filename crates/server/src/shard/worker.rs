@@ -8,6 +8,7 @@ use crate::shard::conn::Speaks;
 use crate::shard::inbox::Inbox;
 use crate::shard::links::{Links, Target};
 use crate::shard::mail::{Arrival, Mail};
+use crate::supervisor::fault;
 use mio::{Events, Interest, Token};
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
@@ -56,9 +57,25 @@ impl Seed {
         self.services.node.clone()
     }
 
+    /// The name of its thread.
+    pub fn name(&self) -> String {
+        format!("shard-{}", self.index)
+    }
+
     /// Runs until it is told to stop, on the thread that made the hub.
     pub fn run(self, hub: Shard) {
+        // However the shard ends, nobody waits for it any more.
+        let _closing = Closing(self.inbox.clone());
         Worker::new(self, hub).run();
+    }
+}
+
+/// Closes the inbox of a shard that has ended or panicked.
+struct Closing(Arc<Inbox>);
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        self.0.close();
     }
 }
 
@@ -144,8 +161,9 @@ impl Worker {
 
     fn run(mut self) {
         let mut events = Events::with_capacity(EVENTS);
-        while !self.is_over() {
-            let timeout = self.timeout();
+        let name = format!("shard-{}", self.index);
+        while !self.is_over() && !fault::strikes(&name) {
+            let timeout = fault::limit(&name, self.timeout());
             if let Err(error) = self.poll.poll(&mut events, timeout)
                 && error.kind() != std::io::ErrorKind::Interrupted
             {
@@ -155,7 +173,6 @@ impl Worker {
             self.now = self.now.max(self.services.now());
             self.turn(&events);
         }
-        self.inbox.close();
     }
 
     fn is_over(&self) -> bool {

@@ -7,6 +7,7 @@ use crate::config::Mode;
 use crate::resp::Next;
 use crate::resp::clients::{DEFAULT_USER, NO_EVICT, NO_TOUCH};
 use crate::shard::mail::Mail;
+use crate::supervisor::panics;
 use tavern_domain::Identity;
 use tavern_wire::resp::{self as reply, Proto};
 
@@ -156,7 +157,8 @@ fn look_up(call: &mut Call<'_, '_>, credential: Credential) {
     let now = call.desk.now;
     call.desk.services.runtime.spawn(async move {
         // Bounded by the gate's own patience with the store.
-        let outcome = services.gate.admit(&credential, now).await;
+        let admitted = panics::contain(services.gate.admit(&credential, now)).await;
+        let outcome = admitted.unwrap_or(Err(AuthError::Unavailable));
         let (shard, link) = info.place();
         services.inboxes[shard].force(Mail::Login(link, info.id, outcome));
     });

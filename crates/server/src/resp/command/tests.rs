@@ -62,6 +62,7 @@ fn world(mode: Mode, settings: Settings) -> World {
         desk: Arc::default(),
         clock: Arc::new(crate::clock::HouseClock::new()),
         runtime: runtime.handle().clone(),
+        health: Arc::default(),
         hook: None,
         doors: Counts::new(100, 100),
     });

@@ -1,0 +1,54 @@
+//! What concerns the process as a whole: its log, its limits, the signals that stop it.
+
+use crate::config::{Config, LogFormat};
+
+pub fn start_log(config: &Config) {
+    let filter = tracing_subscriber::EnvFilter::try_new(&config.log_level)
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    // A second server in one process keeps the first one's log.
+    let _ = match config.log {
+        LogFormat::Json => builder.json().try_init(),
+        LogFormat::Text => builder.with_target(false).try_init(),
+    };
+}
+
+/// An idle connection touches little of its buffers; in huge pages it would own all of them.
+pub fn keep_pages_small() {
+    if let Err(error) = rustix::thread::disable_transparent_huge_pages(true) {
+        tracing::debug!(%error, "cannot disable transparent huge pages");
+    }
+}
+
+/// As many descriptors as the system allows: each connection is one.
+pub fn raise_descriptor_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    if setrlimit(Resource::Nofile, raised).is_err() {
+        tracing::warn!(limit = ?limit.current, "cannot raise the limit of open files");
+    }
+}
+
+/// SIGTERM and SIGINT, listened for before the first port opens.
+pub struct StopSignals {
+    terminate: tokio::signal::unix::Signal,
+    interrupt: tokio::signal::unix::Signal,
+}
+
+impl StopSignals {
+    pub fn listen() -> anyhow::Result<StopSignals> {
+        use tokio::signal::unix::{SignalKind, signal};
+        Ok(StopSignals {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
+    }
+
+    pub async fn wait(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}

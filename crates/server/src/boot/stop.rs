@@ -1,0 +1,142 @@
+//! The stop: sessions go to living nodes and their clients are told; what no node took goes to the store; the node says
+//! goodbye. After a failure the same, as far as it goes, in less time.
+//! Must hold: a node some of whose sessions are lost says no goodbye: its lease ends instead, and then the other nodes
+//! treat its clients as lost.
+
+use super::start::Running;
+use crate::estate;
+use crate::services::Services;
+use crate::shard::mail::Mail;
+use crate::supervisor::{Supervisor, Task};
+use std::sync::Arc;
+use std::time::Duration;
+use tavern_hub::handover::{Packed, stored};
+use tavern_store::{Commit, NodeChange, Row, Writer};
+use tokio::sync::oneshot;
+
+/// The longest drain after a failure: what hangs may be what failed.
+const FAILURE_DRAIN: Duration = Duration::from_secs(3);
+/// Sessions in one commit.
+const SESSIONS_PER_COMMIT: usize = 500;
+/// How often it is asked how many sessions are still on their way.
+const LOOK: Duration = Duration::from_millis(10);
+/// How often, every `LOOK`, connections are given to end by themselves.
+const LAST_LOOKS: usize = 30;
+
+pub async fn stop(running: Running, supervisor: &Supervisor, failed: bool) -> anyhow::Result<()> {
+    let Running { services, stop_delivery, liveness, adoption, delivery, acceptors, others } = running;
+    let patience = Duration::from_millis(services.config.sessions.drain_ms);
+    let patience = if failed { patience.min(FAILURE_DRAIN) } else { patience };
+    services.left.notify_one();
+    stop_delivery.notify_one();
+    let finished = async {
+        adoption.ended().await;
+        delivery.ended().await;
+    };
+    match failed {
+        true => drop(tokio::time::timeout(FAILURE_DRAIN, finished).await),
+        false => finished.await,
+    }
+    others.iter().for_each(Task::abort);
+    let stopped = tokio::time::timeout(patience, drain(&services, patience, &liveness)).await;
+    acceptors.iter().for_each(Task::abort);
+    liveness.abort();
+    let drained = stopped.unwrap_or_else(|_| {
+        tracing::error!(?patience, "drain timed out; some sessions are lost");
+        Ok(())
+    });
+    // Shards that were not told yet end too.
+    services.inboxes.iter().for_each(|inbox| inbox.force(Mail::Stop(oneshot::channel().0)));
+    finish_answers(&services).await;
+    let supervisor = supervisor.clone();
+    tokio::task::spawn_blocking(move || supervisor.join_threads()).await?;
+    if let Some(bus) = services.node.carrier.bus().cloned() {
+        tokio::task::spawn_blocking(move || bus.stop()).await?;
+    }
+    if let Some(store) = services.desk.store().cloned() {
+        tokio::task::spawn_blocking(move || store.stop()).await?;
+    }
+    tracing::info!("stopped");
+    drained
+}
+
+async fn drain(services: &Services, patience: Duration, liveness: &Task) -> anyhow::Result<()> {
+    let node = &services.node;
+    // It may live under another epoch than it began with.
+    let writer = Writer::new(&node.settings.node, node.epoch());
+    let frozen = ask_shards(services, Mail::Freeze).await;
+    let drain_ms = services.config.sessions.drain_ms;
+    let moved = tokio::time::timeout(patience / 3 * 2, migrate(services, drain_ms)).await;
+    if moved.is_err() {
+        tracing::warn!("migration timed out; the remaining sessions go to the store");
+    }
+    let packed = ask_shards(services, Mail::Stop).await;
+    let shards = services.inboxes.len();
+    let complete = frozen.len() == shards && packed.len() == shards;
+    keep_sessions(services, &writer, packed.into_iter().flatten().collect()).await?;
+    // A renewal after the goodbye would be refused, and the node would think that it was taken for dead.
+    liveness.abort();
+    if !complete {
+        tracing::warn!("a shard has failed; the node's lease ends by itself");
+        return Ok(());
+    }
+    let stop = NodeChange::Stop { node: writer.clone() };
+    let goodbye = Commit { writer: Some(writer), node: Some(stop), ..Commit::default() };
+    services.desk.commit(goodbye).await?;
+    node.say_left();
+    Ok(())
+}
+
+/// Gives each shard a mail in turn and waits for its reply. A shard that has failed does not reply.
+async fn ask_shards<T>(services: &Services, mail: impl Fn(oneshot::Sender<T>) -> Mail) -> Vec<T> {
+    let mut replies = Vec::new();
+    for inbox in &services.inboxes {
+        let (reply, replied) = oneshot::channel();
+        inbox.force(mail(reply));
+        replies.extend(replied.await.ok());
+    }
+    replies
+}
+
+async fn keep_sessions(services: &Services, writer: &Writer, mut packed: Vec<Packed>) -> anyhow::Result<()> {
+    let drain_ms = services.config.sessions.drain_ms;
+    tracing::info!(sessions = packed.len(), "storing sessions");
+    for part in packed.chunks_mut(SESSIONS_PER_COMMIT) {
+        let puts = part.iter_mut().map(|session| {
+            session.body.window_ms = session.body.window_ms.max(drain_ms);
+            session.expires_at = session.expires_at + drain_ms;
+            Row::Session(stored(session, writer))
+        });
+        let commit = Commit { writer: Some(writer.clone()), puts: puts.collect(), ..Commit::default() };
+        services.desk.commit(commit).await?;
+    }
+    Ok(())
+}
+
+/// Offers the sessions to the nodes that live, and waits until they have them.
+async fn migrate(services: &Services, drain_ms: u64) {
+    let living = match estate::meet(services).await {
+        Ok(living) => living,
+        Err(error) => return tracing::warn!(%error, "cannot read which nodes live; sessions go to the store"),
+    };
+    if !living.is_empty() {
+        tracing::info!(nodes = living.len(), "offering sessions to other nodes");
+    }
+    let living: Arc<[Arc<str>]> = living.into();
+    for inbox in &services.inboxes {
+        inbox.force(Mail::Leave(living.clone(), drain_ms));
+    }
+    while ask_shards(services, Mail::Leaving).await.iter().sum::<usize>() > 0 {
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// Answers that the shards gave to HTTP are still on their way to the sockets.
+async fn finish_answers(services: &Services) {
+    for _ in 0..LAST_LOOKS {
+        if services.doors.open() == 0 {
+            return;
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}

@@ -1,0 +1,64 @@
+//! Whether this node can serve, as `/readyz`, the metrics and the overview report it.
+//! Must hold: once a part has failed or a stop has begun, the node never becomes ready again.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+#[derive(Debug, Default)]
+pub struct Health {
+    stopping: AtomicBool,
+    /// The store did not take the last renewal of the node's lease.
+    store_down: AtomicBool,
+    failed_part: OnceLock<Arc<str>>,
+}
+
+impl Health {
+    pub fn begin_stop(&self) {
+        self.stopping.store(true, Ordering::Relaxed);
+    }
+
+    pub fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Relaxed)
+    }
+
+    /// Returns whether the store was up before.
+    pub fn set_store_up(&self, up: bool) -> bool {
+        !self.store_down.swap(!up, Ordering::Relaxed)
+    }
+
+    pub fn is_store_up(&self) -> bool {
+        !self.store_down.load(Ordering::Relaxed)
+    }
+
+    /// Only the first failed part is kept: what fails after it is usually a consequence.
+    pub fn set_failed(&self, part: Arc<str>) {
+        let _ = self.failed_part.set(part);
+    }
+
+    pub fn failed_part(&self) -> Option<&str> {
+        self.failed_part.get().map(|part| &**part)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_failed_part_is_reported() {
+        let health = Health::default();
+        assert_eq!(health.failed_part(), None);
+        health.set_failed("liveness".into());
+        health.set_failed("shard-0".into());
+        assert_eq!(health.failed_part(), Some("liveness"));
+    }
+
+    #[test]
+    fn the_store_goes_down_and_up() {
+        let health = Health::default();
+        assert!(health.is_store_up());
+        assert!(health.set_store_up(false), "it was up");
+        assert!(!health.set_store_up(false) && !health.is_store_up());
+        assert!(!health.set_store_up(true) && health.is_store_up());
+    }
+}

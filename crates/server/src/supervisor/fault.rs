@@ -1,0 +1,90 @@
+//! Planted faults, for the tests of the supervisor: `PLANTED_FAULT=part:panic:file` (or `part:return:file`) ends the part
+//! once the file exists. Compiled with debug assertions only: in a release build nothing here does anything.
+
+use std::future::Future;
+use std::time::Duration;
+
+/// How a planted fault ends its part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    Panic,
+    Return,
+}
+
+#[cfg(debug_assertions)]
+mod planted {
+    use super::{Duration, Fault};
+    use std::path::PathBuf;
+    use std::sync::OnceLock;
+
+    const VARIABLE: &str = "PLANTED_FAULT";
+    /// How often the file is looked for.
+    pub const LOOK: Duration = Duration::from_millis(10);
+
+    struct Planted {
+        part: String,
+        fault: Fault,
+        file: PathBuf,
+    }
+
+    /// The fault that is planted for this part, and whether it is due.
+    pub fn find(part: &str) -> Option<(Fault, bool)> {
+        static PLANTED: OnceLock<Option<Planted>> = OnceLock::new();
+        let planted = PLANTED.get_or_init(|| read(&std::env::var(VARIABLE).ok()?)).as_ref()?;
+        (planted.part == part).then(|| (planted.fault, planted.file.exists()))
+    }
+
+    fn read(text: &str) -> Option<Planted> {
+        let mut fields = text.splitn(3, ':');
+        let (part, how, file) = (fields.next()?, fields.next()?, fields.next()?);
+        let fault = if how == "panic" { Fault::Panic } else { Fault::Return };
+        Some(Planted { part: part.to_owned(), fault, file: file.into() })
+    }
+}
+
+#[cfg(not(debug_assertions))]
+mod planted {
+    use super::{Duration, Fault};
+
+    pub const LOOK: Duration = Duration::MAX;
+
+    #[inline]
+    pub fn find(_: &str) -> Option<(Fault, bool)> {
+        None
+    }
+}
+
+/// Panics when that is planted here; true when the part is to return.
+#[inline]
+pub fn strikes(part: &str) -> bool {
+    match planted::find(part) {
+        Some((Fault::Panic, true)) => panic!("planted in {part}"),
+        Some((Fault::Return, true)) => true,
+        _ => false,
+    }
+}
+
+/// How long a part that looks by itself may sleep.
+#[inline]
+pub fn limit(part: &str, sleep: Option<Duration>) -> Option<Duration> {
+    match planted::find(part) {
+        Some(_) => Some(sleep.map_or(planted::LOOK, |sleep| sleep.min(planted::LOOK))),
+        None => sleep,
+    }
+}
+
+/// Runs a task, or ends it as planted.
+pub async fn until_due(part: &str, work: impl Future<Output = ()>) {
+    if planted::find(part).is_none() {
+        return work.await;
+    }
+    let due = async {
+        while !strikes(part) {
+            tokio::time::sleep(planted::LOOK).await;
+        }
+    };
+    tokio::select! {
+        () = work => {}
+        () = due => {}
+    }
+}
