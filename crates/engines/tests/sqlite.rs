@@ -11,8 +11,8 @@ use tavern_domain::{Scopes, Time};
 use tavern_engines::sqlite::SqliteStore;
 use tavern_store::blocking::Client;
 use tavern_store::{
-    Answer, ApiKey, Commit, Deadline, Document, DocumentKey, Found, Inbox, NewLetter, NodeChange, Proof,
-    Read, Row, Store, StoreError, SystemClock, Ticket, Work, Writer,
+    Answer, ApiKey, Commit, Deadline, Document, DocumentKey, Found, Inbox, NodeChange, Proof, Read, Row,
+    Store, StoreError, SystemClock, Ticket, Work, Writer,
 };
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -220,72 +220,24 @@ fn everything_is_there_after_opening_again() {
 }
 
 #[test]
-fn a_database_of_the_first_release_is_brought_up_to_date() {
-    let home = tempfile::tempdir().unwrap();
-    let old = rusqlite::Connection::open(home.path().join("tavern.db")).unwrap();
-    old.execute_batch(include_str!("../src/sqlite/migrations/0001_first_rows.sql")).unwrap();
-    let key = "INSERT INTO api_keys VALUES ('k1', 7, 'old', x'00', '', 1, NULL)";
-    old.execute_batch(&format!("{key}; PRAGMA user_version = 1;")).unwrap();
-    drop(old);
-    drop(open(home.path()).unwrap());
-    let now = rusqlite::Connection::open(home.path().join("tavern.db")).unwrap();
-    let ask = |sql: &str| now.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap();
-    assert_eq!((ask("SELECT count(*) FROM api_keys"), ask("SELECT count(*) FROM presences")), (1, 0));
-    assert_eq!(ask("PRAGMA user_version"), 8);
-}
-
-#[test]
-fn inboxes_that_were_not_counted_are_counted() {
-    let home = tempfile::tempdir().unwrap();
-    let client = open(home.path()).unwrap();
-    let letter = |bytes: usize, most_letters: usize| Commit {
-        letters: vec![NewLetter {
-            user: "ann".into(),
-            body: vec![b'x'; bytes].into(),
-            most_letters,
-            most_bytes: 1000,
-        }],
-        ..Commit::default()
-    };
-    let numbers: Vec<u64> =
-        [10, 20, 30].iter().map(|bytes| client.commit(letter(*bytes, 9)).unwrap().letters[0]).collect();
-    drop(client);
-    // As it was before.
-    let old = rusqlite::Connection::open(home.path().join("tavern.db")).unwrap();
-    let back = "ALTER TABLE inboxes DROP COLUMN letters; ALTER TABLE inboxes DROP COLUMN bytes; PRAGMA user_version = 7;";
-    old.execute_batch(back).unwrap();
-    drop(old);
-    let client = open(home.path()).unwrap();
-    client.commit(letter(40, 3)).unwrap();
-    let Ok(Found::Letters(kept)) = client.read(Read::Letters { user: "ann".into(), after: 0, limit: 9 })
-    else {
-        panic!("no letters")
-    };
-    let sizes: Vec<usize> = kept.page.rows.iter().map(|letter| letter.body.len()).collect();
-    assert_eq!((sizes, kept.dropped), (vec![20, 30, 40], numbers[0]));
-    drop(client);
-    let now = rusqlite::Connection::open(home.path().join("tavern.db")).unwrap();
-    let counted = "SELECT letters, bytes FROM inboxes WHERE user_id = 'ann'";
-    let counted = now.query_row(counted, [], |row| Ok((row.get(0)?, row.get(1)?)));
-    assert_eq!(counted.unwrap(), (3_i64, 90_i64));
-}
-
-#[test]
-fn a_database_of_a_newer_version_is_refused_and_left_as_it_is() {
+fn a_database_of_another_version_is_refused_and_left_as_it_is() {
     let home = tempfile::tempdir().unwrap();
     drop(open(home.path()).unwrap());
     let database = home.path().join("tavern.db");
-    let connection = rusqlite::Connection::open(&database).unwrap();
-    connection.pragma_update(None, "user_version", 99).unwrap();
-    drop(connection);
-    let before = std::fs::read(&database).unwrap();
-    match open(home.path()).map(drop) {
-        Err(error @ StoreError::Newer { found: 99, known: 8 }) => {
-            assert!(error.to_string().contains("newer tavern"), "{error}");
+    for other in [2, 99] {
+        let connection = rusqlite::Connection::open(&database).unwrap();
+        connection.pragma_update(None, "user_version", other as i64).unwrap();
+        drop(connection);
+        let before = std::fs::read(&database).unwrap();
+        match open(home.path()).map(drop) {
+            Err(error @ StoreError::SchemaVersion { found, known: 1 }) => {
+                assert_eq!(found, other);
+                assert!(error.to_string().contains("start the tavern version"), "{error}");
+            }
+            other => panic!("{other:?}"),
         }
-        other => panic!("{other:?}"),
+        assert_eq!(std::fs::read(&database).unwrap(), before);
     }
-    assert_eq!(std::fs::read(&database).unwrap(), before);
 }
 
 #[test]

@@ -310,9 +310,11 @@ pub enum StoreError {
     /// The folder is wrong; choose or repair it.
     #[error("the data folder {} cannot be used: {reason}", path.display())]
     Folder { path: PathBuf, reason: String, source: Option<Cause> },
-    /// Start the newer program, or another folder.
-    #[error("the database has version {found}, this program knows {known}: a newer tavern has written it")]
-    Newer { found: u64, known: u64 },
+    /// Start the program that wrote it, or use another store.
+    #[error(
+        "the store has schema version {found}, this program uses {known}: start the tavern version that wrote it, or choose an empty store"
+    )]
+    SchemaVersion { found: u64, known: u64 },
     #[error("no store of kind {kind:?}: use memory:, sqlite:FOLDER, redis://… or postgres://…")]
     Address { kind: String },
     /// Write it anew. Says nothing of what stands there: it may be a password.

@@ -114,7 +114,7 @@ fn connections(row: &Row) -> Result<Fact, Trouble> {
 
 /// True: they are as this program makes them.
 async fn tables(client: &Client, address: &Address, facts: &mut Vec<Fact>) -> Result<bool, StoreError> {
-    let (schema, known) = (&address.schema, schema::known());
+    let (schema, known) = (&address.schema, schema::VERSION);
     let found = match schema::version(client, schema).await {
         Ok(found) => found,
         Err(StoreError::Corrupt { what, .. }) => {
@@ -125,14 +125,10 @@ async fn tables(client: &Client, address: &Address, facts: &mut Vec<Fact>) -> Re
     };
     let fact = match found {
         Some(found) if found == known => Fact::good("tables", format!("version {found} in schema {schema}")),
-        Some(found) if found > known => Fact::bad(
-            "tables",
-            format!("version {found} in schema {schema}, this program knows {known}: start a newer tavern"),
-        ),
-        Some(found) => Fact::doubtful(
+        Some(found) => Fact::bad(
             "tables",
             format!(
-                "version {found} in schema {schema}; the next server that starts brings it to {known}. Stop older ones first"
+                "version {found} in schema {schema}, this program uses {known}: start the tavern version that wrote them, or choose another schema with ?schema="
             ),
         ),
         None => {

@@ -1,4 +1,4 @@
-//! Inboxes: the tables `letters` and `inboxes`. Must hold: an inbox changes only under the lock of its row.
+//! Inboxes: the tables `inbox_messages` and `inboxes`. Must hold: an inbox changes only under the lock of its row.
 
 use super::link::{Link, Step};
 use super::value::{Trouble, get as column, number, read_number, read_time, text, time};
@@ -37,7 +37,7 @@ pub(super) fn load(users: &BTreeSet<Arc<str>>) -> [Step<'_>; 2] {
     [
         Step::new("SELECT user_id, last, dropped FROM inboxes WHERE user_id = ANY ($1)").with(users.clone()),
         Step::new(
-            "SELECT user_id, n, length(body)::bigint FROM letters WHERE user_id = ANY ($1) ORDER BY user_id, n",
+            "SELECT user_id, n, length(body)::bigint FROM inbox_messages WHERE user_id = ANY ($1) ORDER BY user_id, n",
         )
         .with(users),
     ]
@@ -104,14 +104,15 @@ impl Inboxes {
             return steps;
         }
         if !self.removed.is_empty() {
-            let sql = "DELETE FROM letters l USING unnest($1::text[], $2::bigint[]) AS k (user_id, through)
+            let sql =
+                "DELETE FROM inbox_messages l USING unnest($1::text[], $2::bigint[]) AS k (user_id, through)
                 WHERE l.user_id = k.user_id AND l.n <= k.through";
             let users: Vec<&str> = self.removed.keys().map(|user| &**user).collect();
             let through: Vec<i64> = self.removed.values().map(|through| number(*through)).collect();
             steps.push(Step::new(sql).with(users).with(through));
         }
         if !self.added.is_empty() {
-            let sql = "INSERT INTO letters (user_id, n, at, body)
+            let sql = "INSERT INTO inbox_messages (user_id, n, at, body)
                 SELECT * FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bytea[])";
             steps.push(
                 Step::new(sql)
@@ -141,7 +142,7 @@ pub(super) async fn letters(link: &Link, user: &str, after: u64, limit: u32) -> 
     let limit = limit.clamp(1, limits::PAGE_ROWS);
     let letters = "SELECT n, at, body FROM
             (SELECT *, sum(length(body)) OVER (ORDER BY n) - length(body) AS earlier FROM
-                (SELECT * FROM letters WHERE user_id = $1 AND n > $2 ORDER BY n LIMIT $3) AS few) AS counted
+                (SELECT * FROM inbox_messages WHERE user_id = $1 AND n > $2 ORDER BY n LIMIT $3) AS few) AS counted
         WHERE earlier <= $4 ORDER BY n";
     let steps = vec![
         Step::new("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"),

@@ -1,63 +1,47 @@
-//! The migrations: one file each, applied in order under a lock, counted in `schema_version`.
-//! Must hold: a migration that was released never changes; a database of a newer version is left as it is.
+//! The tables: one schema, created under a lock, whose version stands in `schema_version`.
+//! Must hold: a schema of another version, or of another program, is refused and left as it is.
 
 use super::link::Link;
 use super::value::Trouble;
 use tavern_store::store::StoreError;
 use tokio_postgres::Client;
 
-const MIGRATIONS: &[&str] = &[
-    include_str!("migrations/0001_first_rows.sql"),
-    include_str!("migrations/0002_presence.sql"),
-    include_str!("migrations/0003_people.sql"),
-    include_str!("migrations/0004_log_letters_leases.sql"),
-    include_str!("migrations/0005_parties_as_tables.sql"),
-];
+const SCHEMA: &str = include_str!("schema.sql");
+/// Grows with every change of `schema.sql`.
+pub(super) const VERSION: u64 = 1;
 
-/// The version that this program makes.
-pub(super) fn known() -> u64 {
-    MIGRATIONS.len() as u64
-}
-
-pub(super) async fn migrate(link: &Link, schema: &str) -> Result<(), StoreError> {
-    let outcome = bring_up_to_date(link, schema).await;
+/// Creates the tables where there are none.
+pub(super) async fn create(link: &Link, schema: &str) -> Result<(), StoreError> {
+    let outcome = create_locked(link, schema).await;
     let end = if outcome.is_ok() { "COMMIT" } else { "ROLLBACK" };
     let ended = link.client.batch_execute(end).await.map_err(Trouble::from);
     outcome?;
     Ok(ended?)
 }
 
-async fn bring_up_to_date(link: &Link, schema: &str) -> Result<(), StoreError> {
+async fn create_locked(link: &Link, schema: &str) -> Result<(), StoreError> {
     run(link, "BEGIN").await?;
-    // Nodes that start together take turns, however long a change of the tables takes.
+    // Nodes that start together take turns, however long creating the tables takes.
     run(link, "SET LOCAL statement_timeout = 0").await?;
     run(link, &format!("SELECT pg_advisory_xact_lock(hashtextextended('tavern:{schema}', 0))")).await?;
-    let found = version(&link.client, schema).await?;
-    let known = known();
-    if found.is_some_and(|found| found > known) {
-        return Err(StoreError::Newer { found: found.unwrap_or_default(), known });
+    match version(&link.client, schema).await? {
+        Some(VERSION) => return Ok(()),
+        Some(found) => return Err(StoreError::SchemaVersion { found, known: VERSION }),
+        None => {}
     }
-    if found.is_none() {
-        // Even IF NOT EXISTS needs a right that whoever was given a schema may not have.
-        let sql = "SELECT count(*) FROM pg_namespace WHERE nspname = $1";
-        let row = link.client.query_one(sql, &[&schema]).await.map_err(Trouble::from)?;
-        if row.get::<_, i64>(0) == 0 {
-            run(link, &format!("CREATE SCHEMA {schema}")).await?;
-        }
-        run(link, "CREATE TABLE schema_version (version BIGINT NOT NULL)").await?;
-        run(link, "INSERT INTO schema_version (version) VALUES (0)").await?;
+    // CREATE SCHEMA IF NOT EXISTS needs the right to create schemas, which the owner of an existing one may lack.
+    let sql = "SELECT count(*) FROM pg_namespace WHERE nspname = $1";
+    let row = link.client.query_one(sql, &[&schema]).await.map_err(Trouble::from)?;
+    if row.get::<_, i64>(0) == 0 {
+        run(link, &format!("CREATE SCHEMA {schema}")).await?;
     }
-    let found = found.unwrap_or_default() as usize;
-    for migration in &MIGRATIONS[found..] {
-        run(link, migration).await?;
-    }
-    if found < MIGRATIONS.len() {
-        run(link, &format!("UPDATE schema_version SET version = {known}")).await?;
-    }
+    run(link, SCHEMA).await?;
+    run(link, "CREATE TABLE schema_version (version BIGINT NOT NULL)").await?;
+    run(link, &format!("INSERT INTO schema_version (version) VALUES ({VERSION})")).await?;
     Ok(())
 }
 
-/// None: there is nothing yet.
+/// None: there are no tables yet.
 pub(super) async fn version(client: &Client, schema: &str) -> Result<Option<u64>, StoreError> {
     let sql = "SELECT count(*), count(*) FILTER (WHERE relname = 'schema_version')
         FROM pg_class JOIN pg_namespace n ON n.oid = relnamespace WHERE nspname = $1";

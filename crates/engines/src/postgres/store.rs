@@ -75,10 +75,10 @@ impl PostgresStore {
     }
 }
 
-/// The first connection brings the tables up to date.
+/// The first connection creates the tables.
 async fn first(door: &Door) -> Result<Link, StoreError> {
     let link = door.connect().await?;
-    schema::migrate(&link, &door.address.schema).await?;
+    schema::create(&link, &door.address.schema).await?;
     Ok(link)
 }
 

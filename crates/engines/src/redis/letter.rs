@@ -1,4 +1,4 @@
-//! Letters: the rows `letters` by user and number, the list `letter-ids`, and `inboxes` with what is known of each.
+//! Inboxes: the rows `inbox-messages` by user and number, the list `inbox-message-ids`, and `inboxes` with their counts.
 
 use super::reader::Pages;
 use super::sheet::{Sheet, padded};
@@ -23,7 +23,7 @@ pub(super) fn post(sheet: &mut Sheet, letter: &NewLetter) {
 }
 
 pub(super) async fn page(pages: &Pages<'_>, user: &str, after: u64, limit: u32) -> Result<Letters, Trouble> {
-    let tables = [Table::Clock, Table::Inboxes, Table::LetterIds, Table::Letters];
+    let tables = [Table::Clock, Table::Inboxes, Table::InboxMessageIds, Table::InboxMessages];
     let (inbox, _, found) = pages.beneath(tables, user, Some(&padded(after)), limit).await?;
     let dropped = if inbox.is_empty() { 0 } else { Stored::parse(&inbox)?.number("dropped")? };
     let page = found.page(

@@ -52,7 +52,7 @@ pub(super) async fn stretch(
     words.number(SENT_BYTES as u64);
     topics.iter().collect::<BTreeSet<_>>().into_iter().for_each(|topic| words.text(topic));
     let tables = [Table::LogEnds, Table::Log, Table::LogTopics];
-    let parts = pages.way.ask(&LOG.on(pages.bucket, &tables, &words)).await?.list()?;
+    let parts = pages.way.ask(&LOG.on(pages.keys, &tables, &words)).await?.list()?;
     let [first, head, bytes, more, entries @ ..] = &parts[..] else {
         return Err(Trouble::Strange("a log is cut off"));
     };
@@ -108,7 +108,7 @@ pub(super) async fn topics(
         words.text("");
     }
     let tables = [Table::LogEnds, Table::Topics, Table::TopicNames];
-    let parts = pages.way.ask(&TOPICS.on(pages.bucket, &tables, &words)).await?.list()?;
+    let parts = pages.way.ask(&TOPICS.on(pages.keys, &tables, &words)).await?.list()?;
     let [first, head, bytes, counts @ ..] = &parts[..] else {
         return Err(Trouble::Strange("a list of topics is cut off"));
     };

@@ -23,8 +23,8 @@ pub(super) async fn page(
 
 /// In the order of name and epoch.
 pub(super) async fn all(pages: &Pages<'_>) -> Result<Vec<Node>, Trouble> {
-    let parts = [b"HGETALL", pages.bucket.key(Table::Nodes)];
-    let parts = pages.way.ask(&Request::plain(pages.bucket.slot, &parts)).await?.list()?;
+    let parts = [b"HGETALL", pages.keys.get(Table::Nodes)];
+    let parts = pages.way.ask(&Request::plain(pages.keys.slot, &parts)).await?.list()?;
     let mut nodes = parts.chunks(2).map(read).collect::<Result<Vec<_>, _>>()?;
     nodes.sort_by(|one, other| one.writer.cmp(&other.writer));
     Ok(nodes)

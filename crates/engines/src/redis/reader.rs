@@ -4,7 +4,7 @@
 use super::link::Reply;
 use super::script::{PAGE, Request, UNDER};
 use super::sheet::{Sheet, padded};
-use super::table::{Bucket, Table};
+use super::table::{Keys, Table};
 use super::value::{Stored, Trouble, number};
 use super::way::Way;
 use super::writer::Watch;
@@ -23,7 +23,7 @@ pub(super) const SENT_BYTES: usize = 2 * limits::PAGE_BYTES;
 /// Where reads are asked.
 pub(super) struct Pages<'a> {
     pub way: &'a Way,
-    pub bucket: &'a Bucket,
+    pub keys: &'a Keys,
 }
 
 /// A part of a list, as ZRANGEBYLEX takes it.
@@ -123,8 +123,8 @@ impl Pages<'_> {
     /// One row.
     pub async fn row(&self, table: Table, field: &[&str]) -> Result<Option<Stored>, Trouble> {
         let field = field.join("\0");
-        let parts = [b"HGET", self.bucket.key(table), field.as_bytes()];
-        match self.way.ask(&Request::plain(self.bucket.slot, &parts)).await? {
+        let parts = [b"HGET", self.keys.get(table), field.as_bytes()];
+        match self.way.ask(&Request::plain(self.keys.slot, &parts)).await? {
             Reply::Nothing => Ok(None),
             reply => Stored::parse(reply.text()?).map(Some),
         }
@@ -172,7 +172,7 @@ impl Pages<'_> {
         words.number(u64::from(limit.clamp(1, limits::PAGE_ROWS)) + 1);
         words.number(SENT_BYTES as u64);
         words.text(how);
-        let request = PAGE.on(self.bucket, &[list, rows], &words);
+        let request = PAGE.on(self.keys, &[list, rows], &words);
         let mut parts = self.way.ask(&request).await?.list()?;
         if parts.is_empty() {
             return Err(Trouble::Strange("a page is too short"));
@@ -200,7 +200,7 @@ impl Pages<'_> {
         words.word(&[&span.to]);
         words.number(u64::from(limit.clamp(1, limits::PAGE_ROWS)) + 1);
         words.number(SENT_BYTES as u64);
-        let mut parts = self.way.ask(&UNDER.on(self.bucket, &tables, &words)).await?.list()?;
+        let mut parts = self.way.ask(&UNDER.on(self.keys, &tables, &words)).await?.list()?;
         if parts.len() < 3 {
             return Err(Trouble::Strange("a page is too short"));
         }

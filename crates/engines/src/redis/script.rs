@@ -3,7 +3,7 @@
 
 use super::resp;
 use super::sheet::Sheet;
-use super::table::{self, Bucket, Table};
+use super::table::{self, Keys, Table};
 use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use bytes::Bytes;
 use std::fmt::Write;
@@ -22,7 +22,7 @@ pub(super) static COMMIT: LazyLock<Script> = LazyLock::new(|| {
         include_str!("scripts/commit/3_rows.lua"),
         include_str!("scripts/commit/4_leases.lua"),
         include_str!("scripts/commit/5_log.lua"),
-        include_str!("scripts/commit/6_letters.lua"),
+        include_str!("scripts/commit/6_inbox.lua"),
         include_str!("scripts/commit/7_run.lua"),
     );
     Script::new(table::lua() + steps)
@@ -61,18 +61,18 @@ impl Script {
         out.into()
     }
 
-    /// To be run on all keys of a bucket.
-    pub fn on_all(&'static self, bucket: &Bucket, words: &Sheet) -> Request {
-        self.run(bucket, bucket.keys(), words)
+    /// To be run on all keys of the store.
+    pub fn on_all(&'static self, keys: &Keys, words: &Sheet) -> Request {
+        self.run(keys.slot, keys.all(), words)
     }
 
-    pub fn on(&'static self, bucket: &Bucket, tables: &[Table], words: &Sheet) -> Request {
-        self.run(bucket, tables.iter().map(|&table| bucket.key(table)), words)
+    pub fn on(&'static self, keys: &Keys, tables: &[Table], words: &Sheet) -> Request {
+        self.run(keys.slot, tables.iter().map(|&table| keys.get(table)), words)
     }
 
     fn run<'a>(
         &'static self,
-        bucket: &Bucket,
+        slot: u16,
         keys: impl ExactSizeIterator<Item = &'a [u8]>,
         words: &Sheet,
     ) -> Request {
@@ -84,7 +84,7 @@ impl Script {
         }
         keys.for_each(|key| resp::bulk(&[key], &mut out));
         out.extend_from_slice(&words.out);
-        Request { slot: bucket.slot, command: out.into(), script: Some(self) }
+        Request { slot, command: out.into(), script: Some(self) }
     }
 }
 

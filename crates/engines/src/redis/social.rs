@@ -64,7 +64,7 @@ async fn person(pages: &Pages<'_>, user: &Arc<str>, viewer: Option<&str>) -> Res
     words.text(user);
     words.text(viewer.unwrap_or(""));
     words.number(limits::PAGE_ROWS.into());
-    let parts = pages.way.ask(&PERSON.on(pages.bucket, &tables, &words)).await?.list()?;
+    let parts = pages.way.ask(&PERSON.on(pages.keys, &tables, &words)).await?.list()?;
     read_person(user, &parts)
 }
 
@@ -122,7 +122,7 @@ async fn edges(
     words.word(&[&span.to]);
     words.number(u64::from(limit) + 1);
     words.text(how);
-    let request = EDGES.on(pages.bucket, &[list, Table::Follows], &words);
+    let request = EDGES.on(pages.keys, &[list, Table::Follows], &words);
     let parts = pages.way.ask(&request).await?.list()?;
     Page::fill(limit, |_| 64, parts.chunks(3).map(read_edge))
 }

@@ -2,10 +2,9 @@
 //! while there is none is answered `Unavailable`. Must hold: every work is answered once, also when its connection ends.
 
 use super::door::Door;
-use super::link::Reply;
 use super::reader::{self, Pages};
 use super::script::Request;
-use super::table::{Bucket, Table};
+use super::table::{Keys, Table};
 use super::way::Way;
 use super::writer::{Scribe, Watch};
 use crate::intake::{Intake, Opened};
@@ -23,9 +22,8 @@ const BATCH_COMMITS: usize = 256;
 const BATCH_BYTES: usize = 4 * 1024 * 1024;
 /// Reads that are under way: each may hold a page in memory.
 const READS: usize = 32;
-/// What this program writes.
-const FORMAT: u64 = 1;
-const BUCKETS: u64 = 1;
+/// The version of how rows are written; grows with every change.
+const VERSION: u64 = 1;
 
 pub struct RedisStore {
     intake: Intake,
@@ -34,7 +32,7 @@ pub struct RedisStore {
 /// What the tasks of one thread share.
 struct Desk {
     way: Way,
-    bucket: Bucket,
+    keys: Keys,
     door: Door,
     watch: Watch,
     inbox: Arc<dyn Inbox>,
@@ -68,8 +66,8 @@ impl RedisStore {
         let (commits, reads) = (store.intake.commits.clone(), store.intake.reads.clone());
         let arrivals = store.intake.arrivals.clone();
         let desk = move |door: Door| {
-            let (way, bucket) = (Way::new(door.clone(), arrivals.clone()), Bucket::new(&door.prefix, 0));
-            Arc::new(Desk { way, bucket, door, watch: Watch(clock.clone()), inbox: inbox.clone() })
+            let (way, keys) = (Way::new(door.clone(), arrivals.clone()), Keys::new(&door.prefix));
+            Arc::new(Desk { way, keys, door, watch: Watch(clock.clone()), inbox: inbox.clone() })
         };
         let (writing, reading) = (desk(door.clone()), desk(door));
         store.intake.start("tavern-store-w", async move |opened: Opened| {
@@ -78,7 +76,7 @@ impl RedisStore {
             }
         })?;
         store.intake.start("tavern-store-r", async move |opened: Opened| {
-            if opened.tell(reading.way.open(reading.bucket.slot).await.map_err(StoreError::from)).is_some() {
+            if opened.tell(reading.way.open(reading.keys.slot).await.map_err(StoreError::from)).is_some() {
                 reading.read_all(&reads).await;
             }
         })?;
@@ -114,26 +112,17 @@ impl Store for RedisStore {
 }
 
 impl Desk {
-    /// What another program has written there must be known to this one.
+    /// Refuses a store of another version.
     async fn begin(&self) -> Result<(), StoreError> {
-        self.way.open(self.bucket.slot).await?;
-        let (slot, clock) = (self.bucket.slot, self.bucket.key(Table::Clock));
-        for (field, known) in [(&b"format"[..], FORMAT), (b"buckets", BUCKETS)] {
-            let mine = known.to_string();
-            self.way.ask(&Request::plain(slot, &[b"HSETNX", clock, field, mine.as_bytes()])).await?;
+        let (slot, clock) = (self.keys.slot, self.keys.get(Table::Clock));
+        self.way.open(slot).await?;
+        let known = VERSION.to_string();
+        self.way.ask(&Request::plain(slot, &[b"HSETNX", clock, b"version", known.as_bytes()])).await?;
+        let found = self.way.ask(&Request::plain(slot, &[b"HGET", clock, b"version"])).await?.number()?;
+        match found {
+            VERSION => Ok(()),
+            found => Err(StoreError::SchemaVersion { found, known: VERSION }),
         }
-        let fields = [b"HMGET", clock, b"format", b"buckets"];
-        let found = self.way.ask(&Request::plain(slot, &fields)).await?.list()?;
-        let number = |at: usize| found.get(at).map_or(Ok(0), Reply::number);
-        let (format, buckets) = (number(0)?, number(1)?);
-        if format > FORMAT {
-            return Err(StoreError::Newer { found: format, known: FORMAT });
-        }
-        if buckets != BUCKETS {
-            let what = format!("it was written in {buckets} buckets, and this program uses {BUCKETS}");
-            return Err(StoreError::Corrupt { what, source: None });
-        }
-        Ok(())
     }
 
     async fn write_all(self: Arc<Desk>, queue: &Queue<(Ticket, Commit)>) {
@@ -150,8 +139,7 @@ impl Desk {
 
     async fn write(&self, batch: Vec<(Ticket, Commit)>) {
         let commits: Vec<&Commit> = batch.iter().map(|(_, commit)| commit).collect();
-        let scribe =
-            Scribe { way: &self.way, bucket: &self.bucket, watch: &self.watch, wait: self.door.wait };
+        let scribe = Scribe { way: &self.way, keys: &self.keys, watch: &self.watch, wait: self.door.wait };
         let outcome = scribe.write(&commits).await;
         let tickets = batch.iter().map(|(ticket, _)| *ticket);
         let answers = match outcome {
@@ -175,7 +163,7 @@ impl Desk {
             for (ticket, read) in batch {
                 let desk = self.clone();
                 under_way.spawn(async move {
-                    let pages = Pages { way: &desk.way, bucket: &desk.bucket };
+                    let pages = Pages { way: &desk.way, keys: &desk.keys };
                     let outcome = reader::read(&pages, &desk.watch, &read).await;
                     let answer = outcome.map_err(StoreError::from).map_or_else(Answer::Failed, Answer::Read);
                     // One by one: pages can be large.

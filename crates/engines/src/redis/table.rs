@@ -1,6 +1,6 @@
-//! The keys of a store: `<prefix>:{<bucket>}:<table>`, always the same ones, so that a script can name all that it may touch
-//! and Redis Cluster never lets it run on half of them. Hashes hold rows; sorted sets with equal scores are the lists that
-//! are paged, in the order of bytes. The script of commits knows the tables by the constants of `lua`.
+//! The keys of a store: `{<prefix>}:<table>`, always the same ones and all in one hash slot, so that a script can name all that
+//! it may touch and Redis Cluster keeps them together. Hashes hold rows; sorted sets with equal scores are the lists that are
+//! paged, in byte order. The script of commits knows the tables by the constants of `lua`.
 
 /// In the order in which the script of commits gets them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,8 +42,8 @@ pub(super) enum Table {
     #[expect(dead_code, reason = "known to the script alone")]
     EventIdsAt,
     Inboxes,
-    Letters,
-    LetterIds,
+    InboxMessages,
+    InboxMessageIds,
 }
 
 const NAMES: [&str; 37] = [
@@ -82,8 +82,8 @@ const NAMES: [&str; 37] = [
     "event-ids",
     "event-ids-at",
     "inboxes",
-    "letters",
-    "letter-ids",
+    "inbox-messages",
+    "inbox-message-ids",
 ];
 
 /// The tables as constants of Lua: `local CLOCK, NODES, … = 1, 2, …`.
@@ -93,25 +93,25 @@ pub(super) fn lua() -> String {
     format!("local {} = {}\n", names.join(", "), numbers.join(", "))
 }
 
-/// The full names of one bucket's keys.
+/// The full names of the keys, and the hash slot they are in.
 #[derive(Clone)]
-pub(super) struct Bucket {
-    keys: Vec<String>,
+pub(super) struct Keys {
+    names: Vec<String>,
     pub slot: u16,
 }
 
-impl Bucket {
-    pub fn new(prefix: &str, number: usize) -> Bucket {
-        let keys = NAMES.iter().map(|name| format!("{prefix}:{{{number}}}:{name}")).collect();
-        Bucket { keys, slot: slot(number.to_string().as_bytes()) }
+impl Keys {
+    pub fn new(prefix: &str) -> Keys {
+        let names = NAMES.iter().map(|name| format!("{{{prefix}}}:{name}")).collect();
+        Keys { names, slot: slot(prefix.as_bytes()) }
     }
 
-    pub fn key(&self, table: Table) -> &[u8] {
-        self.keys[table as usize - 1].as_bytes()
+    pub fn get(&self, table: Table) -> &[u8] {
+        self.names[table as usize - 1].as_bytes()
     }
 
-    pub fn keys(&self) -> impl ExactSizeIterator<Item = &[u8]> {
-        self.keys.iter().map(String::as_bytes)
+    pub fn all(&self) -> impl ExactSizeIterator<Item = &[u8]> {
+        self.names.iter().map(String::as_bytes)
     }
 }
 
@@ -133,16 +133,16 @@ mod tests {
 
     #[test]
     fn tables_have_the_names_and_numbers_that_scripts_know() {
-        let bucket = Bucket::new("tavern", 0);
+        let keys = Keys::new("tavern");
         for (table, name) in [
             (Table::Clock, "clock"),
             (Table::Channels, "channels"),
             (Table::UserIds, "user-ids"),
-            (Table::LetterIds, "letter-ids"),
+            (Table::InboxMessageIds, "inbox-message-ids"),
         ] {
-            assert_eq!(bucket.key(table), format!("tavern:{{0}}:{name}").as_bytes());
+            assert_eq!(keys.get(table), format!("{{tavern}}:{name}").as_bytes());
         }
-        assert_eq!(Table::LetterIds as usize, NAMES.len());
+        assert_eq!(Table::InboxMessageIds as usize, NAMES.len());
         let lua = lua();
         assert!(
             lua.starts_with("local CLOCK, NODES, ")

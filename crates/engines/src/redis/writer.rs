@@ -7,7 +7,7 @@ use super::reader::Pages;
 use super::resp;
 use super::script::{COMMIT, Request};
 use super::sheet::{self, Sheet};
-use super::table::{Bucket, Table};
+use super::table::{Keys, Table};
 use super::value::Trouble;
 use super::way::Way;
 use bytes::Bytes;
@@ -29,9 +29,9 @@ pub(super) struct Watch(pub Option<Arc<dyn Clock>>);
 
 impl Watch {
     pub async fn time(&self, pages: &Pages<'_>) -> Result<Time, Trouble> {
-        let (way, bucket) = (pages.way, pages.bucket);
-        let kept = Request::plain(bucket.slot, &[b"HGET", bucket.key(Table::Clock), b"time"]);
-        let wall = Request::plain(bucket.slot, &[b"TIME"]);
+        let (way, keys) = (pages.way, pages.keys);
+        let kept = Request::plain(keys.slot, &[b"HGET", keys.get(Table::Clock), b"time"]);
+        let wall = Request::plain(keys.slot, &[b"TIME"]);
         let (kept, wall) = join(way.ask(&kept), way.ask(&wall)).await;
         let kept = match kept? {
             Reply::Nothing => Time(0),
@@ -51,7 +51,7 @@ impl Watch {
 
 pub(super) struct Scribe<'a> {
     pub way: &'a Way,
-    pub bucket: &'a Bucket,
+    pub keys: &'a Keys,
     pub watch: &'a Watch,
     pub wait: Wait,
 }
@@ -64,9 +64,8 @@ impl Scribe<'_> {
             Some(clock) => words.number(clock.now().0),
             None => words.text(""),
         }
-        words.number(1);
         commits.iter().for_each(|commit| words.commit(commit));
-        let request = COMMIT.on_all(self.bucket, &words);
+        let request = COMMIT.on_all(self.keys, &words);
         let said = match self.safety() {
             None => self.way.ask(&request).await?,
             Some(safety) => {

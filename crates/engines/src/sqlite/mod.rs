@@ -1,7 +1,7 @@
 //! The SQLite engine: `FOLDER/tavern.db`, tables that an operator can read, one writer thread with group commit and
 //! one reader thread. Several processes may share the folder. Knows no bus.
 //! Must hold: an answered commit is on the disk (WAL, `synchronous=FULL`); only who holds the folder's lock file
-//! opens, writes or closes, so SQLITE_BUSY does not occur; a database of a newer version is not touched.
+//! opens, writes or closes, so SQLITE_BUSY does not occur; a database of another version is not touched.
 
 mod deadline;
 mod document;

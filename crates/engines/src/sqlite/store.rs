@@ -47,7 +47,7 @@ impl SqliteStore {
         let (writing, reading) = (folder.lock()?, folder.lock()?);
         let held = writing.hold().map_err(unavailable)?;
         let mut writer = schema::connect(&folder.database())?;
-        schema::migrate(&mut writer)?;
+        schema::create(&mut writer)?;
         if let Some(pages) = most_pages {
             writer.pragma_update(None, "max_page_count", pages).map_err(fault)?;
         }

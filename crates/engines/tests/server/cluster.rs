@@ -71,6 +71,7 @@ impl Cluster {
         let (source, target) = (id(from), id(to));
         self.masters[to].cli(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &source]);
         self.masters[from].cli(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &target]);
+        let mut moved = 0;
         loop {
             let keys = self.masters[from].cli(&["CLUSTER", "GETKEYSINSLOT", &slot, "1"]);
             if keys.is_empty() {
@@ -78,8 +79,10 @@ impl Cluster {
             }
             let port = self.masters[to].port.to_string();
             self.masters[from].cli(&["MIGRATE", "127.0.0.1", &port, &keys, "0", "5000"]);
+            moved += 1;
             between();
         }
+        assert!(moved > 0, "nothing was in slot {slot} of master {from}");
         for master in [to, from] {
             self.masters[master].cli(&["CLUSTER", "SETSLOT", &slot, "NODE", &target]);
         }

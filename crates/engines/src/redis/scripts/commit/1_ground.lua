@@ -1,6 +1,6 @@
--- A batch of commits on one bucket: the algorithm of commit.rs, each commit refused or done for itself.
--- KEYS: every key of the store, in the order of `Table`, whose names stand in front of this as `CLOCK`, `NODES` and so on. ARGV: the wall clock in ms ('' for the server's), how many buckets
--- the store has, then commits: how many words each has, its writer, and its steps in the order of the algorithm.
+-- A batch of commits: the algorithm of commit.rs, each commit refused or done for itself.
+-- KEYS: every key of the store, in the order of `Table`, whose names stand in front of this as `CLOCK`, `NODES` and so on. ARGV: the wall clock in ms ('' for the server's),
+-- then commits: how many words each has, its writer, and its steps in the order of the algorithm.
 -- Must hold: every check of a commit comes before its first change; a number is never a double beyond 2^53; what is listed
 -- agrees with the rows at the end, also when something fails in between.
 local A, K, call = ARGV, KEYS, redis.call

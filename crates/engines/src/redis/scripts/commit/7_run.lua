@@ -2,7 +2,7 @@
 
 local answers = {}
 local function run()
-  local at, words = 3, #A
+  local at, words = 2, #A
   while at <= words do
     local stop, writer, refused = at + tonumber(A[at]), A[at + 1], nil
     if writer ~= '' and not is_open(writer) then
@@ -23,7 +23,6 @@ local went_well, why = pcall(run)
 for which in pairs(pending) do flush(which) end
 keep_channels()
 keep_log()
-if not kept[1] then call('HSET', K[CLOCK], 'format', '1', 'buckets', A[2]) end
 call('HSET', K[CLOCK], 'time', now, 'floor', text(floor))
 if not went_well then error(why) end
 return answers
