@@ -2,7 +2,6 @@
 //! `Words` is what was published; it crosses shards. `Event` is one shard's view of it.
 //! Must hold: a payload is copied once, when it is published; the bytes of an event never change.
 
-use crate::carrier::SHARD_BITS;
 use crate::settings::SlowReader;
 use std::cell::{Cell, OnceCell};
 use std::rc::Rc;
@@ -10,6 +9,9 @@ use std::sync::Arc;
 use tavern_domain::{ClientId, Epoch, Time};
 use tavern_wire::json::{self, Payload, Sender};
 use tavern_wire::resp;
+
+/// Where the number of the shard stands in the number of a message.
+pub(crate) const SHARD_BITS: u32 = 56;
 
 /// Who published, as told to JSON listeners.
 #[derive(Clone, Debug)]

@@ -1,7 +1,7 @@
 //! What the hub is told once, at boot: bounds, times, rules per channel kind. Plain values, no parsing.
 
-use crate::party::PartyRules;
 use std::collections::BTreeMap;
+use tavern_domain::party::Rules;
 use tavern_domain::presence::{Activities, Mode, Thresholds};
 use tavern_domain::{Epoch, Verbs};
 
@@ -69,6 +69,14 @@ pub struct Settings {
     pub authorize: Option<AuthorizeRules>,
     pub inbox: InboxRules,
     pub parties: PartyRules,
+}
+
+/// What the configuration says about parties.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PartyRules {
+    pub rules: Rules,
+    /// How long a user who floods is blocked.
+    pub block_ms: u64,
 }
 
 /// How much is kept for somebody to read, and how long after he was last here.

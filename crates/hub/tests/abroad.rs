@@ -110,7 +110,7 @@ fn a_loss_is_told_to_those_it_concerns() {
     assert!(street.house(0).hear(&eve).is_empty());
     assert_eq!(street.house(0).closes(), [(LinkId(99), Goodbye::SlowReader)], "it cannot be told");
     let now = street.house(0).now;
-    street.house(0).shards[0].lost_abroad(now, None);
+    street.house(0).shards[0].handle(now, Input::BusLost(None));
     assert_eq!(street.house(0).hear(&eve), [json!({"seq": 1, "event": "gap", "channel": "game#B"})]);
 }
 

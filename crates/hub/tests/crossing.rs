@@ -7,6 +7,7 @@ mod house;
 use house::gossip::Scene;
 use tavern_engine::memory::WorkFate;
 use tavern_engine::{Read, Work};
+use tavern_hub::{Chore, Input};
 
 const SOON: u64 = 10;
 const LATE: u64 = 50;
@@ -55,10 +56,10 @@ fn a_follow_whose_word_was_lost_is_greeted_on_the_other_tab_when_it_is_found() {
     scene.check(0, &bob, "ann online none");
     scene.check(1, &tab, "");
     scene.street.heal();
-    scene.street.house(1).shards[0].look_at_people(false);
+    scene.street.house(1).handle(Input::Chore(Chore::Look));
     scene.street.settle();
     scene.check(1, &tab, "ann online none");
-    scene.street.house(1).shards[0].look_at_people(false);
+    scene.street.house(1).handle(Input::Chore(Chore::Look));
     scene.street.settle();
     scene.check(1, &tab, "");
 }
@@ -75,7 +76,7 @@ fn a_reading_that_is_older_than_what_was_heard_takes_nothing_back() {
     });
     // Two readings at once: the second one must know what was heard during both.
     for _ in 0..2 {
-        scene.street.house(0).shards[0].look_at_people(true);
+        scene.street.house(0).handle(Input::BusLost(None));
         scene.street.live(SOON);
     }
     scene.join(1, &mut ann, "game#A");

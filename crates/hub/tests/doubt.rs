@@ -72,7 +72,7 @@ impl Counter {
     fn perform(&mut self, at: usize) {
         let (ticket, work) = self.held.remove(at);
         let answer = self.ask(work);
-        self.house.shards[0].answered(self.house.now, ticket, answer);
+        self.house.shards[0].handle(self.house.now, Input::Answer(ticket, answer));
         self.collect();
     }
 
@@ -84,7 +84,7 @@ impl Counter {
         }
         let source = Arc::new(std::io::Error::other("down"));
         let error = StoreError::Unavailable { retry_after_ms: 250, source };
-        self.house.shards[0].answered(self.house.now, ticket, Answer::Failed(error));
+        self.house.shards[0].handle(self.house.now, Input::Answer(ticket, Answer::Failed(error)));
         self.collect();
     }
 
@@ -246,7 +246,7 @@ fn a_deadline_that_means_something_again_is_not_tidied_away() {
     counter.say(&mut ann, JOIN);
     let stale = Deadline::new(counter.house.now, "grace", "6:game#A/ann");
     let now = counter.house.now;
-    counter.house.shards[0].overdue(now, &stale);
+    counter.house.shards[0].handle(now, Input::Chore(Chore::Overdue(stale.clone())));
     counter.collect();
     counter.perform(0);
     assert_eq!(counter.held.len(), 1, "it will be tidied away");

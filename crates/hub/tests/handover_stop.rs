@@ -11,7 +11,7 @@ use tavern_hub::*;
 const DRAIN: u64 = 15_000;
 
 /// The first node stops; gives what nobody took.
-fn stop(scene: &mut Scene, ms: u64) -> Vec<handover::Packed> {
+fn stop(scene: &mut Scene, ms: u64) -> Vec<migration::Packed> {
     let living: Vec<Arc<str>> = ["two".into(), "three".into()].into();
     let now = scene.street.house(0).now;
     scene.street.house(0).shards[0].leave_node(now, &living, DRAIN);

@@ -7,6 +7,7 @@ use house::code;
 use house::street::Street;
 use serde_json::Value;
 use tavern_hub::{Caller, Order};
+use tavern_hub::{Chore, Input};
 
 const RESUME: u64 = 2_000;
 const GRACE: u64 = 15_000;
@@ -44,7 +45,7 @@ impl Scene {
         let number = self.orders;
         let house = self.street.house(at);
         let now = house.now;
-        house.shards[0].order(now, number, order);
+        house.shards[0].handle(now, Input::Order { number, order });
         self.street.settle();
         let done = std::mem::take(&mut self.street.house(at).shards[0].effects.orders);
         let (_, outcome) = done.into_iter().find(|(done, _)| *done == number).expect("an outcome");
@@ -194,7 +195,7 @@ fn who_is_taken_out_does_not_come_back_by_himself() {
     scene.release(1);
     scene.check("client_offline ann removed; user_offline ann removed");
     let now = scene.street.house(0).now;
-    scene.street.house(0).shards[0].announce(now);
+    scene.street.house(0).shards[0].handle(now, Input::Chore(Chore::Announce));
     scene.street.settle();
     scene.check("");
     scene.release(1);

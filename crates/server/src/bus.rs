@@ -7,7 +7,7 @@ use crate::supervisor::fault;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use tavern_hub::registry::shards_of;
+use tavern_hub::node::registry::shards_of;
 use tavern_hub::{LinkId, Node, Parcel as Words};
 use tavern_store::{BusError, BusInbox, Interest, Lost, Parcel, Ticket};
 use tokio::sync::Notify;

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use tavern_domain::Time;
-use tavern_hub::handover::{Packed, unpacked};
+use tavern_hub::migration::{Packed, unpacked};
 use tavern_store::limits::PAGE_ROWS;
 use tavern_store::{Commit, Expect, Found, Node, Read, RowKey, StoreError, StoredSession, Versioned, Writer};
 use tokio::sync::oneshot;

@@ -5,7 +5,7 @@ use crate::services::Services;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use tavern_hub::stats::Stats;
+use tavern_hub::node::stats::Stats;
 use tokio::time::MissedTickBehavior;
 
 /// How far apart samples are.

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use tavern_domain::{Identity, Rights, Scopes, Time};
 use tavern_engine::{Answer, Found, Read, Work};
+use tavern_hub::Input;
 use tavern_hub::{
     Caller, Effects, Flow, Format, Gate, Goodbye, Link, LinkId, Node, Parcel, Poll, Scratch, Settings, Shard,
     read_session,
@@ -351,7 +352,7 @@ impl World {
         for session in packed {
             let encoded = session.body.encode();
             let body = tavern_engine::SessionBody::decode(&encoded).map_err(|error| error.to_string())?;
-            let session = tavern_hub::handover::Packed { body, ..session };
+            let session = tavern_hub::migration::Packed { body, ..session };
             self.shards[session.key.shard(SHARDS)].adopt(self.now, &session);
         }
         Ok(())
@@ -385,7 +386,7 @@ fn find_no_party(now: Time, shard: &mut Shard) -> bool {
     let (asked, others) = work.into_iter().partition::<Vec<_>, _>(|(_, work)| asks(work));
     shard.effects.work = others;
     for (ticket, _) in &asked {
-        shard.answered(now, *ticket, Answer::Read(Found::Document(None)));
+        shard.handle(now, Input::Answer(*ticket, Answer::Read(Found::Document(None))));
     }
     !asked.is_empty()
 }

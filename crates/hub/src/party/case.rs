@@ -1,10 +1,10 @@
 //! One command about parties on its way: what the rules need is read, the rules decide, what they say is one commit.
 //! Must hold: everything that was read is expected by the commit; a conflict begins it anew; whoever waits gets one answer.
 
-use super::{Task, channel_of};
-use crate::people::own_channel;
-use crate::presence::{self, Act, Claim, Step, hold_deadline, refusal};
-use crate::shard::Shard;
+use super::{Parties, Task};
+use crate::core::{Claim, Core, Notice, Reply as CommandReply, refusal};
+use crate::rows::{FORGET, PARTY, add_inbox_message, hold_deadline, member_key, own_key};
+use crate::user::own_channel;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tavern_domain::Time;
@@ -14,8 +14,8 @@ use tavern_domain::party::{
 use tavern_domain::presence::{Departure, Rumour};
 use tavern_domain::topic::PARTIES;
 use tavern_engine::{
-    Answer, Append, Commit, Deadline, Document, DocumentKey, Expect, Found, Hold, Presence, PresenceKey,
-    Read, Receipt, Row, RowKey, StoreError, Versioned, Work,
+    Answer, Append, Commit, Deadline, Document, DocumentKey, Expect, Found, Hold, Presence, Read, Receipt,
+    Row, RowKey, StoreError, Versioned, Work,
 };
 use tavern_wire::error::{Code, Refusal};
 use tavern_wire::json::event::stored;
@@ -85,32 +85,33 @@ impl Case {
     }
 }
 
-impl Shard {
-    pub(crate) fn open_case(&mut self, now: Time, case: Case) {
-        self.parties.opened += 1;
-        self.stats.party_commands.add(1);
-        let number = self.parties.opened;
-        self.parties.cases.insert(number, Box::new(case));
-        self.run_case(now, number);
+impl Parties {
+    pub(crate) fn open_case(&mut self, core: &mut Core, case: Case) {
+        self.opened += 1;
+        core.stats.party_commands.add(1);
+        let number = self.opened;
+        self.cases.insert(number, Box::new(case));
+        self.run_case(core, number);
     }
 
     /// Begins it again from what is there now.
-    pub(super) fn run_anew(&mut self, now: Time, number: u64) {
-        if let Some(case) = self.parties.cases.get_mut(&number) {
+    pub(super) fn run_anew(&mut self, core: &mut Core, number: u64) {
+        if let Some(case) = self.cases.get_mut(&number) {
             case.forget();
-            self.run_case(now, number);
+            self.run_case(core, number);
         }
     }
 
-    pub(super) fn run_case(&mut self, now: Time, number: u64) {
-        let Some(case) = self.parties.cases.get_mut(&number) else { return };
-        match party::run(now, &self.node.settings.parties.rules, &case.table, &case.call) {
-            Turn::Need(needs) => self.load_case(now, number, needs),
-            Turn::Answered { reply, changes } => self.decided(now, number, reply, changes),
+    pub(super) fn run_case(&mut self, core: &mut Core, number: u64) {
+        let now = core.now;
+        let Some(case) = self.cases.get_mut(&number) else { return };
+        match party::run(now, &core.node.settings.parties.rules, &case.table, &case.call) {
+            Turn::Need(needs) => self.load_case(core, number, needs),
+            Turn::Answered { reply, changes } => self.decided(core, number, reply, changes),
         }
     }
 
-    fn load_case(&mut self, now: Time, number: u64, needs: Vec<Need>) {
+    fn load_case(&mut self, core: &mut Core, number: u64, needs: Vec<Need>) {
         let mut wants_id = false;
         for need in needs {
             let read = match &need {
@@ -122,29 +123,29 @@ impl Shard {
                     continue;
                 }
             };
-            self.ask_for_case(number, need, read);
+            self.ask_for_case(core, number, need, read);
         }
         if wants_id
-            && let Some(id) = self.take_id(now, number)
-            && let Some(case) = self.parties.cases.get_mut(&number)
+            && let Some(id) = self.take_id(core, number)
+            && let Some(case) = self.cases.get_mut(&number)
         {
             case.table.id = Some(id);
             if case.open == 0 {
-                self.run_case(now, number);
+                self.run_case(core, number);
             }
         }
     }
 
-    fn ask_for_case(&mut self, number: u64, need: Need, read: Read) {
-        if let Some(case) = self.parties.cases.get_mut(&number) {
+    fn ask_for_case(&mut self, core: &mut Core, number: u64, need: Need, read: Read) {
+        if let Some(case) = self.cases.get_mut(&number) {
             case.open += 1;
         }
         let task = Task::Load { case: number, need };
-        self.submit(presence::Task::Party(task), Work::Read(read));
+        self.ask_store(core, task, Work::Read(read));
     }
 
-    pub(super) fn case_loaded(&mut self, now: Time, number: u64, need: Need, answer: Answer) {
-        let Some(case) = self.parties.cases.get_mut(&number) else { return };
+    pub(super) fn case_loaded(&mut self, core: &mut Core, number: u64, need: Need, answer: Answer) {
+        let Some(case) = self.cases.get_mut(&number) else { return };
         case.open -= 1;
         match (need, answer) {
             (Need::Party(id), Answer::Read(Found::Document(found))) => {
@@ -167,7 +168,7 @@ impl Shard {
                     }
                     None => {
                         let read = Read::People { users: vec![user.clone()], viewer: None };
-                        self.ask_for_case(number, Need::Standing(user), read);
+                        self.ask_for_case(core, number, Need::Standing(user), read);
                         return;
                     }
                 }
@@ -183,40 +184,42 @@ impl Shard {
                 Some(())
             }
         };
-        let Some(case) = self.parties.cases.get_mut(&number).filter(|case| case.open == 0) else { return };
+        let Some(case) = self.cases.get_mut(&number).filter(|case| case.open == 0) else { return };
         match case.failed.take() {
-            Some(answer) => self.fail_case(number, &answer),
-            None => self.run_case(now, number),
+            Some(answer) => self.fail_case(core, number, &answer),
+            None => self.run_case(core, number),
         }
     }
 
     /// The store does not do what it must: whoever waits hears so. What is due is looked at again by its deadline.
-    pub(super) fn fail_case(&mut self, number: u64, answer: &Answer) {
-        let Some(case) = self.parties.cases.remove(&number) else { return };
+    pub(super) fn fail_case(&mut self, core: &mut Core, number: u64, answer: &Answer) {
+        let Some(case) = self.cases.remove(&number) else { return };
         if let Some(claim) = case.claim {
             let refusal = refusal(answer).with_party(self.party_text(case.call.user.as_deref()));
-            self.finish(claim, Err(refusal));
+            core.finish(claim, Err(refusal));
         }
     }
 
-    fn decided(&mut self, now: Time, number: u64, reply: Reply, changes: Changes) {
-        let Some(case) = self.parties.cases.get_mut(&number) else { return };
+    fn decided(&mut self, core: &mut Core, number: u64, reply: Reply, changes: Changes) {
+        let now = core.now;
+        let Some(case) = self.cases.get_mut(&number) else { return };
         let absent = matches!(reply, Reply::Refused { why: No::UserNotLogged | No::NoSuchUser, .. });
         if absent && case.looks < LOOKS && matches!(case.call.command, Command::Invite { .. }) {
             case.looks += 1;
-            return self.parties.later.push((now + LOOK_MS, number));
+            return self.later.push((now + LOOK_MS, number));
         }
         if changes.is_empty() && case.deadline.is_none() {
-            return self.end_case(now, number, &reply);
+            return self.end_case(core, number, &reply);
         }
-        let commit = self.written(now, number, &changes);
+        let commit = self.written(core, number, &changes);
         let task = Task::Commit { case: number, commit: Box::new(Written { reply, changes }) };
-        self.submit(presence::Task::Party(task), Work::Commit(commit));
+        self.ask_store(core, task, Work::Commit(commit));
     }
 
-    fn written(&self, now: Time, number: u64, changes: &Changes) -> Commit {
-        let mut commit = Commit { writer: Some(self.writer()), ..Commit::default() };
-        let Some(case) = self.parties.cases.get(&number) else { return commit };
+    fn written(&self, core: &Core, number: u64, changes: &Changes) -> Commit {
+        let now = core.now;
+        let mut commit = Commit { writer: Some(core.writer()), ..Commit::default() };
+        let Some(case) = self.cases.get(&number) else { return commit };
         let expect = |(key, version): (&RowKey, &u64)| Expect { key: key.clone(), version: *version };
         commit.expects = case.read.iter().map(expect).collect();
         if let Some((key, due)) = &case.deadline {
@@ -229,8 +232,8 @@ impl Shard {
             let key = DocumentKey::new(record::PARTY, &name);
             let due = party.as_ref().and_then(|party| party.next_wake());
             match due {
-                Some(due) => commit.deadlines.push(Deadline::new(due, super::PARTY, &name)),
-                None => commit.deletes.push(Deadline::new(now, super::PARTY, &name).key()),
+                Some(due) => commit.deadlines.push(Deadline::new(due, PARTY, &name)),
+                None => commit.deletes.push(Deadline::new(now, PARTY, &name).key()),
             }
             match party {
                 Some(party) => {
@@ -244,15 +247,15 @@ impl Shard {
             match guest.is_empty() {
                 true => commit.deletes.push(RowKey::Document(key)),
                 false => {
-                    let over = guest.forgotten_at().map(|at| Deadline::new(at, super::FORGET, user));
+                    let over = guest.forgotten_at().map(|at| Deadline::new(at, FORGET, user));
                     commit.deadlines.extend(over);
                     commit.puts.push(Row::Document(Document { key, body: write_guest(guest).into() }));
                 }
             }
         }
         for letter in changes.letters.iter().filter(|letter| is_news(letter, case.call.user.as_deref())) {
-            let body = json::letter(letter, &self.node.name);
-            self.add_letter(now, &mut commit, letter.to.clone(), body.into());
+            let body = json::letter(letter, &core.node.name);
+            add_inbox_message(&core.node.settings.inbox, now, &mut commit, letter.to.clone(), body.into());
         }
         // Members are in the party's channel as long as they are anywhere, and no longer than they are members.
         for (id, user) in &changes.entered {
@@ -262,8 +265,8 @@ impl Shard {
             commit.puts.push(Row::Hold(hold(*id, user, Some(now))));
             commit.deadlines.push(hold_deadline(now, &member_key(*id, user)));
         }
-        if self.node.tells_parties() {
-            commit.appends = changes.told.iter().map(|told| self.append(told)).collect();
+        if core.node.tells_parties() {
+            commit.appends = changes.told.iter().map(|told| self.append(core, told)).collect();
         }
         // A deadline that another part of this commit sets is not deleted by it, and nothing twice.
         let mut named: BTreeSet<RowKey> = commit.deadlines.iter().map(Deadline::key).collect();
@@ -271,35 +274,35 @@ impl Shard {
         commit
     }
 
-    fn append(&self, told: &party::Told) -> Append {
+    fn append(&self, core: &Core, told: &party::Told) -> Append {
         let (kind, data) = json::told(told);
-        let body = stored(kind, None, self.now.ms(), &String::from_utf8_lossy(&data));
+        let body = stored(kind, None, core.now.ms(), &String::from_utf8_lossy(&data));
         Append { topic: PARTIES.into(), id: None, body: body.into() }
     }
 
-    pub(super) fn case_committed(&mut self, now: Time, number: u64, written: &Written, answer: Answer) {
+    pub(super) fn case_committed(&mut self, core: &mut Core, number: u64, written: &Written, answer: Answer) {
         match answer {
-            Answer::Committed(receipt) => self.committed_party(now, number, written, &receipt),
+            Answer::Committed(receipt) => self.committed_party(core, number, written, &receipt),
             Answer::Failed(StoreError::Conflict { key, .. })
                 if !matches!(key, RowKey::Deadline { .. })
-                    && self.parties.cases.get(&number).is_some_and(|case| case.tries < TRIES) =>
+                    && self.cases.get(&number).is_some_and(|case| case.tries < TRIES) =>
             {
-                if let Some(case) = self.parties.cases.get_mut(&number) {
+                if let Some(case) = self.cases.get_mut(&number) {
                     case.tries += 1;
                 }
-                self.stats.party_conflicts.add(1);
-                self.run_anew(now, number);
+                core.stats.party_conflicts.add(1);
+                self.run_anew(core, number);
             }
             answer => {
-                self.fail_case(number, &answer);
+                self.fail_case(core, number, &answer);
                 // It may have happened all the same, and whoever asks again is only told that it did.
-                self.spread_mail(now, None, &written.changes);
+                self.spread_mail(core, None, &written.changes);
             }
         }
     }
 
     /// Everybody looks into his inbox, and at his party.
-    fn spread_mail(&mut self, now: Time, actor: Option<Arc<str>>, changes: &Changes) {
+    fn spread_mail(&mut self, core: &mut Core, actor: Option<Arc<str>>, changes: &Changes) {
         let mut concerned: BTreeSet<Arc<str>> =
             changes.letters.iter().map(|letter| letter.to.clone()).collect();
         concerned.extend(actor);
@@ -308,52 +311,52 @@ impl Shard {
         let parties = changes.parties.iter().filter_map(|(_, party)| party.as_ref());
         concerned.extend(parties.flat_map(|party| &party.members).map(|member| member.user.clone()));
         for user in concerned {
-            self.spread_rumour(now, &user, Rumour::Mail);
+            core.notify(Notice::StatusUpdate { user, update: Rumour::Mail });
         }
     }
 
     /// It is so: whoever waits is told, then everybody whom it concerns.
-    fn committed_party(&mut self, now: Time, number: u64, written: &Written, receipt: &Receipt) {
+    fn committed_party(&mut self, core: &mut Core, number: u64, written: &Written, receipt: &Receipt) {
         let Written { reply, changes } = written;
-        let case = self.parties.cases.get(&number);
+        let case = self.cases.get(&number);
         let actor = case.and_then(|case| case.call.user.clone());
         // An app may speak for somebody who is not there: his party must notice.
         let ordered = case.is_some_and(|case| matches!(case.claim, Some(Claim::Order(_))));
         // Whoever is answered may speak of it at once.
         for (id, user) in &changes.left {
-            self.has_become(user, *id, None);
+            self.has_become(core, user, *id, None);
         }
         for (id, party) in &changes.parties {
             for member in party.iter().flat_map(|party| &party.members) {
-                self.has_become(&member.user, *id, party.as_ref());
+                self.has_become(core, &member.user, *id, party.as_ref());
             }
         }
-        self.end_case(now, number, reply);
-        self.stats.letters_written.add(receipt.letters.len() as u64);
+        self.end_case(core, number, reply);
+        core.stats.letters_written.add(receipt.letters.len() as u64);
         if !receipt.appended.is_empty() {
-            self.effects.topics.push(PARTIES);
+            core.effects.topics.push(PARTIES);
         }
         for (id, party) in &changes.parties {
             let Some(party) = party else { continue };
-            self.parties.wakes.extend(party.next_wake().map(|due| (due, *id)));
+            self.wakes.extend(party.next_wake().map(|due| (due, *id)));
         }
         for (id, user) in changes.entered.iter().chain(&changes.left) {
-            let ride = Act::Ride { gone: Vec::new() };
-            self.begin_step(now, Step::of(member_key(*id, user), ride));
+            core.notify(Notice::HoldChanged { key: member_key(*id, user) });
         }
-        self.spread_mail(now, actor.clone(), changes);
+        self.spread_mail(core, actor.clone(), changes);
         if let Some(actor) = actor.filter(|_| ordered) {
-            self.look_at_guest(now, &actor, false);
+            self.look_at_guest(core, &actor, false);
         }
     }
 
-    fn end_case(&mut self, now: Time, number: u64, reply: &Reply) {
-        let Some(case) = self.parties.cases.remove(&number) else { return };
+    fn end_case(&mut self, core: &mut Core, number: u64, reply: &Reply) {
+        let now = core.now;
+        let Some(case) = self.cases.remove(&number) else { return };
         if let (Reply::Refused { why: No::RateLimited, .. }, Some(user)) = (reply, &case.call.user) {
-            self.parties.floods.strike(now, user, self.node.settings.parties.block_ms);
+            self.floods.strike(now, user, core.node.settings.parties.block_ms);
         }
         if let Some(claim) = case.claim {
-            self.finish(claim, outcome(reply));
+            core.finish(claim, outcome(reply));
         }
     }
 }
@@ -388,7 +391,7 @@ fn is_news(letter: &Letter, caller: Option<&str>) -> bool {
     }
 }
 
-fn outcome(reply: &Reply) -> presence::Outcome {
+fn outcome(reply: &Reply) -> CommandReply {
     Ok(match reply {
         Reply::Nothing => Vec::new(),
         Reply::Party(party) => {
@@ -408,14 +411,6 @@ fn outcome(reply: &Reply) -> presence::Outcome {
             return Err(refusal.with_party(party));
         }
     })
-}
-
-fn own_key(user: &Arc<str>) -> PresenceKey {
-    PresenceKey { channel: own_channel(user), user: user.clone() }
-}
-
-fn member_key(party: u64, user: &Arc<str>) -> PresenceKey {
-    PresenceKey { channel: channel_of(party), user: user.clone() }
 }
 
 fn hold(party: u64, user: &Arc<str>, until: Option<Time>) -> Hold {

@@ -1,31 +1,30 @@
 //! The commands about parties, of sessions and of apps on behalf of users.
 
-use super::Case;
-use crate::command::{Caller, Step, Stop};
+use super::{Case, Parties};
+use crate::core::command::{Caller, Step, Stop};
+use crate::core::listener::ListenerId;
+use crate::core::{Claim, Core};
 use crate::event::{Author, Space};
-use crate::listener::ListenerId;
-use crate::presence::Claim;
-use crate::shard::Shard;
+use crate::rows::party_channel;
 use std::sync::Arc;
-use tavern_domain::Time;
 use tavern_domain::party::{Call, Command};
 use tavern_wire::error::{Code, Refusal};
 use tavern_wire::json::party::Wish;
 
-impl Shard {
+impl Parties {
     /// A command of a session. It waits for the store: it runs once to begin, and again to find its answer.
     pub(crate) fn op_party(
         &mut self,
-        now: Time,
+        core: &mut Core,
         caller: &Caller,
         id: ListenerId,
         wish: Result<Wish, Refusal>,
         body: &mut Vec<u8>,
     ) -> Step<()> {
-        if let Some(done) = self.answer_of(caller, body) {
+        if let Some(done) = core.take_reply(caller, body) {
             return done;
         }
-        let session = self.listeners.get(id).and_then(|listener| listener.session());
+        let session = core.listeners.get(id).and_then(|listener| listener.session());
         let who = session.map(|session| (session.identity.clone(), session.client));
         let Some((identity, client)) = who else { return Ok(()) };
         let Some(user) = identity.user.clone() else {
@@ -39,20 +38,23 @@ impl Shard {
             _ => Ok(wish),
         });
         match sound.map_err(|refusal| refusal.with_party(self.party_text(Some(&user))))? {
-            Wish::Say(data) => self.say(now, &user, &data, Author { user: Some(user.clone()), client }, body),
+            Wish::Say(data) => {
+                self.say(core, &user, &data, Author { user: Some(user.clone()), client }, body)
+            }
             Wish::Call(call) => {
                 let call = Call { user: Some(user.clone()), name: identity.name, ..call };
-                self.admit(now, &user, &call.command)?;
-                let claim = self.presences.claim(caller.link.id);
-                self.open_case(now, Case::new(call, Some(claim)));
+                self.admit(core, &user, &call.command)?;
+                let claim = core.replies.claim(caller.link.id);
+                self.open_case(core, Case::new(call, Some(claim)));
                 Err(Stop::Wait)
             }
         }
     }
 
     /// Somebody who floods is not heard for a while.
-    fn admit(&mut self, now: Time, user: &Arc<str>, command: &Command) -> Step<()> {
-        match self.parties.floods.blocked_ms(now, user, command) {
+    fn admit(&mut self, core: &mut Core, user: &Arc<str>, command: &Command) -> Step<()> {
+        let now = core.now;
+        match self.floods.blocked_ms(now, user, command) {
             None => Ok(()),
             Some(ms) => {
                 let refusal = Refusal::from(Code::Blocked).retry_after(ms);
@@ -64,14 +66,15 @@ impl Shard {
     /// A word to everybody in the party.
     fn say(
         &mut self,
-        now: Time,
+        core: &mut Core,
         user: &Arc<str>,
         data: &str,
         author: Author,
         body: &mut Vec<u8>,
     ) -> Step<()> {
+        let now = core.now;
         let refuse = |refusal: Refusal| Err(Stop::Refused(refusal));
-        let most = self.node.settings.message_bytes;
+        let most = core.node.settings.message_bytes;
         if data.len() > most {
             let message = format!("data has {} bytes, at most {most} are allowed", data.len());
             let party = self.party_text(Some(user));
@@ -80,20 +83,20 @@ impl Shard {
         let Some(party) = self.party_of(user) else {
             return refuse(Refusal::from(Code::NotMember).with_party(self.party_text(Some(user))));
         };
-        let channel = super::channel_of(party);
+        let channel = party_channel(party);
         let receivers =
-            self.publish(now, Space::Channel, channel.as_bytes(), data.as_bytes(), true, Some(author));
+            core.publish(now, Space::Channel, channel.as_bytes(), data.as_bytes(), true, Some(author));
         body.extend_from_slice(format!("{{\"receivers\":{receivers}}}").as_bytes());
         Ok(())
     }
 
     /// A command of an app, or of a user whom an app speaks for.
-    pub(crate) fn order_party(&mut self, now: Time, call: Call, limited: bool, claim: Claim) {
+    pub(crate) fn order(&mut self, core: &mut Core, call: Call, limited: bool, claim: Claim) {
         if let Some(user) = call.user.as_ref().filter(|_| limited)
-            && let Err(Stop::Refused(refusal)) = self.admit(now, user, &call.command)
+            && let Err(Stop::Refused(refusal)) = self.admit(core, user, &call.command)
         {
-            return self.finish(claim, Err(refusal));
+            return core.finish(claim, Err(refusal));
         }
-        self.open_case(now, Case::new(call, Some(claim)));
+        self.open_case(core, Case::new(call, Some(claim)));
     }
 }

@@ -1,11 +1,9 @@
 //! Numbers for parties: a shard takes a stretch of them at a time, so that no two nodes ever use the same one, also after a
 //! clock went back. Must hold: a number is given once.
 
-use super::Task;
-use crate::presence;
-use crate::shard::Shard;
+use super::{Parties, Task};
+use crate::core::Core;
 use std::sync::Arc;
-use tavern_domain::Time;
 use tavern_engine::{
     Answer, Commit, Document, DocumentKey, Expect, Found, Read, Row, RowKey, StoreError, Versioned, Work,
 };
@@ -29,58 +27,59 @@ pub(crate) enum Ids {
     Take { first: u64 },
 }
 
-impl Shard {
+impl Parties {
     /// A number that no party has had; without one the case waits.
-    pub(super) fn take_id(&mut self, now: Time, case: u64) -> Option<u64> {
-        let reserve = &mut self.parties.ids;
+    pub(super) fn take_id(&mut self, core: &mut Core, case: u64) -> Option<u64> {
+        let reserve = &mut self.ids;
         if reserve.next < reserve.end {
             reserve.next += 1;
             return Some(reserve.next - 1);
         }
         reserve.waiting.push(case);
         if !std::mem::replace(&mut reserve.asking, true) {
-            self.read_ids(now);
+            self.read_ids(core);
         }
         None
     }
 
-    fn read_ids(&mut self, _now: Time) {
+    fn read_ids(&mut self, core: &mut Core) {
         let read = Read::Document(DocumentKey::new(PARTIES, NEXT));
-        self.submit(presence::Task::Party(Task::Ids(Ids::Read)), Work::Read(read));
+        self.ask_store(core, Task::Ids(Ids::Read), Work::Read(read));
     }
 
-    pub(super) fn ids_answered(&mut self, now: Time, ids: Ids, answer: Answer) {
+    pub(super) fn ids_answered(&mut self, core: &mut Core, ids: Ids, answer: Answer) {
         match (ids, answer) {
-            (Ids::Read, Answer::Read(Found::Document(found))) => self.take_stretch(now, found.as_ref()),
+            (Ids::Read, Answer::Read(Found::Document(found))) => self.take_stretch(core, found.as_ref()),
             (Ids::Take { first }, Answer::Committed(_)) => {
-                let reserve = &mut self.parties.ids;
+                let reserve = &mut self.ids;
                 (reserve.next, reserve.end, reserve.asking) = (first, first + STRETCH, false);
                 for case in std::mem::take(&mut reserve.waiting) {
-                    self.run_case(now, case);
+                    self.run_case(core, case);
                 }
             }
-            (Ids::Take { .. }, Answer::Failed(StoreError::Conflict { .. })) => self.read_ids(now),
+            (Ids::Take { .. }, Answer::Failed(StoreError::Conflict { .. })) => self.read_ids(core),
             (_, answer) => {
-                self.parties.ids.asking = false;
-                for case in std::mem::take(&mut self.parties.ids.waiting) {
-                    self.fail_case(case, &answer);
+                self.ids.asking = false;
+                for case in std::mem::take(&mut self.ids.waiting) {
+                    self.fail_case(core, case, &answer);
                 }
             }
         }
     }
 
-    fn take_stretch(&mut self, now: Time, found: Option<&Versioned<Document>>) {
+    fn take_stretch(&mut self, core: &mut Core, found: Option<&Versioned<Document>>) {
+        let now = core.now;
         let key = DocumentKey::new(PARTIES, NEXT);
         let kept = found.and_then(|found| std::str::from_utf8(&found.row.body).ok()?.trim().parse().ok());
         let first = kept.unwrap_or(0).max(now.ms() * 1_000);
         let version = found.map_or(0, |found| found.version);
         let body: Arc<[u8]> = (first + STRETCH).to_string().into_bytes().into();
         let commit = Commit {
-            writer: Some(self.writer()),
+            writer: Some(core.writer()),
             expects: vec![Expect { key: RowKey::Document(key.clone()), version }],
             puts: vec![Row::Document(Document { key, body })],
             ..Commit::default()
         };
-        self.submit(presence::Task::Party(Task::Ids(Ids::Take { first })), Work::Commit(commit));
+        self.ask_store(core, Task::Ids(Ids::Take { first }), Work::Commit(commit));
     }
 }

@@ -8,40 +8,22 @@ mod command;
 mod flood;
 mod forget;
 mod ids;
-mod mind;
 mod view;
 
-pub(crate) use case::Case;
-pub(crate) use ids::Ids;
-pub(crate) use mind::{Minded, concerns_parties};
-pub(crate) use view::Glance;
+use case::Case;
+use ids::Ids;
+use view::Glance;
 
-use crate::listener::LinkId;
-use crate::shard::Shard;
+use crate::connection::LinkId;
+use crate::core::{Core, Feature};
+use crate::rows::{FORGET, GUEST};
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tavern_domain::Time;
-use tavern_domain::party::{Command, Need, Rules};
-use tavern_engine::{Answer, Deadline};
-
-/// The kinds of deadlines: of a party by its number, of a user whose party must look at him.
-pub(crate) const PARTY: &str = "party";
-pub(crate) const GUEST: &str = "guest";
-/// When what is kept of a user is over.
-pub(crate) const FORGET: &str = "forget";
-
-/// The channel of a party: its members are present there and hear it.
-pub(crate) fn channel_of(party: u64) -> Arc<str> {
-    format!("{PARTY}#{party}").into()
-}
-
-/// What the configuration says about parties.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct PartyRules {
-    pub rules: Rules,
-    /// How long somebody who floods is shut out.
-    pub block_ms: u64,
-}
+use tavern_domain::party::{Command, Need};
+use tavern_engine::{Answer, Deadline, Ticket, Work};
 
 /// What was asked of the store about parties.
 pub(crate) enum Task {
@@ -60,7 +42,8 @@ pub(crate) enum Task {
 }
 
 #[derive(Default)]
-pub struct Parties {
+pub(crate) struct Parties {
+    under_way: HashMap<Ticket, Task, RandomState>,
     cases: BTreeMap<u64, Box<Case>>,
     opened: u64,
     ids: ids::Reserve,
@@ -84,45 +67,67 @@ impl Parties {
     }
 }
 
-impl Shard {
-    pub(crate) fn party_answered(&mut self, now: Time, task: Task, answer: Answer) {
+impl Parties {
+    pub(crate) fn answered(&mut self, core: &mut Core, ticket: Ticket, answer: Answer) {
+        let Some(task) = self.under_way.remove(&ticket) else { return };
         match task {
-            Task::Load { case, need } => self.case_loaded(now, case, need, answer),
-            Task::Commit { case, commit } => self.case_committed(now, case, &commit, answer),
-            Task::Forget(deadline) => self.forget(now, &deadline, answer),
-            Task::Ids(ids) => self.ids_answered(now, ids, answer),
-            Task::Glance(glance) => self.glanced(now, glance, answer),
+            Task::Load { case, need } => self.case_loaded(core, case, need, answer),
+            Task::Commit { case, commit } => self.case_committed(core, case, &commit, answer),
+            Task::Forget(deadline) => forget::forget(core, &deadline, answer),
+            Task::Ids(ids) => self.ids_answered(core, ids, answer),
+            Task::Glance(glance) => self.glanced(core, glance, answer),
         }
     }
 
-    pub(crate) fn settle_parties(&mut self, now: Time) {
-        while let Some((due, party)) = self.parties.wakes.first().copied()
+    pub(crate) fn settle(&mut self, core: &mut Core) {
+        let now = core.now;
+        while let Some((due, party)) = self.wakes.first().copied()
             && due <= now
         {
-            self.parties.wakes.remove(&(due, party));
-            self.open_case(now, Case::of_server(Command::Wake { party }));
+            self.wakes.remove(&(due, party));
+            self.open_case(core, Case::of_server(Command::Wake { party }));
         }
-        if self.parties.later.iter().any(|(due, _)| *due <= now) {
-            for (due, case) in std::mem::take(&mut self.parties.later) {
+        if self.later.iter().any(|(due, _)| *due <= now) {
+            for (due, case) in std::mem::take(&mut self.later) {
                 match due <= now {
-                    true => self.run_anew(now, case),
-                    false => self.parties.later.push((due, case)),
+                    true => self.run_anew(core, case),
+                    false => self.later.push((due, case)),
                 }
             }
         }
-        self.settle_views(now);
+        self.settle_views(core);
     }
 
     /// A deadline that somebody wrote down and nobody settled.
-    pub(crate) fn party_is_due(&mut self, now: Time, deadline: &Deadline) {
+    pub(crate) fn is_due(&mut self, core: &mut Core, deadline: &Deadline) {
         let command = match &*deadline.kind {
-            FORGET => return self.read_forgotten(deadline),
+            FORGET => return self.read_forgotten(core, deadline),
             GUEST => Command::Check { user: deadline.name.clone() },
             _ => match deadline.name.parse() {
                 Ok(party) => Command::Wake { party },
                 Err(_) => return,
             },
         };
-        self.open_case(now, Case::of_server(command).settling(deadline.key(), Some(deadline.due)));
+        self.open_case(core, Case::of_server(command).settling(deadline.key(), Some(deadline.due)));
+    }
+
+    fn ask_store(&mut self, core: &mut Core, task: Task, work: Work) {
+        self.under_way.insert(core.submit(Feature::Party, work), task);
+    }
+
+    /// A user connected, or connected again: their party looks at them.
+    pub(crate) fn user_connected(&mut self, core: &mut Core, user: &Arc<str>) {
+        if self.party_of(user).is_some() {
+            self.look_at_guest(core, user, false);
+        }
+    }
+
+    /// A user's presence changed: their party looks at them. `recorded`: the deadline that asked for it goes with it.
+    pub(crate) fn look_at_guest(&mut self, core: &mut Core, user: &Arc<str>, recorded: bool) {
+        let now = core.now;
+        let check = Case::of_server(Command::Check { user: user.clone() });
+        // The deadline goes with the user's presence, which the transaction expects: whatever else sets it changes that.
+        let key = Deadline::new(now, GUEST, user).key();
+        self.open_case(core, if recorded { check.settling(key, None) } else { check });
     }
 }

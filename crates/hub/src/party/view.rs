@@ -2,11 +2,11 @@
 //! to which they listen by themselves. Read when the first of them comes, and again whenever somebody says that it changed.
 //! Must hold: a hello tells the party as it is, or nothing when the store does not answer; who is no member does not listen.
 
-use super::{Case, Minded, Task, channel_of};
+use super::{Case, Parties, Task};
+use crate::connection::LinkId;
+use crate::core::Core;
 use crate::event::Space;
-use crate::listener::LinkId;
-use crate::presence;
-use crate::shard::Shard;
+use crate::rows::{Membership, party_channel};
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use tavern_domain::Time;
 use tavern_domain::party::{Command, Party};
 use tavern_engine::limits::RETRY_AFTER_MS;
-use tavern_engine::{Answer, DocumentKey, Found, Read, Work};
+use tavern_engine::{Answer, DocumentKey, Found, Read, Versioned, Work};
 use tavern_wire::json::party as json;
 use tavern_wire::record::{self, read_party};
 
@@ -42,8 +42,6 @@ struct Known {
     id: Option<u64>,
     /// The snapshot as JSON, or `null`.
     text: Box<str>,
-    /// What is kept of him; none: nothing.
-    guest: Option<Box<Minded>>,
 }
 
 #[derive(Default)]
@@ -62,7 +60,7 @@ pub(super) struct Views {
 #[derive(Clone)]
 pub(crate) struct Glance {
     user: Arc<str>,
-    guest: Option<Box<Minded>>,
+    guest: Option<Box<Membership>>,
     tries: u8,
 }
 
@@ -88,127 +86,136 @@ impl Views {
     }
 }
 
-impl Shard {
+impl Parties {
     /// Whether the party of a user is known well enough to greet him. If not, the link is named in `Effects::ready` when it
     /// is, or when it cannot be known.
-    pub fn meet(&mut self, now: Time, user: Option<&Arc<str>>, link: LinkId) -> bool {
+    pub fn meet(&mut self, core: &mut Core, user: Option<&Arc<str>>, link: LinkId) -> bool {
+        let now = core.now;
         let Some(user) = user else { return true };
-        let here = !self.people.sessions(user).is_empty();
-        let view = self.parties.views.users.entry(user.clone()).or_default();
+        let here = !core.users.sessions(user).is_empty();
+        let view = self.views.users.entry(user.clone()).or_default();
         if here || (view.at > Time(0) && now.since(view.at) < FRESH_MS) {
             return true;
         }
         if view.links.is_empty() {
             view.until = now + PATIENCE_MS;
-            self.parties.views.waits.insert((view.until, user.clone()));
-            self.parties.views.greeted.push_back((now + PATIENCE_MS + FRESH_MS, user.clone()));
+            self.views.waits.insert((view.until, user.clone()));
+            self.views.greeted.push_back((now + PATIENCE_MS + FRESH_MS, user.clone()));
         }
         view.links.push(link);
         let reads = view.reading.is_some();
-        self.parties.views.waiting.insert(link, user.clone());
+        self.views.waiting.insert(link, user.clone());
         if !reads {
-            self.glance(user);
+            self.glance(core, user);
         }
         false
     }
 
     /// His party may have changed, or he himself has come.
-    pub(crate) fn party_changed(&mut self, user: &Arc<str>) {
-        if self.people.sessions(user).is_empty() {
+    pub(crate) fn party_changed(&mut self, core: &mut Core, user: &Arc<str>) {
+        if core.users.sessions(user).is_empty() {
             return;
         }
-        let view = self.parties.views.users.entry(user.clone()).or_default();
+        let view = self.views.users.entry(user.clone()).or_default();
         match &mut view.reading {
             Some(again) => *again = true,
-            None => self.glance(user),
+            None => self.glance(core, user),
         }
     }
 
-    fn glance(&mut self, user: &Arc<str>) {
-        if let Some(view) = self.parties.views.users.get_mut(user) {
+    fn glance(&mut self, core: &mut Core, user: &Arc<str>) {
+        if let Some(view) = self.views.users.get_mut(user) {
             view.reading = Some(false);
         }
-        self.read_guest(Glance { user: user.clone(), guest: None, tries: 0 });
+        self.read_guest(core, Glance { user: user.clone(), guest: None, tries: 0 });
     }
 
-    fn read_guest(&mut self, glance: Glance) {
+    fn read_guest(&mut self, core: &mut Core, glance: Glance) {
         let read = Read::Document(DocumentKey::new(record::GUEST, &glance.user));
-        self.submit(presence::Task::Party(Task::Glance(glance)), Work::Read(read));
+        self.ask_store(core, Task::Glance(glance), Work::Read(read));
     }
 
-    pub(super) fn glanced(&mut self, now: Time, mut glance: Glance, answer: Answer) {
-        let Answer::Read(Found::Document(found)) = answer else { return self.unseen(now, &glance.user) };
+    pub(super) fn glanced(&mut self, core: &mut Core, mut glance: Glance, answer: Answer) {
+        let Answer::Read(Found::Document(found)) = answer else {
+            return self.unseen(core, &glance.user);
+        };
         let Some(guest) = &glance.guest else {
-            let Ok(guest) = found.map(Minded::read).transpose() else {
-                return self.unseen(now, &glance.user);
+            let found = found.map(|found| Versioned { version: found.version, row: found.row.body });
+            let Ok(guest) = Membership::read(found.as_ref()) else {
+                return self.unseen(core, &glance.user);
             };
-            let guest = guest.map(Box::new);
+            if core.users.contains(&glance.user) {
+                core.documents.insert(Membership::key(&glance.user), found);
+            }
+            let guest = Box::new(guest);
             // Who has said goodbye is out, though his party may not know yet.
-            let stays = guest.as_ref().filter(|kept| kept.guest.bye.is_none());
-            let Some(party) = stays.and_then(|kept| kept.guest.party) else {
-                return self.seen(now, &glance.user, guest, None);
+            let party = guest.guest.party.filter(|_| guest.guest.bye.is_none());
+            let Some(party) = party else {
+                return self.seen(core, &glance.user, None);
             };
-            glance.guest = guest;
+            glance.guest = Some(guest);
             let read = Read::Document(DocumentKey::new(record::PARTY, &party.to_string()));
-            return self.submit(presence::Task::Party(Task::Glance(glance)), Work::Read(read));
+            return self.ask_store(core, Task::Glance(glance), Work::Read(read));
         };
         let id = guest.guest.party.unwrap_or(0);
         match found.map(|found| read_party(id, &found.row.body)).transpose() {
-            Ok(Some(party)) => self.seen(now, &glance.user, glance.guest, Some(party)),
+            Ok(Some(party)) => self.seen(core, &glance.user, Some(party)),
             Ok(None) if glance.tries < TRIES => {
-                self.read_guest(Glance { guest: None, tries: glance.tries + 1, ..glance });
+                self.read_guest(core, Glance { guest: None, tries: glance.tries + 1, ..glance });
             }
-            Ok(None) => self.seen(now, &glance.user, glance.guest, None),
-            Err(_) => self.unseen(now, &glance.user),
+            Ok(None) => self.seen(core, &glance.user, None),
+            Err(_) => self.unseen(core, &glance.user),
         }
     }
 
     /// The store does not tell: who waits is greeted without a party, and it is asked again.
-    fn unseen(&mut self, now: Time, user: &Arc<str>) {
-        let Some(view) = self.parties.views.users.get_mut(user) else { return };
+    fn unseen(&mut self, core: &mut Core, user: &Arc<str>) {
+        let now = core.now;
+        let Some(view) = self.views.users.get_mut(user) else { return };
         view.reading = None;
         view.at = now;
-        let links = self.parties.views.take_links(user);
-        if !self.people.sessions(user).is_empty() {
-            self.parties.views.retries.push((now + RETRY_AFTER_MS, user.clone()));
+        let links = self.views.take_links(user);
+        if !core.users.sessions(user).is_empty() {
+            self.views.retries.push((now + RETRY_AFTER_MS, user.clone()));
         } else if links.is_empty() {
-            self.parties.views.users.remove(user);
+            self.views.users.remove(user);
         }
-        self.effects.ready.extend(links);
+        core.effects.ready.extend(links);
     }
 
-    fn seen(&mut self, now: Time, user: &Arc<str>, guest: Option<Box<Minded>>, party: Option<Party>) {
+    fn seen(&mut self, core: &mut Core, user: &Arc<str>, party: Option<Party>) {
+        let now = core.now;
         let party = party.filter(|party| party.member(user).is_some());
         let away = party.as_ref().and_then(|party| party.member(user)).is_some_and(|own| own.away.is_some());
         let mut text = Vec::new();
         json::snapshot(&mut text, party.as_ref());
         let text = String::from_utf8(text).unwrap_or_default().into_boxed_str();
         let id = party.map(|party| party.id);
-        let Some(view) = self.parties.views.users.get_mut(user) else { return };
-        view.party = Some(Known { id, text, guest });
+        let Some(view) = self.views.users.get_mut(user) else { return };
+        view.party = Some(Known { id, text });
         view.at = now;
         let again = view.reading.take().unwrap_or(false);
-        let links = self.parties.views.take_links(user);
-        if self.people.sessions(user).is_empty() {
+        let links = self.views.take_links(user);
+        if core.users.sessions(user).is_empty() {
             // Nobody hears here of what changes: it is good for those who wait, and for nobody who comes later.
             if links.is_empty() {
-                self.parties.views.users.remove(user);
+                self.views.users.remove(user);
             }
-            return self.effects.ready.extend(links);
+            return core.effects.ready.extend(links);
         }
-        self.effects.ready.extend(links);
-        self.listen_to_party(user, id);
+        core.effects.ready.extend(links);
+        self.listen_to_party(core, user, id);
         if away {
-            self.open_case(now, Case::of_server(Command::Check { user: user.clone() }));
+            self.open_case(core, Case::of_server(Command::Check { user: user.clone() }));
         }
         if again {
-            self.party_changed(user);
+            self.party_changed(core, user);
         }
     }
 
     /// A commit of this shard has changed a user's party: his sessions here know it before it is read.
-    pub(super) fn has_become(&mut self, user: &Arc<str>, id: u64, party: Option<&Party>) {
-        let known = self.parties.views.users.get_mut(user).and_then(|view| view.party.as_mut());
+    pub(super) fn has_become(&mut self, core: &mut Core, user: &Arc<str>, id: u64, party: Option<&Party>) {
+        let known = self.views.users.get_mut(user).and_then(|view| view.party.as_mut());
         // Who has left one party may be in another by now.
         let Some(known) = known.filter(|known| party.is_some() || known.id == Some(id)) else { return };
         let mut text = Vec::new();
@@ -216,53 +223,39 @@ impl Shard {
         known.text = String::from_utf8(text).unwrap_or_default().into_boxed_str();
         known.id = party.map(|party| party.id);
         let id = known.id;
-        self.listen_to_party(user, id);
+        self.listen_to_party(core, user, id);
     }
 
     /// His sessions listen to the channel of his party, and to no other party's.
-    fn listen_to_party(&mut self, user: &Arc<str>, party: Option<u64>) {
-        let channel = party.map(channel_of);
-        for id in self.people.sessions(user).to_vec() {
-            let heard = self.subscriptions(id, Space::Channel);
+    fn listen_to_party(&mut self, core: &mut Core, user: &Arc<str>, party: Option<u64>) {
+        let channel = party.map(party_channel);
+        for id in core.users.sessions(user).to_vec() {
+            let heard = core.subscriptions(id, Space::Channel);
             let others = heard.iter().filter(|name| name.starts_with(b"party#"));
             let mut there = false;
             for name in others.cloned().collect::<Vec<_>>() {
                 match channel.as_ref().is_some_and(|channel| *channel.as_bytes() == *name) {
                     true => there = true,
-                    false => drop(self.unsubscribe(id, Space::Channel, &name)),
+                    false => drop(core.unsubscribe(id, Space::Channel, &name)),
                 }
             }
             if let Some(channel) = channel.as_ref().filter(|_| !there) {
-                let node = self.node.clone();
+                let node = core.node.clone();
                 node.carrier.hold().carry(Space::Channel, channel.as_bytes(), None);
-                self.subscribe(id, Space::Channel, channel.as_bytes());
+                core.subscribe(id, Space::Channel, channel.as_bytes());
             }
         }
     }
 
     /// The party that a user's sessions listen to.
     pub(crate) fn party_of(&self, user: &str) -> Option<u64> {
-        self.parties.views.users.get(user)?.party.as_ref()?.id
-    }
-
-    /// What is kept of a user, as it was when his sessions here heard of it last. None: it is not known.
-    pub(crate) fn known_guest(&self, user: &str) -> Option<Minded> {
-        let known = self.parties.views.users.get(user)?.party.as_ref()?;
-        Some(known.guest.as_deref().cloned().unwrap_or_default())
+        self.views.users.get(user)?.party.as_ref()?.id
     }
 
     /// The snapshot of a user's party as it is known here; None: it is not known.
     pub(crate) fn party_snapshot(&self, user: Option<&str>) -> Option<&str> {
         let Some(user) = user else { return Some("null") };
-        Some(&self.parties.views.users.get(user)?.party.as_ref()?.text)
-    }
-
-    /// As a member of an answer; left out when it is not known.
-    pub(crate) fn write_party(&self, user: Option<&str>, out: &mut Vec<u8>) {
-        if let Some(party) = self.party_snapshot(user) {
-            out.extend_from_slice(b",\"party\":");
-            out.extend_from_slice(party.as_bytes());
-        }
+        Some(&self.views.users.get(user)?.party.as_ref()?.text)
     }
 
     /// The same for a refusal, which always holds one.
@@ -271,44 +264,51 @@ impl Shard {
     }
 
     /// The last session of a user here has ended.
-    pub(crate) fn forget_view(&mut self, user: &str) {
-        if let Some(view) = self.parties.views.users.get(user)
+    pub(crate) fn user_left(&mut self, core: &mut Core, user: &str) {
+        core.documents.remove(&Membership::key(user));
+        self.forget_view(user);
+    }
+
+    fn forget_view(&mut self, user: &str) {
+        if let Some(view) = self.views.users.get(user)
             && view.links.is_empty()
             && view.reading.is_none()
         {
-            self.parties.views.users.remove(user);
+            self.views.users.remove(user);
         }
     }
 
-    pub(super) fn settle_views(&mut self, now: Time) {
-        if self.parties.views.next_wake().is_none_or(|due| due > now) {
+    pub(super) fn settle_views(&mut self, core: &mut Core) {
+        let now = core.now;
+        if self.views.next_wake().is_none_or(|due| due > now) {
             return;
         }
-        while let Some((due, user)) = self.parties.views.waits.pop_first() {
+        while let Some((due, user)) = self.views.waits.pop_first() {
             if due > now {
-                self.parties.views.waits.insert((due, user));
+                self.views.waits.insert((due, user));
                 break;
             }
             // A store that is slow holds up nobody who needs nothing of it: he is greeted without his party.
-            if let Some(view) = self.parties.views.users.get_mut(&user).filter(|view| view.until <= now) {
+            if let Some(view) = self.views.users.get_mut(&user).filter(|view| view.until <= now) {
                 if !view.links.is_empty() {
                     view.at = now;
                 }
-                self.effects.ready.extend(self.parties.views.take_links(&user));
+                core.effects.ready.extend(self.views.take_links(&user));
             }
         }
-        for (due, user) in std::mem::take(&mut self.parties.views.retries) {
+        for (due, user) in std::mem::take(&mut self.views.retries) {
             match due <= now {
-                true => self.party_changed(&user),
-                false => self.parties.views.retries.push((due, user)),
+                true => self.party_changed(core, &user),
+                false => self.views.retries.push((due, user)),
             }
         }
     }
 
     /// What was read for somebody who did not come after all is forgotten.
-    pub(crate) fn sweep_views(&mut self, now: Time) {
-        while let Some((_, user)) = self.parties.views.greeted.pop_front_if(|(due, _)| *due <= now) {
-            if self.people.sessions(&user).is_empty() {
+    pub(crate) fn sweep_views(&mut self, core: &mut Core) {
+        let now = core.now;
+        while let Some((_, user)) = self.views.greeted.pop_front_if(|(due, _)| *due <= now) {
+            if core.users.sessions(&user).is_empty() {
                 self.forget_view(&user);
             }
         }

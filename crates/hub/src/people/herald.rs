@@ -2,8 +2,9 @@
 //! Told by the node on which it changed, from what the store says a moment later. Must hold: what is told last is true when
 //! nothing changes any more; somebody who hides is offline here; a burst of changes costs one reading.
 
+use super::People;
 use super::load::{Task, followee_of};
-use crate::shard::Shard;
+use crate::core::Core;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tavern_domain::Time;
@@ -58,11 +59,12 @@ impl Herald {
     }
 }
 
-impl Shard {
+impl People {
     /// Something about a user has changed by what was done here.
-    pub(super) fn herald(&mut self, now: Time, user: &Arc<str>, rumour: &Rumour) {
+    pub(super) fn herald(&mut self, core: &mut Core, user: &Arc<str>, rumour: &Rumour) {
+        let now = core.now;
         let Rumour::Fact(fact) = rumour else { return };
-        if !self.node.carrier.bus().is_some_and(|bus| bus.reaches_services()) {
+        if !core.node.carrier.bus().is_some_and(|bus| bus.reaches_services()) {
             return;
         }
         let word = match fact {
@@ -71,46 +73,49 @@ impl Shard {
             }
             Fact::Shown { .. } => Word { turn: Turn::None, channel: None },
         };
-        let herald = &mut self.people.herald;
+        let herald = &mut self.herald;
         if word.turn == Turn::Disconnected {
-            let due = now + self.node.settings.disconnect_ms;
+            let due = now + core.node.settings.disconnect_ms;
             herald.later.insert((due, user.clone()), word);
         } else {
             herald.now.insert(user.clone(), word);
         }
     }
 
-    pub(super) fn tell_services(&mut self, now: Time) {
-        if self.people.herald.next_wake().is_none_or(|due| due > now) {
+    pub(super) fn tell_services(&mut self, core: &mut Core) {
+        let now = core.now;
+        if self.herald.next_wake().is_none_or(|due| due > now) {
             return;
         }
-        let told = self.people.herald.take(now);
+        let told = self.herald.take(now);
         if told.is_empty() {
             return;
         }
-        self.people.herald.reading = true;
+        self.herald.reading = true;
         let users = told.iter().map(|(user, _)| user.clone()).collect();
-        self.ask_people(Task::Herald(told), Work::Read(Read::People { users, viewer: None }));
+        self.ask_people(core, Task::Herald(told), Work::Read(Read::People { users, viewer: None }));
     }
 
-    pub(super) fn heralds_read(&mut self, now: Time, told: Vec<(Arc<str>, Word)>, answer: Answer) {
-        self.people.herald.reading = false;
+    pub(super) fn heralds_read(&mut self, core: &mut Core, told: Vec<(Arc<str>, Word)>, answer: Answer) {
+        let now = core.now;
+        self.herald.reading = false;
         let Answer::Read(Found::People(people)) = answer else {
-            let herald = &mut self.people.herald;
+            let herald = &mut self.herald;
             let again = told.into_iter().map(|(user, word)| ((now + RETRY_AFTER_MS, user), word));
             return herald.later.extend(again);
         };
         for ((user, word), person) in told.into_iter().zip(&people) {
-            self.tell_service(now, &user, &word, person);
+            self.tell_service(core, &user, &word, person);
         }
     }
 
-    fn tell_service(&mut self, now: Time, user: &Arc<str>, word: &Word, person: &Person) {
+    fn tell_service(&mut self, core: &mut Core, user: &Arc<str>, word: &Word, person: &Person) {
+        let now = core.now;
         let followee = followee_of(now, person);
         // Who listens is not known, so only what everybody may see is said.
         let shown = followee.visibility == Visibility::Everyone;
         let hidden = Status::default();
-        let status = if shown { followee.status(&self.node.settings.activities) } else { hidden };
+        let status = if shown { followee.status(&core.node.settings.activities) } else { hidden };
         let activity = service::encode(&Told {
             user,
             turn: if shown { word.turn } else { Turn::Disconnected },
@@ -118,6 +123,6 @@ impl Shard {
             name: followee.name.as_deref().filter(|_| shown),
             status: &status,
         });
-        self.effects.abroad.extend(self.node.service_parcel(user, activity));
+        core.effects.abroad.extend(core.node.service_parcel(user, activity));
     }
 }

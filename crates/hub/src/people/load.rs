@@ -1,10 +1,9 @@
 //! What is known of people here comes from the store: first the bus must carry what is said about somebody, then he is
 //! read, then what is heard is newer. Must hold: nothing that happens after the reading began is missed.
 
-use super::{Edge, Known, PEOPLE_LINK};
+use super::{Known, PEOPLE_LINK, People};
+use crate::core::{Claim, Core, Edge, Notice};
 use crate::event::Space;
-use crate::presence::Claim;
-use crate::shard::Shard;
 use std::sync::Arc;
 use tavern_domain::Time;
 use tavern_domain::presence::{Fact, Followee, Rumour, Stay, Visibility};
@@ -71,53 +70,52 @@ const LOOK: usize = 500;
 /// Users with a session here that are compared with the store at each heartbeat.
 const LOOK_OWN: usize = 50;
 
-impl Shard {
+impl People {
     /// Those of whom what is said is carried here. The others are loaded when it is.
-    pub(super) fn carry_people(&mut self, users: Vec<Arc<str>>, own: bool) -> Vec<Arc<str>> {
-        let node = self.node.clone();
-        let link = (self.index, PEOPLE_LINK);
+    pub(super) fn carry_people(&mut self, core: &mut Core, users: Vec<Arc<str>>, own: bool) -> Vec<Arc<str>> {
+        let node = core.node.clone();
+        let link = (core.index, PEOPLE_LINK);
         let mut hold = node.carrier.hold();
         if hold.has_failed(link) {
             // Read without it; the heartbeat asks the bus again, and the store until then.
-            self.people.refused = true;
+            self.refused = true;
             return users;
         }
         let waits = hold.carry_each(users.iter().map(|user| (Space::People, user.as_bytes())), Some(link));
         drop(hold);
         let (late, carried) = users.into_iter().zip(waits).partition::<Vec<_>, _>(|(_, waits)| *waits);
         for (user, _) in late {
-            self.linger(Space::People, user.as_bytes().into());
-            self.people.uncarried.insert((user, own));
+            core.linger(Space::People, user.as_bytes().into());
+            self.uncarried.insert((user, own));
         }
         carried.into_iter().map(|(user, _)| user).collect()
     }
 
     /// The bus carries something that was waited for.
-    pub(crate) fn people_carried(&mut self) {
-        let waited = std::mem::take(&mut self.people.uncarried);
+    pub(crate) fn people_carried(&mut self, core: &mut Core) {
+        let waited = std::mem::take(&mut self.uncarried);
         let (own, followees): (Vec<_>, Vec<_>) = waited.into_iter().partition(|(_, own)| *own);
         let names = |list: Vec<(Arc<str>, bool)>| list.into_iter().map(|(user, _)| user).collect();
-        for user in self.carry_people(names(own), true) {
-            if self.people.here.contains_key(&user) {
-                self.load_own(&user);
+        for user in self.carry_people(core, names(own), true) {
+            if self.here.contains_key(&user) {
+                self.load_own(core, &user);
             }
         }
-        self.watch_followees(names(followees));
+        self.watch_followees(core, names(followees));
     }
 
-    pub(super) fn load_own(&mut self, user: &Arc<str>) {
-        self.load(Load::Own(user.clone()));
-        self.mail_came(user);
-        self.party_changed(user);
+    pub(super) fn load_own(&mut self, core: &mut Core, user: &Arc<str>) {
+        self.load(core, Load::Own(user.clone()));
+        core.notify(Notice::InboxChanged { user: user.clone() });
         // Two readings of one list would not fit together.
-        if let Some(here) = self.people.here.get_mut(user).filter(|here| !here.listing) {
+        if let Some(here) = self.here.get_mut(user).filter(|here| !here.listing) {
             here.listing = true;
             here.round += 1;
-            self.load(Load::Following { user: user.clone(), after: None });
+            self.load(core, Load::Following { user: user.clone(), after: None });
         }
     }
 
-    fn load(&mut self, load: Load) {
+    fn load(&mut self, core: &mut Core, load: Load) {
         let read = match &load {
             Load::Own(user) => Read::People { users: vec![user.clone()], viewer: None },
             Load::Following { user, after } => {
@@ -128,208 +126,181 @@ impl Shard {
                 Read::People { users: vec![followee.clone()], viewer: Some(user.clone()) }
             }
         };
-        self.ask_people(Task::Load(load), Work::Read(read));
-    }
-
-    pub(super) fn ask_people(&mut self, task: Task, work: Work) {
-        self.submit(crate::presence::Task::People(task), work);
+        self.ask_people(core, Task::Load(load), Work::Read(read));
     }
 
     /// Reads those who are followed; what is heard meanwhile is kept.
-    fn load_followees(&mut self, users: Vec<Arc<str>>) {
+    fn load_followees(&mut self, core: &mut Core, users: Vec<Arc<str>>) {
         for user in &users {
-            if let Some(known) = self.people.followees.get_mut(user) {
+            if let Some(known) = self.followees.get_mut(user) {
                 known.reading.get_or_insert_default().open += 1;
             }
         }
         for part in users.chunks(BATCH) {
-            self.load(Load::Followees(part.to_vec()));
+            self.load(core, Load::Followees(part.to_vec()));
         }
     }
 
-    pub(super) fn loaded(&mut self, now: Time, load: Load, answer: Answer) {
+    pub(super) fn loaded(&mut self, core: &mut Core, load: Load, answer: Answer) {
+        let now = core.now;
         match (load, answer) {
             (Load::Own(user), Answer::Read(Found::People(people))) => {
                 if let Some(person) = people.into_iter().next() {
-                    self.own_read(now, &user, &person);
+                    self.own_read(core, &user, &person);
                 }
             }
             (Load::Following { user, .. }, Answer::Read(Found::Edges(page))) => {
-                self.following_read(now, &user, page);
+                self.following_read(core, &user, page);
             }
             (Load::Followees(_), Answer::Read(Found::People(people))) => {
-                people.into_iter().for_each(|person| self.followee_read(now, person));
+                people.into_iter().for_each(|person| self.followee_read(core, person));
             }
             (Load::Friend { user, followee }, Answer::Read(Found::People(people))) => {
                 let mutual = people.first().is_some_and(|person| person.mutual);
-                self.friend_read(now, &user, &followee, mutual);
+                self.friend_read(core, &user, &followee, mutual);
             }
             (load, answer) => {
                 if let Load::Own(user) = &load {
-                    self.refuse_put_off(user, &answer);
+                    core.notify(Notice::VisibilityFailed { user: user.clone(), answer });
                 }
-                self.people.retries.push((now + RETRY_AFTER_MS, load));
+                self.retries.push((now + RETRY_AFTER_MS, load));
             }
-        }
-    }
-
-    /// Commands that wait for what the store did not tell hear so; the rest waits on.
-    fn refuse_put_off(&mut self, user: &str, answer: &Answer) {
-        let Some(here) = self.people.here.get_mut(user) else { return };
-        let (claimed, rest) =
-            std::mem::take(&mut here.put_off).into_iter().partition(|one| one.claim.is_some());
-        here.put_off = rest;
-        let claimed: Vec<super::PutOff> = claimed;
-        for claim in claimed.into_iter().filter_map(|one| one.claim) {
-            self.finish(claim, Err(crate::presence::refusal(answer)));
         }
     }
 
     /// The store is asked again.
-    pub(super) fn retry_loads(&mut self, now: Time) {
-        let (due, later) =
-            std::mem::take(&mut self.people.retries).into_iter().partition(|(due, _)| *due <= now);
-        self.people.retries = later;
+    pub(super) fn retry_loads(&mut self, core: &mut Core) {
+        let now = core.now;
+        let (due, later) = std::mem::take(&mut self.retries).into_iter().partition(|(due, _)| *due <= now);
+        self.retries = later;
         let due: Vec<(Time, Load)> = due;
-        due.into_iter().for_each(|(_, load)| self.load(load));
+        due.into_iter().for_each(|(_, load)| self.load(core, load));
     }
 
-    fn own_read(&mut self, now: Time, user: &Arc<str>, person: &Person) {
+    fn own_read(&mut self, core: &mut Core, user: &Arc<str>, person: &Person) {
         let (version, visibility) = shown(person).unwrap_or_default();
-        self.turn_faces(now, user, version, visibility);
-        let Some(here) = self.people.here.get_mut(user) else { return };
-        here.visibility.get_or_insert(visibility);
-        for one in std::mem::take(&mut here.put_off) {
-            self.join(now, one.listener, &one.channel, one.state, one.claim);
-        }
+        self.turn_faces(core, user, version, visibility);
+        let Some(local) = core.users.get_mut(user) else { return };
+        local.visibility.get_or_insert(visibility);
+        core.notify(Notice::VisibilityLoaded { user: user.clone() });
     }
 
-    fn following_read(&mut self, now: Time, user: &Arc<str>, page: Edges) {
+    fn following_read(&mut self, core: &mut Core, user: &Arc<str>, page: Edges) {
         let after = page.rows.last().map(|edge| edge.follow.followee.clone());
-        let Some(here) = self.people.here.get(user) else { return };
+        let Some(here) = self.here.get(user) else { return };
         // What a later reading finds began without a word of it: it is greeted now.
         let (round, greeted) = (here.round, here.listed);
         let (mut fresh, mut greets) = (Vec::new(), Vec::new());
         for edge in page.rows {
             let followee = &edge.follow.followee;
-            let knew = self.people.follows(user, followee);
+            let knew = core.users.follows(user, followee);
             let kept = Edge { version: edge.version, mutual: edge.mutual, round, greeted };
-            fresh.extend(self.begin_following(user, followee, kept));
-            if greeted && !knew && self.people.follows(user, followee) {
+            fresh.extend(self.begin_following(core, user, followee, kept));
+            if greeted && !knew && core.users.follows(user, followee) {
                 greets.push(followee.clone());
             }
         }
-        self.watch_followees(fresh);
-        greets.iter().for_each(|followee| self.greet(now, user, followee));
+        self.watch_followees(core, fresh);
+        greets.iter().for_each(|followee| self.greet(core, user, followee));
         if page.more {
-            return self.load(Load::Following { user: user.clone(), after });
+            return self.load(core, Load::Following { user: user.clone(), after });
         }
-        self.forget_unlisted(user);
-        if let Some(here) = self.people.here.get_mut(user) {
+        self.forget_unlisted(core, user);
+        if let Some(here) = self.here.get_mut(user) {
             (here.listed, here.listing) = (true, false);
         }
-        self.settle_wants(now, user);
+        self.settle_wants(core, user);
     }
 
     /// Whoever is not in the list any more is not followed, even if nobody said so.
-    fn forget_unlisted(&mut self, user: &Arc<str>) {
-        let Some(here) = self.people.here.get_mut(user) else { return };
-        let round = here.round;
-        let unlisted = |followee: &Arc<str>| here.following.get(followee).is_some_and(|e| e.round != round);
-        let gone: Vec<Arc<str>> = here.followees().into_iter().filter(unlisted).collect();
+    fn forget_unlisted(&mut self, core: &mut Core, user: &Arc<str>) {
+        let Some(round) = self.here.get(user).map(|here| here.round) else { return };
+        let Some(local) = core.users.get_mut(user) else { return };
+        let unlisted = |followee: &Arc<str>| local.following.get(followee).is_some_and(|e| e.round != round);
+        let gone: Vec<Arc<str>> = local.followees().into_iter().filter(unlisted).collect();
         for followee in gone {
-            if let Some(here) = self.people.here.get_mut(user) {
-                here.following.remove(&followee);
+            if let Some(local) = core.users.get_mut(user) {
+                local.following.remove(&followee);
             }
-            self.unwatch(user, &followee);
+            self.unwatch(core, user, &followee);
         }
     }
 
-    pub(super) fn load_friend(&mut self, user: &Arc<str>, followee: &Arc<str>) {
-        self.load(Load::Friend { user: user.clone(), followee: followee.clone() });
+    pub(super) fn load_friend(&mut self, core: &mut Core, user: &Arc<str>, followee: &Arc<str>) {
+        self.load(core, Load::Friend { user: user.clone(), followee: followee.clone() });
     }
 
-    fn friend_read(&mut self, now: Time, user: &Arc<str>, followee: &Arc<str>, mutual: bool) {
-        let here = self.people.here.get_mut(user);
-        if let Some(edge) = here.and_then(|here| here.following.get_mut(followee)) {
+    fn friend_read(&mut self, core: &mut Core, user: &Arc<str>, followee: &Arc<str>, mutual: bool) {
+        let local = core.users.get_mut(user);
+        if let Some(edge) = local.and_then(|local| local.following.get_mut(followee)) {
             edge.mutual |= mutual;
-            self.greet(now, user, followee);
+            self.greet(core, user, followee);
         }
     }
 
     /// Notes that one of ours follows somebody. Gives whom to begin to watch, if nobody here followed him before.
     pub(super) fn begin_following(
         &mut self,
+        core: &mut Core,
         user: &Arc<str>,
         followee: &Arc<str>,
         edge: Edge,
     ) -> Option<Arc<str>> {
-        let people = &mut self.people;
-        let here = people.here.get_mut(user)?;
+        let here = self.here.get_mut(user)?;
+        let local = core.users.get_mut(user)?;
         if here.unfollowed.iter().any(|(whom, version, _)| whom == followee && *version > edge.version) {
             return None;
         }
-        if let Some(known) = here.following.get_mut(followee) {
+        if let Some(known) = local.following.get_mut(followee) {
             known.round = edge.round;
             if edge.version >= known.version {
                 *known = Edge { greeted: known.greeted, ..edge };
             }
             return None;
         }
-        here.following.insert(followee.clone(), edge);
-        match people.followees.get_mut(followee) {
-            Some(known) => {
-                here.missing += usize::from(!known.read);
-                known.followers.push(user.clone());
-                None
-            }
-            None => {
-                here.missing += 1;
-                let entry = self.hold_person(followee);
-                let known = Known {
-                    followee: Followee::default(),
-                    entry,
-                    followers: vec![user.clone()],
-                    read: false,
-                    reading: None,
-                };
-                self.people.followees.insert(followee.clone(), Box::new(known));
-                Some(followee.clone())
-            }
+        local.following.insert(followee.clone(), edge);
+        core.users.add_follower(followee, user);
+        if let Some(known) = self.followees.get(followee) {
+            here.missing += usize::from(!known.read);
+            return None;
         }
+        here.missing += 1;
+        let entry = self.hold_person(core, followee);
+        let known = Known { followee: Followee::default(), entry, read: false, reading: None };
+        self.followees.insert(followee.clone(), Box::new(known));
+        Some(followee.clone())
     }
 
     /// Carried first, read then.
-    pub(super) fn watch_followees(&mut self, users: Vec<Arc<str>>) {
-        let carried = self.carry_people(users, false);
-        self.load_followees(carried);
+    pub(super) fn watch_followees(&mut self, core: &mut Core, users: Vec<Arc<str>>) {
+        let carried = self.carry_people(core, users, false);
+        self.load_followees(core, carried);
     }
 
     /// One of ours does not follow somebody any more.
-    pub(super) fn unwatch(&mut self, follower: &str, followee: &Arc<str>) {
-        let Some(known) = self.people.followees.get_mut(followee) else { return };
-        known.followers.retain(|other| &**other != follower);
+    pub(super) fn unwatch(&mut self, core: &mut Core, follower: &str, followee: &Arc<str>) {
+        let Some(known) = self.followees.get_mut(followee) else { return };
+        let unfollowed = core.users.remove_follower(followee, follower);
         if let Some(reading) = &mut known.reading {
             reading.greets.retain(|other| &**other != follower);
         }
         let unread = !known.read;
-        if let Some(here) = self.people.here.get_mut(follower).filter(|_| unread) {
+        if let Some(here) = self.here.get_mut(follower).filter(|_| unread) {
             here.missing -= 1;
         }
-        if known.followers.is_empty()
-            && let Some(known) = self.people.followees.remove(followee)
-        {
+        if unfollowed && let Some(known) = self.followees.remove(followee) {
             if let Some(due) = known.followee.next_wake() {
-                self.people.wakes.remove(&(due, followee.clone()));
+                self.wakes.remove(&(due, followee.clone()));
             }
-            self.release_person(followee, &known.entry);
+            self.release_person(core, followee, &known.entry);
         }
     }
 
-    fn followee_read(&mut self, now: Time, person: Person) {
-        let settings = &self.node.clone().settings;
+    fn followee_read(&mut self, core: &mut Core, person: Person) {
+        let now = core.now;
+        let settings = &core.node.clone().settings;
         let user = person.user.clone();
-        let Some(known) = self.people.followees.get_mut(&user) else { return };
+        let Some(known) = self.followees.get_mut(&user) else { return };
         let mut read = followee_of(now, &person);
         let (heard, greets) = known.reading_answered();
         // Before anybody is told: what was heard while he was read is newer.
@@ -338,66 +309,65 @@ impl Shard {
         }
         if !known.read {
             (known.followee, known.read) = (read, true);
-            let followers = known.followers.clone();
+            let followers = core.users.followers(&user).to_vec();
             for follower in followers {
-                if let Some(here) = self.people.here.get_mut(&follower) {
+                if let Some(here) = self.here.get_mut(&follower) {
                     here.missing -= 1;
                 }
-                self.settle_wants(now, &follower);
+                self.settle_wants(core, &follower);
             }
-            greets.iter().for_each(|follower| self.greet(now, follower, &user));
+            greets.iter().for_each(|follower| self.greet(core, follower, &user));
             return;
         }
         let before = known.followee.visibility;
         let due = known.followee.next_wake();
         let tidings = known.followee.replace(now, &settings.activities, settings.disconnect_ms, read);
-        self.followee_moved(now, &user, before, due, tidings);
+        self.followee_moved(core, &user, before, due, tidings);
     }
 
     /// Everybody whom a user follows is known: sessions that asked are told.
-    pub(super) fn settle_wants(&mut self, now: Time, user: &Arc<str>) {
-        let Some(here) = self.people.here.get_mut(user).filter(|here| here.listed && here.missing == 0)
-        else {
+    pub(super) fn settle_wants(&mut self, core: &mut Core, user: &Arc<str>) {
+        let Some(here) = self.here.get_mut(user).filter(|here| here.listed && here.missing == 0) else {
             return;
         };
         for id in std::mem::take(&mut here.wants) {
-            self.send_statuses(now, user, id);
+            self.send_statuses(core, user, id);
         }
-        self.settle_moved(now, user);
+        self.settle_moved(core, user);
     }
 
     /// Compares some of those who are followed with the store: a last word that was lost shows in nothing else. Done at
     /// each heartbeat while there are other nodes, and for everybody when words are known to be lost.
-    pub fn look_at_people(&mut self, everybody: bool) {
-        if !everybody && !self.node.carrier.reaches_others() {
+    pub fn look_at_people(&mut self, core: &mut Core, everybody: bool) {
+        if !everybody && !core.node.carrier.reaches_others() {
             return;
         }
-        if std::mem::take(&mut self.people.refused) {
-            let here = self.people.here.keys().cloned().collect();
-            self.carry_people(here, true);
-            let followees = self.people.followees.keys().cloned().collect();
-            self.carry_people(followees, false);
+        if std::mem::take(&mut self.refused) {
+            let here = self.here.keys().cloned().collect();
+            self.carry_people(core, here, true);
+            let followees = self.followees.keys().cloned().collect();
+            self.carry_people(core, followees, false);
         }
-        let most = if everybody { usize::MAX } else { LOOK.div_ceil(self.node.settings.shards) };
-        let from = self.people.looked_at.take().filter(|_| !everybody);
-        let users = after(self.people.followees.keys(), from.as_ref(), most);
-        self.people.looked_at = users.last().filter(|_| users.len() == most).cloned();
+        let most = if everybody { usize::MAX } else { LOOK.div_ceil(core.node.settings.shards) };
+        let from = self.looked_at.take().filter(|_| !everybody);
+        let users = after(self.followees.keys(), from.as_ref(), most);
+        self.looked_at = users.last().filter(|_| users.len() == most).cloned();
         // Who is not carried yet is read when he is.
-        let ready = users.into_iter().filter(|user| !self.people.uncarried.contains(&(user.clone(), false)));
+        let ready = users.into_iter().filter(|user| !self.uncarried.contains(&(user.clone(), false)));
         let ready: Vec<Arc<str>> = ready.collect();
-        self.load_followees(ready);
-        self.look_at_own(everybody);
+        self.load_followees(core, ready);
+        self.look_at_own(core, everybody);
     }
 
     /// The same for users with a session here: whom they follow, and to whom they show themselves.
-    fn look_at_own(&mut self, everybody: bool) {
-        let most = if everybody { usize::MAX } else { LOOK_OWN.div_ceil(self.node.settings.shards) };
-        let from = self.people.own_looked_at.take().filter(|_| !everybody);
-        let users = after(self.people.here.keys(), from.as_ref(), most);
-        self.people.own_looked_at = users.last().filter(|_| users.len() == most).cloned();
-        let ready = users.into_iter().filter(|user| !self.people.uncarried.contains(&(user.clone(), true)));
+    fn look_at_own(&mut self, core: &mut Core, everybody: bool) {
+        let most = if everybody { usize::MAX } else { LOOK_OWN.div_ceil(core.node.settings.shards) };
+        let from = self.own_looked_at.take().filter(|_| !everybody);
+        let users = after(self.here.keys(), from.as_ref(), most);
+        self.own_looked_at = users.last().filter(|_| users.len() == most).cloned();
+        let ready = users.into_iter().filter(|user| !self.uncarried.contains(&(user.clone(), true)));
         let ready: Vec<Arc<str>> = ready.collect();
-        ready.iter().for_each(|user| self.load_own(user));
+        ready.iter().for_each(|user| self.load_own(core, user));
     }
 }
 

@@ -8,35 +8,29 @@ mod command;
 mod herald;
 mod load;
 mod moved;
-mod order;
 mod rumour;
 mod seen;
 
-use crate::listener::{LinkId, ListenerId};
-use crate::presence::Claim;
-use crate::registry::Entry;
-use crate::shard::Shard;
+use crate::connection::LinkId;
+use crate::core::listener::ListenerId;
+use crate::core::{Core, Feature, Notice};
+use crate::event::Space;
+use crate::node::registry::Entry;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
-pub(crate) use load::Task;
-pub use order::Order;
+use load::Task;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use tavern_domain::presence::{Fact, Followee, Rumour, State, Viewer, Visibility};
-use tavern_domain::{Channel, Time};
-
-/// Something about a user, for the shards and nodes that have his sessions or his followers.
-#[derive(Clone, Debug)]
-pub struct PersonNews {
-    pub user: Arc<str>,
-    pub rumour: Arc<Rumour>,
-}
+use tavern_domain::Time;
+use tavern_domain::presence::{Fact, Followee};
+use tavern_engine::{Ticket, Work};
 
 /// What waits for the bus on behalf of people and not of a transport.
 pub const PEOPLE_LINK: LinkId = LinkId(u32::MAX);
 
 pub struct People {
-    /// Users with a session here.
+    under_way: HashMap<Ticket, Task, RandomState>,
+    /// What is being loaded for the users with a session here.
     here: BTreeMap<Arc<str>, Box<Here>>,
     /// Those whom they follow.
     followees: BTreeMap<Arc<str>, Box<Known>>,
@@ -59,12 +53,9 @@ pub struct People {
 
 /// A user with a session here.
 struct Here {
-    sessions: Vec<ListenerId>,
     entry: Arc<Entry>,
-    /// None: not known yet.
-    visibility: Option<Visibility>,
+    /// The version of the visibility that is known.
     shown_version: u64,
-    following: HashMap<Arc<str>, Edge, RandomState>,
     /// Whom he stopped following lately, so that an older word does not bring it back.
     unfollowed: Vec<(Arc<str>, u64, Time)>,
     /// Everybody whom he follows is in the list.
@@ -75,37 +66,16 @@ struct Here {
     round: u32,
     /// Those in the list of whom nothing is known yet.
     missing: usize,
-    /// Arrivals in channels that wait until it is known to whom he shows himself.
-    put_off: Vec<PutOff>,
     /// Sessions that asked for the status of everybody he follows.
     wants: Vec<ListenerId>,
     /// Sessions that came from another node, and what they were told there.
     moved: Vec<(ListenerId, moved::Told)>,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Edge {
-    version: u64,
-    mutual: bool,
-    /// The last reading of the whole list in which it was found, or during which or after which it began.
-    round: u32,
-    /// His sessions were told what the followee does when it began. Not so for what the first reading of the list found:
-    /// one that began just then is greeted when the word of it comes.
-    greeted: bool,
-}
-
-struct PutOff {
-    listener: ListenerId,
-    channel: Arc<str>,
-    state: Option<State>,
-    claim: Option<Claim>,
-}
-
 /// Somebody whom a user here follows.
 struct Known {
     followee: Followee,
     entry: Arc<Entry>,
-    followers: Vec<Arc<str>>,
     /// He was read at least once.
     read: bool,
     /// He is being read.
@@ -123,36 +93,10 @@ struct Reading {
     greets: Vec<Arc<str>>,
 }
 
-/// The channel of one user's own, in which each of his sessions is by itself.
-pub fn own_channel(user: &str) -> Arc<str> {
-    format!("{OWN_KIND}#{user}").into()
-}
-
-const OWN_KIND: &str = "user";
-
-pub fn is_own_channel(channel: &str) -> bool {
-    channel.strip_prefix(OWN_KIND).is_some_and(|rest| rest.starts_with('#'))
-}
-
-/// Whether this can be the name of a user.
-pub fn is_user(name: &str) -> bool {
-    !name.is_empty()
-        && name.len() <= tavern_domain::limits::USER_BYTES
-        && Channel::parse(&own_channel(name)).is_ok()
-}
-
-impl Here {
-    /// In their order: whatever happens to all of them happens in the same order everywhere.
-    fn followees(&self) -> Vec<Arc<str>> {
-        let mut followees: Vec<Arc<str>> = self.following.keys().cloned().collect();
-        followees.sort();
-        followees
-    }
-}
-
 impl People {
     pub fn new(now: Time) -> People {
         People {
+            under_way: HashMap::default(),
             here: BTreeMap::new(),
             followees: BTreeMap::new(),
             wakes: BTreeSet::new(),
@@ -166,50 +110,11 @@ impl People {
         }
     }
 
-    pub(crate) fn next_wake(&self) -> Option<Time> {
+    pub(crate) fn next_wake(&self, core: &Core) -> Option<Time> {
         let held = self.wakes.first().map(|(due, _)| *due);
         let retry = self.retries.iter().map(|(due, _)| *due).min();
-        let seen = (!self.here.is_empty()).then_some(self.seen_at);
+        let seen = core.users.names().next().map(|_| self.seen_at);
         [held, retry, seen, self.herald.next_wake()].into_iter().flatten().min()
-    }
-
-    /// To whom a user shows himself, as far as it is known here.
-    pub(crate) fn visibility(&self, user: &str) -> Option<Visibility> {
-        self.here.get(user).and_then(|here| here.visibility)
-    }
-
-    /// Whether somebody may see a user who shows himself so.
-    pub(crate) fn sees(&self, viewer: Option<&str>, user: &str, visibility: Visibility) -> bool {
-        let viewer = match viewer {
-            Some(viewer) if viewer == user => Viewer::Himself,
-            Some(viewer) => Viewer::Other { mutual: self.is_mutual(viewer, user) },
-            None => Viewer::Other { mutual: false },
-        };
-        visibility.shows(viewer)
-    }
-
-    fn is_mutual(&self, follower: &str, followee: &str) -> bool {
-        let edge = self.here.get(follower).and_then(|here| here.following.get(followee));
-        edge.is_some_and(|edge| edge.mutual)
-    }
-
-    /// The sessions that a user has here.
-    pub(crate) fn sessions(&self, user: &str) -> &[ListenerId] {
-        self.here.get(user).map_or(&[][..], |here| &here.sessions)
-    }
-
-    pub(crate) fn follows(&self, follower: &str, followee: &str) -> bool {
-        self.here.get(follower).is_some_and(|here| here.following.contains_key(followee))
-    }
-
-    /// The sessions here of a user himself and of those who follow him: everybody to whom he may be more than others see.
-    pub(crate) fn sessions_close_to<'a>(
-        &'a self,
-        user: &'a str,
-    ) -> impl Iterator<Item = ListenerId> + use<'a> {
-        let followers = self.followees.get(user).map_or(&[][..], |known| &known.followers);
-        let users = followers.iter().map(|name| &**name).chain([user]);
-        users.filter_map(|name| self.here.get(name)).flat_map(|here| here.sessions.iter().copied())
     }
 
     fn concerns(&self, user: &str) -> bool {
@@ -217,97 +122,56 @@ impl People {
     }
 }
 
-impl Shard {
+impl People {
     /// A session of a user begins here.
-    pub(crate) fn people_come(&mut self, _now: Time, id: ListenerId) {
-        let Some(user) = self.user_of(id) else { return };
-        if let Some(here) = self.people.here.get_mut(&user) {
-            here.sessions.push(id);
-            self.mail_came(&user);
-            return self.party_changed(&user);
+    pub(crate) fn session_opened(&mut self, core: &mut Core, id: ListenerId) {
+        let Some(user) = core.user_of(id) else { return };
+        if self.here.contains_key(&user) {
+            return core.notify(Notice::InboxChanged { user });
         }
         let here = Here {
-            sessions: vec![id],
-            entry: self.hold_person(&user),
-            visibility: None,
+            entry: self.hold_person(core, &user),
             shown_version: 0,
-            following: HashMap::default(),
             unfollowed: Vec::new(),
             listed: false,
             listing: false,
             round: 0,
             missing: 0,
-            put_off: Vec::new(),
             wants: Vec::new(),
             moved: Vec::new(),
         };
-        self.people.here.insert(user.clone(), Box::new(here));
-        for user in self.carry_people(vec![user], true) {
-            self.load_own(&user);
+        self.here.insert(user.clone(), Box::new(here));
+        for user in self.carry_people(core, vec![user], true) {
+            self.load_own(core, &user);
         }
     }
 
-    /// A session of a user ends here. With the last one goes what was known for him.
-    pub(crate) fn people_go(&mut self, id: ListenerId) {
-        let Some(user) = self.user_of(id) else { return };
-        let Some(here) = self.people.here.get_mut(&user) else { return };
-        here.sessions.retain(|other| *other != id);
-        if !here.sessions.is_empty() {
-            return;
+    /// The last session of a user here has ended: what was known for them is forgotten.
+    pub(crate) fn user_left(&mut self, core: &mut Core, user: &Arc<str>) {
+        let Some(here) = self.here.remove(user) else { return };
+        let followees = core.users.get(user).map(|local| local.followees()).unwrap_or_default();
+        for followee in followees {
+            self.unwatch(core, user, &followee);
         }
-        if let Some(here) = self.people.here.remove(&user) {
-            for followee in here.followees() {
-                self.unwatch(&user, &followee);
-            }
-            self.release_person(&user, &here.entry);
-        }
-        self.forget_view(&user);
-    }
-
-    pub(crate) fn user_of(&self, id: ListenerId) -> Option<Arc<str>> {
-        self.listeners.get(id)?.session()?.identity.user.clone()
-    }
-
-    /// Each session is in its user's own channel by itself.
-    pub(crate) fn join_own(&mut self, now: Time, id: ListenerId) {
-        let Some(user) = self.user_of(id) else { return };
-        let channel = own_channel(&user);
-        if let Some(session) = self.listeners.get_mut(id).and_then(|listener| listener.session_mut()) {
-            session.present.enter(&channel, None);
-        }
-        self.join(now, id, &channel, None, None);
-    }
-
-    /// An arrival waits until it is known to whom its user shows himself. Gives it back when it need not.
-    pub(crate) fn put_off(
-        &mut self,
-        id: ListenerId,
-        channel: &str,
-        state: Option<State>,
-        claim: Option<Claim>,
-    ) -> Option<(Option<State>, Option<Claim>)> {
-        let here = self.user_of(id).and_then(|user| self.people.here.get_mut(&user));
-        match here.filter(|here| here.visibility.is_none()) {
-            Some(here) => {
-                here.put_off.push(PutOff { listener: id, channel: channel.into(), state, claim });
-                None
-            }
-            None => Some((state, claim)),
-        }
+        self.release_person(core, user, &here.entry);
     }
 
     /// What is said about a user comes to this shard from now on.
-    fn hold_person(&mut self, user: &str) -> Arc<Entry> {
-        let entry = self.node.registry.intern(crate::event::Space::People, user.as_bytes());
-        entry.added(self.index, true);
+    fn hold_person(&mut self, core: &mut Core, user: &str) -> Arc<Entry> {
+        let entry = core.node.registry.intern(Space::People, user.as_bytes());
+        entry.added(core.index, true);
         entry
     }
 
-    fn release_person(&mut self, user: &str, entry: &Arc<Entry>) {
-        let unheard = entry.removed(self.index, !self.people.concerns(user));
-        self.node.registry.forget(crate::event::Space::People, entry);
+    fn release_person(&mut self, core: &mut Core, user: &str, entry: &Arc<Entry>) {
+        let unheard = entry.removed(core.index, !self.concerns(user));
+        core.node.registry.forget(Space::People, entry);
         if unheard {
-            self.linger(crate::event::Space::People, entry.name.clone());
+            core.linger(Space::People, entry.name.clone());
         }
+    }
+
+    fn ask_people(&mut self, core: &mut Core, task: Task, work: Work) {
+        self.under_way.insert(core.submit(Feature::People, work), task);
     }
 }

@@ -2,22 +2,17 @@
 //! Must hold: one user is one commit, which looks again: all of him that is astray goes, or nothing; whoever is vouched
 //! for by then stays.
 
+use super::Presence;
+use super::step::commit_of;
 use super::task::{Act, Step, Task};
-use crate::shard::Shard;
-use std::sync::Arc;
-use tavern_domain::Time;
-use tavern_domain::presence::{Change, Home, Input, Stay};
+use super::transition::tell_topic;
+use crate::core::Core;
+use crate::rows::Astray;
+use tavern_domain::presence::{Change, Input, Stay};
 use tavern_engine::{Answer, Commit, Found, Person, Read, Receipt, RowKey, StoreError, Work};
 
 /// Changes of mind in a row after which it is left to the next sweep.
 const TRIES: u8 = 8;
-
-/// A user of whom something is astray, and the lives of nodes that nobody knows.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Astray {
-    pub user: Arc<str>,
-    pub homes: Vec<Home>,
-}
 
 /// One channel of a user who is being swept.
 pub(crate) struct Swept {
@@ -26,19 +21,19 @@ pub(crate) struct Swept {
     stay: Option<Stay>,
 }
 
-impl Shard {
-    pub fn sweep_user(&mut self, astray: Astray) {
-        self.read_astray(astray, 0);
+impl Presence {
+    pub fn sweep_user(&mut self, core: &mut Core, astray: Astray) {
+        self.read_astray(core, astray, 0);
     }
 
-    fn read_astray(&mut self, astray: Astray, tries: u8) {
+    fn read_astray(&mut self, core: &mut Core, astray: Astray, tries: u8) {
         let read = Read::People { users: vec![astray.user.clone()], viewer: None };
-        self.submit(Task::Astray { astray, tries, swept: None }, Work::Read(read));
+        self.submit(core, Task::Astray { astray, tries, swept: None }, Work::Read(read));
     }
 
     pub(super) fn astray_answered(
         &mut self,
-        now: Time,
+        core: &mut Core,
         astray: Astray,
         tries: u8,
         swept: Option<(Vec<Swept>, Commit)>,
@@ -47,23 +42,24 @@ impl Shard {
         match (answer, swept) {
             (Answer::Read(Found::People(people)), _) => {
                 if let Some(person) = people.into_iter().next() {
-                    self.decide_astray(now, astray, tries, &person);
+                    self.decide_astray(core, astray, tries, &person);
                 }
             }
             (Answer::Committed(receipt), Some((swept, commit))) => {
-                self.tell_swept(now, swept, &commit, &receipt)
+                self.tell_swept(core, swept, &commit, &receipt)
             }
             (Answer::Failed(StoreError::Conflict { .. }), _) if tries < TRIES => {
-                self.read_astray(astray, tries + 1);
+                self.read_astray(core, astray, tries + 1);
             }
             // What is astray is found again by the next sweep.
             _ => {}
         }
     }
 
-    fn decide_astray(&mut self, now: Time, astray: Astray, tries: u8, person: &Person) {
+    fn decide_astray(&mut self, core: &mut Core, astray: Astray, tries: u8, person: &Person) {
+        let now = core.now;
         let mut swept = Vec::new();
-        let mut whole = Commit { writer: Some(self.writer()), ..Commit::default() };
+        let mut whole = Commit { writer: Some(core.writer()), ..Commit::default() };
         for row in &person.presences {
             let before = &row.row.attendance;
             let mut attendance = before.clone();
@@ -80,7 +76,7 @@ impl Shard {
                 ..Step::of(row.row.key.clone(), Act::Input(input))
             };
             let stay = Stay::of(&attendance);
-            let part = self.commit_of(&step, self.home(), row.version, before, attendance, &changes);
+            let part = commit_of(core, &step, core.home(), row.version, before, attendance, &changes);
             whole.expects.extend(part.expects);
             whole.deletes.extend(part.deletes);
             whole.puts.extend(part.puts);
@@ -92,13 +88,14 @@ impl Shard {
         }
         if !swept.is_empty() {
             let task = Task::Astray { astray, tries, swept: Some((swept, whole.clone())) };
-            self.submit(task, Work::Commit(whole));
+            self.submit(core, task, Work::Commit(whole));
         }
     }
 
     /// It is so: each channel hears its part of it.
-    fn tell_swept(&mut self, now: Time, swept: Vec<Swept>, commit: &Commit, receipt: &Receipt) {
-        self.tell_topic(receipt);
+    fn tell_swept(&mut self, core: &mut Core, swept: Vec<Swept>, commit: &Commit, receipt: &Receipt) {
+        let now = core.now;
+        tell_topic(core, receipt);
         for (at, Swept { step, changes, stay }) in swept.into_iter().enumerate() {
             let key = RowKey::Presence(step.key.clone());
             let put = commit.puts.iter().position(|row| row.key() == key).map(|at| receipt.put[at]);
@@ -111,8 +108,8 @@ impl Shard {
                 held: receipt.held.iter().filter(|held| held.carrier == step.key).cloned().collect(),
                 ..Receipt::default()
             };
-            self.stats.presences_swept.add(1);
-            self.tell_commit(now, step, now, changes, stay, &part);
+            core.stats.presences_swept.add(1);
+            self.tell_commit(core, step, now, changes, stay, &part);
         }
     }
 }

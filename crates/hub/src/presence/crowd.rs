@@ -1,18 +1,18 @@
 //! Telling watchers what a room has taken in, as much of it as its size allows: every change, the sum of a tick, or numbers.
 //! Must hold: a newcomer's snapshot and what it is told afterwards fit together in every mode.
 
+use super::Presence;
+use crate::core::listener::ListenerId;
+use crate::core::{Core, Users};
 use crate::event::{Event, Space, Told};
-use crate::listener::ListenerId;
-use crate::people::People;
-use crate::shard::Shard;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use tavern_domain::Channel;
 use tavern_domain::presence::{Change, Difference, Member, Mode, News, Room, Tick, Turned, Visibility};
-use tavern_domain::{Channel, Time};
 use tavern_wire::json::presence as json;
 
 /// A channel that somebody on this shard watches.
-pub(super) struct Watched {
+pub(super) struct WatchedRoom {
     pub room: Room,
     mode: Mode,
     tick: Tick,
@@ -22,7 +22,7 @@ pub(super) struct Watched {
     ticking: bool,
 }
 
-impl Watched {
+impl WatchedRoom {
     fn version(&self) -> u64 {
         match self.mode {
             Mode::Full => self.room.version(),
@@ -97,39 +97,45 @@ impl Watched {
     }
 }
 
-impl Shard {
-    pub(super) fn watched(&self, channel: &str, room: Room) -> Watched {
-        let mode = self.mode_of(channel, Mode::Full, room.snapshot().members.len());
-        Watched { tick: Tick::at(room.version()), room, mode, encoded: None, ticking: false }
+impl Presence {
+    pub(super) fn watched(&self, core: &Core, channel: &str, room: Room) -> WatchedRoom {
+        let mode = self.mode_of(core, channel, Mode::Full, room.snapshot().members.len());
+        WatchedRoom { tick: Tick::at(room.version()), room, mode, encoded: None, ticking: false }
     }
 
     /// What a channel of this size is told, coming from a mode.
-    fn mode_of(&self, channel: &str, mode: Mode, users: usize) -> Mode {
-        let settings = &self.node.settings;
+    fn mode_of(&self, core: &Core, channel: &str, mode: Mode, users: usize) -> Mode {
+        let settings = &core.node.settings;
         let kind = Channel::parse(channel).map_or("", |channel| channel.kind);
         settings.kind(kind).presence_mode.unwrap_or_else(|| settings.crowds.mode(mode, users))
     }
 
     /// Tells watchers what the room has taken in, or puts it off to the end of the tick.
-    pub(super) fn tell_room(&mut self, now: Time, channel: &Arc<str>) {
-        let tick_ms = self.node.settings.tick_ms;
-        let Some(watched) = self.presences.rooms.get_mut(channel) else { return };
+    pub(super) fn tell_room(&mut self, core: &mut Core, channel: &Arc<str>) {
+        let now = core.now;
+        let tick_ms = core.node.settings.tick_ms;
+        let Some(watched) = self.rooms.get_mut(channel) else { return };
         let told = watched.room.take_told();
         if watched.mode == Mode::Full {
             for news in told {
-                self.tell_news(now, channel, &news);
+                self.tell_news(core, channel, &news);
             }
         } else if !told.is_empty() && !std::mem::replace(&mut watched.ticking, true) {
-            self.presences.ticks.insert((now + tick_ms, channel.clone()));
+            self.ticks.insert((now + tick_ms, channel.clone()));
         }
-        self.change_mode(now, channel);
+        self.change_mode(core, channel);
     }
 
     /// The members of a room for one who begins to watch it.
-    pub(super) fn room_members(&mut self, channel: &str, id: ListenerId) -> Option<Arc<[u8]>> {
-        let user = self.user_of(id);
-        let eyes = Eyes { people: &self.people, user: user.as_deref() };
-        let watched = self.presences.rooms.get_mut(channel)?;
+    pub(super) fn room_members(
+        &mut self,
+        core: &mut Core,
+        channel: &str,
+        id: ListenerId,
+    ) -> Option<Arc<[u8]>> {
+        let user = core.user_of(id);
+        let eyes = Eyes { users: &core.users, user: user.as_deref() };
+        let watched = self.rooms.get_mut(channel)?;
         // Only those who are close to somebody who hides, or in a crowd, see more than anybody.
         let counts = watched.mode == Mode::Counts;
         let more = |(user, member): (&Arc<str>, &Member)| {
@@ -142,19 +148,19 @@ impl Shard {
         Some(watched.members(&sees, |user| eyes.follows(user)))
     }
 
-    fn tell_news(&mut self, now: Time, channel: &Arc<str>, news: &News) {
+    fn tell_news(&mut self, core: &mut Core, channel: &Arc<str>, news: &News) {
         let first = news.to + 1 - news.changes.len() as u64;
         for (at, change) in news.changes.iter().enumerate() {
             let version = first + at as u64;
             if let Change::Face { from, to } = change {
-                self.tell_face(now, channel, news, (*from, *to), version);
+                self.tell_face(core, channel, news, (*from, *to), version);
                 continue;
             }
             let close: BTreeSet<u32> = match news.visibility {
                 Visibility::Everyone => BTreeSet::new(),
-                _ => self.people.sessions_close_to(&news.user).map(|id| id.index).collect(),
+                _ => core.users.sessions_close_to(&news.user).map(|id| id.index).collect(),
             };
-            self.tell_watchers(now, channel, version, &close, |eyes| {
+            self.tell_watchers(core, channel, version, &close, |eyes| {
                 let mut tail = Vec::new();
                 let sees = |user: &str, visibility| eyes.sees(user, visibility);
                 json::change_tail(&mut tail, channel, news, change, version, &sees);
@@ -166,35 +172,35 @@ impl Shard {
     /// Somebody shows himself to others than before: to some he goes, to some he comes, to all it is one version.
     fn tell_face(
         &mut self,
-        now: Time,
+        core: &mut Core,
         channel: &Arc<str>,
         news: &News,
         (from, to): (Visibility, Visibility),
         version: u64,
     ) {
-        let Some(watched) = self.presences.rooms.get(channel) else { return };
+        let Some(watched) = self.rooms.get(channel) else { return };
         let members = &watched.room.snapshot().members;
         let clients = members.get(&news.user).map(|member| member.clients.clone()).unwrap_or_default();
         let faces = vec![Turned { user: news.user.clone(), from, to, clients }];
         let count = members.len();
         let difference = Difference { from: version - 1, to: version, faces, count, ..Difference::default() };
-        self.tell_difference(now, channel, &difference, Mode::Full);
+        self.tell_difference(core, channel, &difference, Mode::Full);
     }
 
     /// The crowd has grown or shrunk past a threshold: watchers are told how they will be told from now on.
-    fn change_mode(&mut self, now: Time, channel: &Arc<str>) {
-        let Some(watched) = self.presences.rooms.get(channel) else { return };
+    fn change_mode(&mut self, core: &mut Core, channel: &Arc<str>) {
+        let Some(watched) = self.rooms.get(channel) else { return };
         let before = watched.mode;
-        let mode = self.mode_of(channel, before, watched.room.snapshot().members.len());
+        let mode = self.mode_of(core, channel, before, watched.room.snapshot().members.len());
         if mode == before {
             return;
         }
-        self.end_tick(now, channel);
-        let Some(watched) = self.presences.rooms.get_mut(channel) else { return };
+        self.end_tick(core, channel);
+        let Some(watched) = self.rooms.get_mut(channel) else { return };
         watched.mode = mode;
         let version = watched.room.version();
         watched.tick = Tick::at(version);
-        self.tell_watchers(now, channel, version, &BTreeSet::new(), |_| {
+        self.tell_watchers(core, channel, version, &BTreeSet::new(), |_| {
             let mut tail = Vec::new();
             json::mode_tail(&mut tail, channel, mode, version);
             tail
@@ -202,32 +208,33 @@ impl Shard {
     }
 
     /// Ticks that are over.
-    pub(crate) fn settle_ticks(&mut self, now: Time) {
-        while let Some((due, channel)) = self.presences.ticks.first().cloned()
+    pub(crate) fn settle_ticks(&mut self, core: &mut Core) {
+        let now = core.now;
+        while let Some((due, channel)) = self.ticks.first().cloned()
             && due <= now
         {
-            self.presences.ticks.remove(&(due, channel.clone()));
-            if let Some(watched) = self.presences.rooms.get_mut(&channel) {
+            self.ticks.remove(&(due, channel.clone()));
+            if let Some(watched) = self.rooms.get_mut(&channel) {
                 watched.ticking = false;
             }
-            self.end_tick(now, &channel);
+            self.end_tick(core, &channel);
         }
     }
 
     /// Tells the sum of a tick.
-    pub(crate) fn end_tick(&mut self, now: Time, channel: &Arc<str>) {
-        let Some(watched) = self.presences.rooms.get_mut(channel) else { return };
+    pub(crate) fn end_tick(&mut self, core: &mut Core, channel: &Arc<str>) {
+        let Some(watched) = self.rooms.get_mut(channel) else { return };
         let mode = watched.mode;
         if mode != Mode::Full
             && let Some(difference) = watched.tick.settle(watched.room.snapshot())
         {
-            self.tell_difference(now, channel, &difference, mode);
+            self.tell_difference(core, channel, &difference, mode);
         }
     }
 
     /// The room was read again: what was not told yet is told as one difference.
-    pub(super) fn tell_reading(&mut self, now: Time, channel: &Arc<str>, mut difference: Difference) {
-        let Some(watched) = self.presences.rooms.get_mut(channel) else { return };
+    pub(super) fn tell_reading(&mut self, core: &mut Core, channel: &Arc<str>, mut difference: Difference) {
+        let Some(watched) = self.rooms.get_mut(channel) else { return };
         let mode = watched.mode;
         // Versions that have passed are told even if nobody is different: whoever counts must not miss any.
         if difference.to == difference.from {
@@ -238,12 +245,12 @@ impl Shard {
             difference.from = watched.tick.version();
         }
         watched.tick = Tick::at(difference.to);
-        self.tell_difference(now, channel, &difference, mode);
+        self.tell_difference(core, channel, &difference, mode);
     }
 
-    fn tell_difference(&mut self, now: Time, channel: &str, difference: &Difference, mode: Mode) {
-        let close = self.close_to(difference, mode);
-        self.tell_watchers(now, channel, difference.to, &close, |eyes| {
+    fn tell_difference(&mut self, core: &mut Core, channel: &str, difference: &Difference, mode: Mode) {
+        let close = self.close_to(core, difference, mode);
+        self.tell_watchers(core, channel, difference.to, &close, |eyes| {
             let mut tail = Vec::new();
             let sees = |user: &str, visibility| eyes.sees(user, visibility);
             match mode {
@@ -260,7 +267,7 @@ impl Shard {
     }
 
     /// The sessions that see more of a difference than anybody does.
-    fn close_to(&self, difference: &Difference, mode: Mode) -> BTreeSet<u32> {
+    fn close_to(&self, core: &Core, difference: &Difference, mode: Mode) -> BTreeSet<u32> {
         let more = |visibility| mode == Mode::Counts || visibility != Visibility::Everyone;
         let entries = difference.joined.iter().chain(&difference.updated);
         let entries = entries.map(|entry| (&entry.user, entry.visibility));
@@ -268,53 +275,54 @@ impl Shard {
         // Whoever is close sees a face turn otherwise than anybody, whichever way it turned.
         let faces = difference.faces.iter().map(|turned| (&turned.user, Visibility::Nobody));
         let users = entries.chain(left).chain(faces).filter(|(_, visibility)| more(*visibility));
-        let sessions = users.flat_map(|(user, _)| self.people.sessions_close_to(user));
+        let sessions = users.flat_map(|(user, _)| core.users.sessions_close_to(user));
         sessions.map(|id| id.index).collect()
     }
 
     /// Written once for anybody, and once for each of those who are close to whom it is about.
     fn tell_watchers(
         &mut self,
-        now: Time,
+        core: &mut Core,
         channel: &str,
         version: u64,
         close: &BTreeSet<u32>,
         write: impl Fn(Eyes<'_>) -> Vec<u8>,
     ) {
-        let Some(place) = self.roster.find(Space::Presence, channel.as_bytes()) else { return };
-        let pool = self.pool.clone();
+        let now = core.now;
+        let Some(place) = core.roster.find(Space::Presence, channel.as_bytes()) else { return };
+        let pool = core.pool.clone();
         let told = Told { channel: channel.into(), version };
         let event = |tail: Vec<u8>| Event::presence(tail.into_boxed_slice(), now, told.clone(), &pool);
-        let shared = event(write(Eyes { people: &self.people, user: None }));
-        let listeners = std::mem::take(&mut self.roster.place_mut(place).listeners);
+        let shared = event(write(Eyes { users: &core.users, user: None }));
+        let listeners = std::mem::take(&mut core.roster.place_mut(place).listeners);
         for &listener in &listeners {
             if !close.contains(&listener) {
-                self.tell(listener, &shared);
+                core.tell(listener, &shared);
                 continue;
             }
-            let session = self.listeners.at(listener).session();
+            let session = core.listeners.at(listener).session();
             let user = session.and_then(|session| session.identity.user.clone());
-            let own = event(write(Eyes { people: &self.people, user: user.as_deref() }));
-            self.tell(listener, &own);
+            let own = event(write(Eyes { users: &core.users, user: user.as_deref() }));
+            core.tell(listener, &own);
         }
-        self.roster.place_mut(place).listeners = listeners;
+        core.roster.place_mut(place).listeners = listeners;
     }
 }
 
 /// Who looks at a room; nobody in particular sees what anybody may.
 #[derive(Clone, Copy)]
 struct Eyes<'a> {
-    people: &'a People,
+    users: &'a Users,
     user: Option<&'a str>,
 }
 
 impl Eyes<'_> {
     fn sees(self, user: &str, visibility: Visibility) -> bool {
-        self.people.sees(self.user, user, visibility)
+        self.users.sees(self.user, user, visibility)
     }
 
     fn follows(self, user: &str) -> bool {
-        self.user.is_some_and(|viewer| self.people.follows(viewer, user))
+        self.user.is_some_and(|viewer| self.users.follows(viewer, user))
     }
 
     /// He himself, or whoever follows him.

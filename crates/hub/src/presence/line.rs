@@ -1,9 +1,9 @@
 //! The steps of one user in one channel stand in line: the next begins when the one before has ended, and finds what that
 //! one has made. Must hold: of one user in one channel one step at a time is under way on a shard; nobody is passed by.
 
-use super::Claim;
 use super::task::Step;
-use crate::listener::ListenerId;
+use crate::core::Claim;
+use crate::core::listener::ListenerId;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;

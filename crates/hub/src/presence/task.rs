@@ -1,15 +1,14 @@
 //! What happens to somebody's presence, and what was asked of the store for it.
 
-use super::Claim;
-use super::astray::{Astray, Swept};
+use super::astray::Swept;
 use super::hold::Holding;
-use crate::listener::ListenerId;
-use crate::party::Minded;
-use crate::{inbox, party, people};
+use crate::core::Claim;
+use crate::core::listener::ListenerId;
+use crate::rows::{Astray, Membership};
 use std::sync::Arc;
 use tavern_domain::presence::{Change, Departure, Input, Stay, Visibility};
 use tavern_domain::{ClientId, Time};
-use tavern_engine::{Commit, Hold, Presence, PresenceKey, Versioned};
+use tavern_engine::{Commit, Hold, Presence as PresenceRow, PresenceKey, Versioned};
 
 /// What happens to somebody in a channel.
 #[derive(Clone, Debug)]
@@ -45,9 +44,9 @@ pub(crate) struct Step {
     /// Whether it has happened is not known: this only finds out.
     pub doubted: bool,
     /// What is kept of him for parties, once it was read for this.
-    pub minded: Option<Minded>,
+    pub membership: Option<Membership>,
     /// The same as it was known when the step began: its session may have ended since.
-    pub hint: Option<Minded>,
+    pub hint: Option<Membership>,
 }
 
 pub(crate) enum Task {
@@ -61,11 +60,8 @@ pub(crate) enum Task {
         /// Since when the client is all there is of its user.
         alone: Option<Time>,
     },
-    People(people::Task),
-    Inbox(inbox::Task),
-    Party(party::Task),
     /// What is kept of him for parties is being read.
-    Minded(Step, Option<Versioned<Presence>>),
+    Membership(Step, Option<Versioned<PresenceRow>>),
     Holding(Holding),
     /// What a ride depends on is being read: the hold first.
     Ride(Step, Option<Versioned<Hold>>),
@@ -82,8 +78,6 @@ pub(crate) enum Task {
         tries: u8,
         swept: Option<(Vec<Swept>, Commit)>,
     },
-    /// Nobody waits for it and nothing depends on it.
-    Tidy,
     Who {
         claim: Claim,
         counts_only: bool,
@@ -106,7 +100,7 @@ impl Step {
             again: false,
             tries: 0,
             doubted: false,
-            minded: None,
+            membership: None,
             hint: None,
         }
     }
@@ -116,9 +110,10 @@ impl Task {
     /// Whose step it is.
     pub fn listener(&self) -> Option<ListenerId> {
         match self {
-            Task::Read(step) | Task::Ride(step, _) | Task::Minded(step, _) | Task::Commit { step, .. } => {
-                step.listener
-            }
+            Task::Read(step)
+            | Task::Ride(step, _)
+            | Task::Membership(step, _)
+            | Task::Commit { step, .. } => step.listener,
             _ => None,
         }
     }

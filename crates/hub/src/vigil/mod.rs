@@ -7,7 +7,7 @@
 mod round;
 
 use crate::node::Node;
-use crate::presence::Astray;
+use crate::rows::Astray;
 use round::Round;
 use std::sync::Arc;
 use tavern_domain::Time;

@@ -2,7 +2,7 @@
 //! then what went astray. One question at a time, so a look never asks more of the store than the store gives.
 
 use super::{Asked, Chore, Notice, Vigil};
-use crate::presence::Astray;
+use crate::rows::Astray;
 use std::collections::VecDeque;
 use tavern_domain::presence::{Departure, Home, Loss};
 use tavern_domain::{Channel, Time};

@@ -68,6 +68,11 @@ pub struct House {
 }
 
 impl House {
+    /// Gives its first shard an input.
+    pub fn handle(&mut self, input: Input) {
+        self.shards[0].handle(self.now, input);
+    }
+
     pub fn new(settings: Settings) -> House {
         let now = Time(1_000_000);
         let shards = settings.shards;
@@ -118,7 +123,7 @@ impl House {
         let (asked, others) = work.into_iter().partition::<Vec<_>, _>(|(_, work)| asks(work));
         shard.effects.work = others;
         for (ticket, _) in &asked {
-            shard.answered(self.now, *ticket, Answer::Read(Found::Document(None)));
+            shard.handle(self.now, Input::Answer(*ticket, Answer::Read(Found::Document(None))));
         }
         !asked.is_empty()
     }

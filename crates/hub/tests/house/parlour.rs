@@ -12,6 +12,7 @@ use tavern_domain::presence::{Departure, Home, Loss};
 use tavern_engine::limits::PAGE_ROWS;
 use tavern_engine::{Found, Read, Row, RowKind, Writer};
 use tavern_hub::{Caller, Flow, InboxRules, KindRules, PartyRules, Settings};
+use tavern_hub::{Chore, Input};
 use tavern_wire::record::{self, read_guest, read_party};
 
 pub const INVITE: u64 = 800;
@@ -221,7 +222,10 @@ impl Parlour {
         for row in page.rows {
             let grace_ms = if row.row.key.channel.starts_with("user#") { OWN_GRACE } else { 0 };
             let loss = Loss { at, grace_ms, reason: Departure::NodeDown };
-            self.street.house(by).shards[0].take_over(at, &row.row, Home::from(&home), loss);
+            self.street.house(by).shards[0].handle(
+                at,
+                Input::Chore(Chore::TakeOver(Box::new((row.row.clone(), Home::from(&home), loss)))),
+            );
         }
         self.settle();
     }
@@ -232,7 +236,7 @@ impl Parlour {
         let read = Read::DueDeadlines { by: now, after: None, limit: PAGE_ROWS };
         let Found::Deadlines(page) = self.street.look(read) else { panic!("no page") };
         for deadline in page.rows {
-            self.street.house(by).shards[0].overdue(now, &deadline);
+            self.street.house(by).shards[0].handle(now, Input::Chore(Chore::Overdue(deadline.clone())));
         }
     }
 

@@ -351,17 +351,17 @@ impl Street {
 fn take(house: &mut House, ear: &Ear) {
     let node = house.shards[0].node().clone();
     for (ticket, answer) in std::mem::take(&mut *ear.answers.lock().unwrap()) {
-        house.shards[0].answered(house.now, ticket, answer);
+        house.shards[0].handle(house.now, Input::Answer(ticket, answer));
     }
     for parcel in std::mem::take(&mut *ear.words.lock().unwrap()) {
         if let Some((_, from, letter)) = node.unpack_letter(&parcel) {
-            house.shards[0].letter(house.now, &from, letter);
+            house.shards[0].handle(house.now, Input::Migration { from, letter });
         }
         if let Some((told, _)) = node.unpack_news(&parcel) {
-            house.shards[0].hear_news(house.now, &told);
+            house.shards[0].handle(house.now, Input::Presence(told.clone()));
         }
         if let Some((told, _)) = node.unpack_rumour(&parcel) {
-            house.shards[0].hear_rumour(house.now, &told);
+            house.shards[0].handle(house.now, Input::Status(told.clone()));
         }
         if let Some((space, words, mask)) = node.unpack(&parcel) {
             assert_eq!(mask, 1);
@@ -370,13 +370,13 @@ fn take(house: &mut House, ear: &Ear) {
     }
     for (ticket, outcome) in std::mem::take(&mut *ear.confirmed.lock().unwrap()) {
         let links = node.carrier.confirmed(ticket, outcome);
-        house.shards[0].ready(house.now, links.into_iter().map(|(_, link)| link));
+        house.shards[0].handle(house.now, Input::BusReady(links.into_iter().map(|(_, link)| link).collect()));
     }
     for lost in std::mem::take(&mut *ear.lost.lock().unwrap()) {
         let channel = match lost {
             Lost::Everything => None,
             Lost::On(subject) => subject.channel(),
         };
-        house.shards[0].lost_abroad(house.now, channel.as_deref());
+        house.shards[0].handle(house.now, Input::BusLost(channel.map(Into::into)));
     }
 }

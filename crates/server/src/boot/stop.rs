@@ -10,7 +10,7 @@ use crate::shard::mail::Mail;
 use crate::supervisor::{Supervisor, Task};
 use std::sync::Arc;
 use std::time::Duration;
-use tavern_hub::handover::{Packed, stored};
+use tavern_hub::migration::{Packed, stored};
 use tavern_store::{Commit, NodeChange, Row, Writer};
 use tokio::sync::oneshot;
 

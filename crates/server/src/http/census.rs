@@ -13,7 +13,7 @@ use std::sync::Arc;
 use tavern_domain::Channel;
 use tavern_domain::limits::{CHANNEL_BYTES, USER_BYTES};
 use tavern_hub::Space;
-use tavern_hub::people::{is_own_channel, own_channel};
+use tavern_hub::user::{is_own_channel, own_channel};
 use tavern_store::limits::{PAGE_ROWS, RETRY_AFTER_MS};
 use tavern_store::{Found, Presence, PresenceKey, Read, Row, RowKey, RowKind, User};
 use tavern_wire::error::{Code, Refusal};

@@ -214,7 +214,7 @@ async fn presence(services: &Services, parts: &Parts, name: &str) -> Result<Answ
         Refusal::new(Code::Unavailable, "the store does not answer").retry_after(RETRY_AFTER_MS)
     })?;
     // A service that holds a key sees everybody.
-    match tavern_hub::presence::members_of(answer, counts_only, &|_, _| true) {
+    match tavern_hub::members_of(answer, counts_only, &|_, _| true) {
         Some(body) => Ok(json(body)),
         None => Err(Refusal::new(Code::Internal, "the store gave no roster")),
     }
@@ -240,7 +240,7 @@ async fn nodes(services: &Services) -> Result<Answer, Refusal> {
         return Err(Refusal::new(Code::Unavailable, "the store does not answer").retry_after(RETRY_AFTER_MS));
     };
     let settings = &services.node.settings;
-    let sum = |pick: fn(&tavern_hub::stats::Stats) -> u64| -> u64 {
+    let sum = |pick: fn(&tavern_hub::node::stats::Stats) -> u64| -> u64 {
         services.node.stats.iter().map(|stats| pick(stats)).sum()
     };
     let own = Writer::new(&settings.node, services.node.epoch());

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use tavern_domain::Time;
 use tavern_domain::party::Guest;
 use tavern_domain::presence::{Attendee, Visibility, Whereabouts};
-use tavern_hub::people::is_own_channel;
+use tavern_hub::user::is_own_channel;
 use tavern_store::limits::{PAGE_ROWS, RETRY_AFTER_MS};
 use tavern_store::{DocumentKey, Found, Letter, Letters, Presence, Read};
 use tavern_wire::error::{Code, Refusal};

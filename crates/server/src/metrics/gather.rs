@@ -162,7 +162,7 @@ mod tests {
     #[test]
     fn every_counter_of_a_shard_is_shown_and_every_shown_one_exists() {
         let known: Vec<&str> =
-            tavern_hub::stats::Stats::default().all().into_iter().map(|(name, _)| name).collect();
+            tavern_hub::node::stats::Stats::default().all().into_iter().map(|(name, _)| name).collect();
         let shown: Vec<&str> = SHARDS.iter().map(|(counter, ..)| *counter).collect();
         assert_eq!(known, shown);
     }

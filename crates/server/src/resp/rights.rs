@@ -7,7 +7,7 @@ use crate::resp::{Args, Desk, Peer};
 use std::borrow::Cow;
 use tavern_domain::rate::Allowance;
 use tavern_domain::{Channel, Scope, Verb, limits};
-use tavern_hub::{Permit, authorize};
+use tavern_hub::{Permit, core::authorize};
 
 /// What the arguments of a command name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use tavern_domain::presence::{Home, Loss};
 use tavern_domain::{ClientId, Identity, SessionKey};
-use tavern_hub::presence::Astray;
+use tavern_hub::Astray;
 use tavern_hub::{ChannelNews, LinkId, Order, Parcel, PersonNews, Question, Verdict, read_session};
 use tavern_store::{Answer as StoreAnswer, Deadline, Presence, Ticket};
 use tavern_wire::bus::letter::Letter;
@@ -63,9 +63,9 @@ pub enum Mail {
     /// Tell how many sessions are still on their way.
     Leaving(oneshot::Sender<usize>),
     /// Tell clients to come back later and elsewhere, pack the sessions up, end.
-    Stop(oneshot::Sender<Vec<tavern_hub::handover::Packed>>),
+    Stop(oneshot::Sender<Vec<tavern_hub::migration::Packed>>),
     /// Sessions that an earlier process left behind. True: nodes lived while these lay in the store.
-    Adopt(Vec<tavern_hub::handover::Packed>, bool, oneshot::Sender<()>),
+    Adopt(Vec<tavern_hub::migration::Packed>, bool, oneshot::Sender<()>),
 }
 
 impl Mail {

@@ -8,6 +8,7 @@ use crate::shard::mail::{
 use crate::shard::worker::Worker;
 use std::sync::atomic::Ordering;
 use tavern_domain::{ClientId, Identity, SessionKey, Time};
+use tavern_hub::Input;
 use tavern_hub::{
     Caller, Flow, Format, Goodbye, Link, LinkId, ListenerId, Poll, PollFlags, Seeker, Sought, Space,
 };
@@ -143,7 +144,7 @@ impl Worker {
     pub fn http_order(&mut self, order: HttpOrder) {
         self.ordered += 1;
         self.orders.insert(self.ordered, order.answer);
-        self.hub.order(self.now, self.ordered, order.order);
+        self.hub.handle(self.now, Input::Order { number: self.ordered, order: order.order });
     }
 
     pub fn http_poll(&mut self, poll: HttpPoll) {

@@ -15,7 +15,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 use tavern_domain::Time;
-use tavern_hub::wheel::Wheel;
+use tavern_hub::core::wheel::Wheel;
+use tavern_hub::{Chore, Input};
 use tavern_hub::{LinkId, Scratch, Shard};
 
 /// The bell of the inbox; sockets have their link numbers.
@@ -269,38 +270,35 @@ impl Worker {
             }
             Mail::Answers(answers) => {
                 for (ticket, answer) in answers {
-                    self.hub.answered(self.now, ticket, answer);
+                    self.hub.handle(self.now, Input::Answer(ticket, answer));
                     self.received += 1;
                     self.flush_if_many();
                 }
             }
             Mail::TakeOver(taken) => {
-                let (presence, home, loss) = *taken;
-                self.hub.take_over(self.now, &presence, home, loss);
+                self.hub.handle(self.now, Input::Chore(Chore::TakeOver(taken)));
             }
-            Mail::Overdue(deadline) => self.hub.overdue(self.now, &deadline),
-            Mail::Sweep(astray) => self.hub.sweep_user(astray),
+            Mail::Overdue(deadline) => self.hub.handle(self.now, Input::Chore(Chore::Overdue(deadline))),
+            Mail::Sweep(astray) => self.hub.handle(self.now, Input::Chore(Chore::Sweep(astray))),
             Mail::Look => {
-                self.hub.look_at_rooms();
-                self.hub.look_at_people(false);
+                self.hub.handle(self.now, Input::Chore(Chore::Look));
             }
-            Mail::Announce => self.hub.announce(self.now),
+            Mail::Announce => self.hub.handle(self.now, Input::Chore(Chore::Announce)),
             Mail::News(told) => {
-                self.hub.hear_news(self.now, &told);
+                self.hub.handle(self.now, Input::Presence(told));
                 self.received += 1;
             }
             Mail::Rumour(told) => {
-                self.hub.hear_rumour(self.now, &told);
+                self.hub.handle(self.now, Input::Status(told));
                 self.received += 1;
             }
             Mail::Order(order) => self.http_order(*order),
-            Mail::Ready(links) => self.hub.ready(self.now, links),
-            Mail::Letter(from, letter) => self.hub.letter(self.now, &from, *letter),
+            Mail::Ready(links) => self.hub.handle(self.now, Input::BusReady(links)),
+            Mail::Letter(from, letter) => {
+                self.hub.handle(self.now, Input::Migration { from, letter: *letter })
+            }
             Mail::Lost(channel) => {
-                self.hub.lost_abroad(self.now, channel.as_deref());
-                if channel.is_none() {
-                    self.hub.look_at_people(true);
-                }
+                self.hub.handle(self.now, Input::BusLost(channel.map(Into::into)));
             }
             Mail::Arrival(arrival) => self.arrive(*arrival),
             Mail::Command(command) => self.http_command(*command),

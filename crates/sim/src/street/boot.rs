@@ -12,7 +12,7 @@ use tavern_engine::{
     Answer, Commit, Found, NodeChange, Page, Read, Row, RowKey, SessionBody, StoredSession, Ticket,
     Versioned, Work, Writer,
 };
-use tavern_hub::handover::Packed;
+use tavern_hub::migration::Packed;
 
 pub struct Booting {
     pub desk: Desk,
@@ -183,7 +183,7 @@ impl Booting {
 fn stored(packed: &mut Packed, owner: &Writer) -> StoredSession {
     // The hub lists them in no order; a run must be the same each time.
     packed.body.subscriptions.sort_by(|one, two| one.name.cmp(&two.name));
-    let stored = tavern_hub::handover::stored(packed, owner);
+    let stored = tavern_hub::migration::stored(packed, owner);
     StoredSession { expires_at: stored.expires_at + DRAIN_MS, ..stored }
 }
 

@@ -13,7 +13,8 @@ use std::sync::Arc;
 use tavern_domain::Time;
 use tavern_engine::memory::Hall;
 use tavern_engine::{Answer, ManualClock, Parcel, StoredSession, Ticket, Work};
-use tavern_hub::registry::shards_of;
+use tavern_hub::Input;
+use tavern_hub::node::registry::shards_of;
 use tavern_hub::{Chore, Effects, Scratch};
 
 pub struct Street {
@@ -270,7 +271,7 @@ impl Street {
             let failed = matches!(answer, Answer::Failed(_));
             let Some(running) = self.houses[at].running() else { return Ok(()) };
             match asker {
-                Asker::Shard(shard) => running.shards[shard].answered(local, ticket, answer),
+                Asker::Shard(shard) => running.shards[shard].handle(local, Input::Answer(ticket, answer)),
                 Asker::Vigil => running.vigil.answered(now, ticket, answer),
                 // The sessions that it took up could not be removed: the boot has failed.
                 Asker::Process if failed => {
@@ -285,7 +286,7 @@ impl Street {
         let Some(running) = self.houses[at].running() else { return Ok(()) };
         for (ticket, outcome) in confirmed {
             for (shard, link) in running.node.carrier.confirmed(ticket, outcome) {
-                running.shards[shard].ready(local, [link]);
+                running.shards[shard].handle(local, Input::BusReady(vec![link]));
             }
         }
         self.carry_out(at)
@@ -300,10 +301,12 @@ impl Street {
                 }
                 let Some(running) = self.houses[at].running() else { return };
                 if let Some((told, mask)) = running.node.unpack_rumour(&parcel) {
-                    shards_of(mask).for_each(|shard| running.shards[shard].hear_rumour(local, &told));
+                    shards_of(mask)
+                        .for_each(|shard| running.shards[shard].handle(local, Input::Status(told.clone())));
                 }
                 if let Some((told, mask)) = running.node.unpack_news(&parcel) {
-                    shards_of(mask).for_each(|shard| running.shards[shard].hear_news(local, &told));
+                    shards_of(mask)
+                        .for_each(|shard| running.shards[shard].handle(local, Input::Presence(told.clone())));
                 }
             }
         }
@@ -337,10 +340,10 @@ impl Street {
         let (news, rumours) = (std::mem::take(news), std::mem::take(rumours));
         running.shards[shard].speak();
         for (to, told) in news {
-            running.shards[to].hear_news(local, &told);
+            running.shards[to].handle(local, Input::Presence(told.clone()));
         }
         for (to, told) in rumours {
-            running.shards[to].hear_rumour(local, &told);
+            running.shards[to].handle(local, Input::Status(told.clone()));
         }
         for (ticket, work) in work {
             self.submit(at, shard, ticket, work);
@@ -394,16 +397,16 @@ impl Street {
             let shards = &mut running.shards;
             match order {
                 Chore::TakeOver(taken) => {
-                    let (presence, home, loss) = *taken;
-                    shards[0].take_over(local, &presence, home, loss);
+                    shards[0].handle(local, Input::Chore(Chore::TakeOver(taken)));
                 }
-                Chore::Overdue(deadline) => shards[0].overdue(local, &deadline),
-                Chore::Sweep(astray) => shards[0].sweep_user(astray),
+                Chore::Overdue(deadline) => shards[0].handle(local, Input::Chore(Chore::Overdue(deadline))),
+                Chore::Sweep(astray) => shards[0].handle(local, Input::Chore(Chore::Sweep(astray))),
                 Chore::Look => shards.iter_mut().for_each(|shard| {
-                    shard.look_at_rooms();
-                    shard.look_at_people(false);
+                    shard.handle(local, Input::Chore(Chore::Look));
                 }),
-                Chore::Announce => shards.iter_mut().for_each(|shard| shard.announce(local)),
+                Chore::Announce => {
+                    shards.iter_mut().for_each(|shard| shard.handle(local, Input::Chore(Chore::Announce)))
+                }
             }
         }
         quiet

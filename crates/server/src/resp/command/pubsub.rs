@@ -8,7 +8,7 @@ use crate::resp::{Next, Peer};
 use std::borrow::Cow;
 use std::collections::HashSet;
 use tavern_domain::{Verb, pattern};
-use tavern_hub::carrier::Hold;
+use tavern_hub::node::carrier::Hold;
 use tavern_hub::{Carried, Link, ListenerId, Shard, Space};
 use tavern_wire::resp as reply;
 

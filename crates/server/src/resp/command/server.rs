@@ -163,8 +163,9 @@ fn resident_bytes() -> u64 {
 
 fn write_stats(call: &Call<'_, '_>, text: &mut String) {
     let node = call.desk.hub.node();
-    let sum =
-        |pick: fn(&tavern_hub::stats::Stats) -> u64| node.stats.iter().map(|stats| pick(stats)).sum::<u64>();
+    let sum = |pick: fn(&tavern_hub::node::stats::Stats) -> u64| {
+        node.stats.iter().map(|stats| pick(stats)).sum::<u64>()
+    };
     fact(text, "total_connections_received", call.desk.services.clients.ever());
     fact(
         text,

@@ -1,0 +1,241 @@
+//! Sessions come, go and come back: opening, attaching a transport, detaching it, parking a poll.
+//! Must hold: a session has at most one transport; a newer one supersedes the older; only its own user resumes it.
+
+use crate::connection::{Format, Goodbye, Link, LinkId};
+use crate::core::listener::{ListenerId, Who};
+use crate::core::session::Session;
+use crate::core::{Core, Notice};
+use tavern_domain::{ClientId, Identity, SessionKey, Time, limits};
+
+/// A session was found and has this transport now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attached {
+    pub listener: ListenerId,
+    /// The client claims events the mailbox never had: its count starts again.
+    pub reset: bool,
+}
+
+/// What became of a poll.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Poll {
+    /// Something is there, or the client did not want to wait: answer with `render_poll`.
+    Ready { reset: bool },
+    /// It waits; the link is named in `Effects` when there is something or its time is over.
+    Parked,
+    /// No such session, or not this user's.
+    Unknown,
+}
+
+impl Core {
+    /// A new session, with or without a transport.
+    pub(crate) fn open_session(&mut self, identity: Identity, link: Option<Link>) -> ListenerId {
+        let now = self.now;
+        let key = SessionKey::from_random(self.dice.roll(), self.index, self.node.settings.shards);
+        let client = ClientId::from_random(self.dice.roll());
+        let mut session = Session::new(key, client, identity, now);
+        session.polling = link.is_none();
+        let id = self.listeners.insert(Who::Session(Box::new(session)), link);
+        self.sessions.insert(key.half(), id);
+        self.stats.sessions_opened.add(1);
+        self.add_user_session(id);
+        self.notify(Notice::SessionOpened { id, adopted: false });
+        id
+    }
+
+    pub fn find_session(&self, key: SessionKey) -> Option<ListenerId> {
+        let id = self.find_held(key)?;
+        let session = self.listeners.get(id)?.session()?;
+        (!session.frozen).then_some(id)
+    }
+
+    /// One that is on its way to another node too.
+    pub(crate) fn find_held(&self, key: SessionKey) -> Option<ListenerId> {
+        let id = *self.sessions.get(&key.half())?;
+        let session = self.listeners.get(id)?.session()?;
+        session.key.matches(key).then_some(id)
+    }
+
+    /// The session that a client is publicly known as. Walks over all of them: for people who ask, not for hot paths.
+    pub fn find_client(&self, client: ClientId) -> Option<ListenerId> {
+        let is = |id: &ListenerId| {
+            self.listeners.get(*id).and_then(|l| l.session()).is_some_and(|s| s.client == client)
+        };
+        self.listeners.ids().find(is)
+    }
+
+    /// Attaches a transport to a living session. What follows `seq` is unread again. None: nothing was touched.
+    pub(crate) fn attach(
+        &mut self,
+        key: SessionKey,
+        identity: &Identity,
+        link: Link,
+        seq: Option<u64>,
+    ) -> Option<Attached> {
+        let now = self.now;
+        let id = self.find_session(key)?;
+        let session = self.listeners.get(id)?.session()?;
+        if session.identity.user != identity.user || now >= session.identity.expires.max(identity.expires) {
+            return None;
+        }
+        self.supersede(id);
+        let listener = self.listeners.get_mut(id)?;
+        listener.link = Some(link);
+        let seq = seq.unwrap_or(listener.mailbox.first() - 1);
+        let known = listener.mailbox.rewind(seq);
+        if known {
+            listener.mailbox.acknowledge(seq);
+        } else {
+            listener.mailbox.rewind(listener.mailbox.first() - 1);
+        }
+        let session = listener.session_mut()?;
+        session.polling = link.format == Format::Poll;
+        session.heard_at = now;
+        // A token that is not older than the one before says what holds from now on.
+        if identity.expires >= session.identity.expires {
+            session.identity = identity.clone();
+        }
+        self.stats.sessions_resumed.add(1);
+        self.mark_dirty(id);
+        self.notify(Notice::SessionAttached { id, acknowledged: known.then_some(seq) });
+        Some(Attached { listener: id, reset: !known })
+    }
+
+    /// Takes the transport away from a session because another one comes.
+    pub(crate) fn supersede(&mut self, id: ListenerId) {
+        let Some(listener) = self.listeners.get_mut(id) else { return };
+        listener.dirty = false;
+        if let Some(session) = listener.session_mut() {
+            session.parked_until = None;
+        }
+        if let Some(old) = listener.link.take() {
+            self.effects.closes.push((old.id, Goodbye::Superseded));
+            self.stats.sessions_superseded.add(1);
+        }
+        self.effects.dirty.retain(|dirty| *dirty != id);
+    }
+
+    /// A transport was lost. The session stays and collects; a Redis listener ends with its connection.
+    pub(crate) fn detach(&mut self, id: ListenerId, link: LinkId) {
+        let now = self.now;
+        let Some(listener) = self.listeners.get_mut(id) else { return };
+        if listener.is_redis() {
+            self.remove(id);
+            return;
+        }
+        let current = listener.link.is_some_and(|current| current.id == link);
+        // Closed for slow reading: the link was taken away before the socket went.
+        if current || listener.link.is_none() {
+            listener.link = None;
+            listener.dirty = false;
+            if let Some(session) = listener.session_mut() {
+                session.heard_at = now;
+                session.parked_until = None;
+            }
+        }
+        self.schedule_loss(id);
+    }
+
+    /// The session is one of its user's sessions here.
+    pub(crate) fn add_user_session(&mut self, id: ListenerId) {
+        if let Some(user) = self.user_of(id) {
+            self.users.add_session(&user, id);
+        }
+    }
+
+    /// A session without a transport is lost when its window ends.
+    pub(crate) fn schedule_loss(&mut self, id: ListenerId) {
+        let settings = &self.node.settings;
+        let Some(listener) = self.listeners.get(id).filter(|listener| listener.link.is_none()) else {
+            return;
+        };
+        let waits = |session: &&Session| !session.present.is_empty() && !session.lost && !session.frozen;
+        let Some(session) = listener.session().filter(waits) else {
+            return;
+        };
+        let window_ms = session.window_ms.unwrap_or(settings.resume_ms);
+        self.wheel.set(session.lost_at(settings.poll_idle_ms) + window_ms, id);
+    }
+
+    /// A command that came without a transport of its own is a sign of life.
+    pub fn heard(&mut self, now: Time, id: ListenerId) {
+        if let Some(session) = self.listeners.get_mut(id).and_then(|listener| listener.session_mut()) {
+            session.heard_at = session.heard_at.max(now);
+        }
+    }
+
+    /// A long-poll arrives: its cursor acknowledges, then it is answered or parked.
+    pub(crate) fn poll(
+        &mut self,
+        key: SessionKey,
+        identity: Option<&Identity>,
+        link: LinkId,
+        cursor: Option<u64>,
+        timeout_ms: u64,
+    ) -> Poll {
+        let now = self.now;
+        let Some(id) = self.find_session(key) else { return Poll::Unknown };
+        let Some(identity) = self.poller_identity(id, identity) else { return Poll::Unknown };
+        let link = Link { id: link, format: Format::Poll };
+        let Some(attached) = self.attach(key, &identity, link, cursor) else { return Poll::Unknown };
+        let timeout_ms = self.jittered(timeout_ms.min(limits::POLL_PARK_MAX_MS));
+        let Some(listener) = self.listeners.get_mut(id) else { return Poll::Unknown };
+        let pending = listener.mailbox.has_unread();
+        if pending || attached.reset || timeout_ms == 0 {
+            // It is answered now, not at the end of the turn.
+            listener.dirty = false;
+            self.effects.dirty.retain(|dirty| *dirty != id);
+            return Poll::Ready { reset: attached.reset };
+        }
+        let until = now + timeout_ms;
+        if let Some(session) = listener.session_mut() {
+            session.parked_until = Some(until);
+        }
+        self.wheel.set(until, id);
+        Poll::Parked
+    }
+
+    /// A poll may name its session only; a token that comes along must be of the same user.
+    fn poller_identity(&self, id: ListenerId, given: Option<&Identity>) -> Option<Identity> {
+        let own = &self.listeners.get(id)?.session()?.identity;
+        match given {
+            Some(given) if given.user != own.user => None,
+            Some(given) => Some(given.clone()),
+            None => Some(own.clone()),
+        }
+    }
+
+    /// Ten percent either way, so that a crowd of polls does not return together.
+    fn jittered(&mut self, ms: u64) -> u64 {
+        let tenth = ms / 10;
+        if tenth == 0 {
+            return ms;
+        }
+        ms - tenth + (self.dice.roll() % (2 * tenth as u128 + 1)) as u64
+    }
+
+    pub(crate) fn poll_is_due(&mut self, id: ListenerId) {
+        let now = self.now;
+        let Some(listener) = self.listeners.get_mut(id) else { return };
+        let Some(session) = listener.session_mut() else { return };
+        // The entry may be of an earlier poll of this session.
+        if session.parked_until.is_some_and(|until| until <= now) && !listener.dirty {
+            listener.dirty = true;
+            self.effects.dirty.push(id);
+        }
+    }
+
+    /// The poll was answered: the session waits for the next one.
+    pub(crate) fn poll_answered(&mut self, id: ListenerId) {
+        let now = self.now;
+        if let Some(listener) = self.listeners.get_mut(id) {
+            listener.link = None;
+            listener.dirty = false;
+            if let Some(session) = listener.session_mut() {
+                session.parked_until = None;
+                session.heard_at = now;
+                session.polling = true;
+            }
+        }
+        self.schedule_loss(id);
+    }
+}

@@ -1,0 +1,355 @@
+//! What all features of a shard share: sessions and their mailboxes, the routing table, pending replies, the effects for the
+//! server and the queue of notices between features. Ordinary synchronous code: time, randomness and bytes come in, effects
+//! go out. It knows no feature. Must hold: a publish reaches every subscription that was confirmed before it; each listener
+//! hears in publish order.
+
+mod attach;
+pub mod authorize;
+pub(crate) mod command;
+mod effects;
+pub mod listener;
+mod loss;
+pub mod mailbox;
+mod notice;
+mod publish;
+pub mod render;
+mod replies;
+pub mod routing;
+pub mod session;
+mod streams;
+mod sweep;
+pub(crate) mod users;
+pub mod wheel;
+
+pub use attach::{Attached, Poll};
+pub use effects::{Effects, Parcel};
+pub(crate) use notice::Notice;
+pub use replies::Reply;
+pub(crate) use replies::{Claim, PIPELINE_MAX, Replies};
+pub use streams::Marks;
+use streams::Streams;
+pub(crate) use users::{Edge, Users};
+
+use crate::connection::{Format, Link, LinkId};
+use crate::event::{Pool, Space};
+use crate::node::{Dice, LINGER_MS, Node};
+use authorize::{Answers, Question};
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
+use listener::{Listener, ListenerId, Listeners, Who};
+use routing::{PlaceIndex, Roster};
+use session::Session;
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::Arc;
+use tavern_domain::presence::Home;
+use tavern_domain::{Channel, Time};
+use tavern_engine::limits::RETRY_AFTER_MS;
+use tavern_engine::{Answer, DocumentKey, StoreError, Ticket, Versioned, Work, Writer};
+use tavern_wire::error::{Code, Refusal};
+use wheel::Wheel;
+
+pub struct Core {
+    pub(crate) node: Arc<Node>,
+    pub(crate) index: usize,
+    pub(crate) listeners: Listeners,
+    /// By half of the key, which is enough to find one; the whole key is compared afterwards.
+    pub(crate) sessions: HashMap<u64, ListenerId, RandomState>,
+    pub(crate) users: Users,
+    pub(crate) roster: Roster,
+    pub(crate) wheel: Wheel<ListenerId>,
+    pub(crate) pool: Rc<Pool>,
+    pub(crate) answers: Answers,
+    asked: HashMap<Question, Vec<LinkId>, RandomState>,
+    pub(crate) dice: Box<dyn Dice>,
+    sweeper: sweep::Sweeper,
+    pub(crate) stats: Arc<crate::node::stats::Stats>,
+    pub(crate) replies: Replies,
+    pub(crate) streams: Streams,
+    /// Documents of local users as they were last read or written here. May be stale: a commit expects their version.
+    pub(crate) documents: HashMap<DocumentKey, Option<Versioned<Arc<[u8]>>>, RandomState>,
+    notices: VecDeque<Notice>,
+    tickets: u64,
+    /// Names without a listener here, and until when the bus still carries them.
+    lingering: VecDeque<(Time, Space, Arc<[u8]>)>,
+    /// The time of the present turn.
+    pub(crate) now: Time,
+    pub effects: Effects,
+    /// Something was published in this turn that other nodes may hear.
+    speaks: bool,
+    /// The code of the last command's refusal; over HTTP it fixes the status.
+    pub refused_with: Option<Code>,
+    stamp: u64,
+}
+
+/// Which feature a store operation belongs to: it gets the answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Feature {
+    /// No one waits for the answer and nothing depends on it.
+    None,
+    Presence,
+    People,
+    Inbox,
+    Party,
+    Migration,
+}
+
+impl Feature {
+    const BITS: u32 = 3;
+    const ALL: [Feature; 6] = [
+        Feature::None,
+        Feature::Presence,
+        Feature::People,
+        Feature::Inbox,
+        Feature::Party,
+        Feature::Migration,
+    ];
+
+    /// The feature that submitted a ticket.
+    pub fn of(ticket: Ticket) -> Feature {
+        let tag = (ticket.0 & ((1 << Feature::BITS) - 1)) as usize;
+        Feature::ALL.get(tag).copied().unwrap_or(Feature::None)
+    }
+}
+
+/// How far the watchers of a channel's presence were told. Presence knows it; migration asks.
+pub(crate) trait Watched {
+    /// The version that watchers here were told.
+    fn told(&self, channel: &str) -> Option<u64>;
+    /// The version from which a new watcher is told on.
+    fn base(&self, channel: &str) -> Option<u64>;
+    /// Whether something that a session does is not decided yet.
+    fn is_busy(&self, id: ListenerId) -> bool;
+}
+
+impl Core {
+    pub(crate) fn new(node: Arc<Node>, index: usize, dice: Box<dyn Dice>, now: Time) -> Core {
+        let shards = node.settings.shards;
+        assert!(index < shards && shards <= crate::node::registry::SHARDS_MAX);
+        Core {
+            roster: Roster::new(index, node.registry.clone()),
+            stats: node.stats[index].clone(),
+            sweeper: sweep::Sweeper::new(now, node.budget_bytes()),
+            effects: Effects::new(shards),
+            node,
+            index,
+            listeners: Listeners::default(),
+            sessions: HashMap::default(),
+            users: Users::default(),
+            wheel: Wheel::new(now),
+            pool: Rc::default(),
+            answers: Answers::default(),
+            asked: HashMap::default(),
+            dice,
+            replies: Replies::default(),
+            streams: Streams::default(),
+            documents: HashMap::default(),
+            notices: VecDeque::new(),
+            tickets: 0,
+            lingering: VecDeque::new(),
+            now,
+            speaks: false,
+            refused_with: None,
+            stamp: 0,
+        }
+    }
+
+    /// Its number on this node.
+    pub fn index(&self) -> usize {
+        self.index
+    }
+
+    pub fn node(&self) -> &Arc<Node> {
+        &self.node
+    }
+
+    pub fn listener(&self, id: ListenerId) -> Option<&Listener> {
+        self.listeners.get(id)
+    }
+
+    pub fn listener_count(&self) -> usize {
+        self.listeners.len()
+    }
+
+    pub(crate) fn session(&self, id: ListenerId) -> Option<&Session> {
+        self.listeners.get(id)?.session()
+    }
+
+    pub(crate) fn session_mut(&mut self, id: ListenerId) -> Option<&mut Session> {
+        self.listeners.get_mut(id)?.session_mut()
+    }
+
+    pub(crate) fn user_of(&self, id: ListenerId) -> Option<Arc<str>> {
+        self.session(id)?.identity.user.clone()
+    }
+
+    /// Tells other features something; the shard gives it to them before the turn goes on.
+    pub(crate) fn notify(&mut self, notice: Notice) {
+        self.notices.push_back(notice);
+    }
+
+    pub(crate) fn next_notice(&mut self) -> Option<Notice> {
+        self.notices.pop_front()
+    }
+
+    /// Gives the store something to do; the feature gets the answer.
+    pub(crate) fn submit(&mut self, feature: Feature, work: Work) -> Ticket {
+        self.tickets += 1;
+        let ticket = Ticket(self.tickets << Feature::BITS | feature as u64);
+        self.effects.work.push((ticket, work));
+        ticket
+    }
+
+    /// Who writes to the store from here.
+    pub(crate) fn writer(&self) -> Writer {
+        Writer { node: self.node.name.clone(), epoch: self.node.epoch() }
+    }
+
+    /// Who vouches for the clients of this node.
+    pub(crate) fn home(&self) -> Home {
+        Home { node: self.node.name.clone(), epoch: self.node.epoch() }
+    }
+
+    pub(crate) fn grace_ms(&self, channel: &str) -> u64 {
+        self.node.settings.kind(Channel::parse(channel).map_or("", |channel| channel.kind)).grace_ms
+    }
+
+    /// A command has its reply.
+    pub(crate) fn finish(&mut self, claim: Claim, reply: Reply) {
+        match claim {
+            Claim::Order(number) => self.effects.orders.push((number, reply)),
+            Claim::Link { link, number } => {
+                if self.replies.keep(link, number, reply) {
+                    self.effects.ready.push(link);
+                }
+            }
+        }
+    }
+
+    /// A Redis connection that begins to listen.
+    pub fn open_redis(&mut self, link: Link) -> ListenerId {
+        self.listeners.insert(Who::Redis { pushing: true, waiting: false }, Some(link))
+    }
+
+    /// `TAVERN.MODE`: whether a Redis listener is pushed to, or asks.
+    pub fn set_pushing(&mut self, id: ListenerId, on: bool) {
+        let Some(listener) = self.listeners.get_mut(id) else { return };
+        if let Who::Redis { pushing, .. } = &mut listener.who {
+            *pushing = on;
+        }
+        self.mark_dirty(id);
+    }
+
+    /// `TAVERN.WAIT`: whether a Redis listener that asks wants to be told of the next event.
+    pub fn set_waiting(&mut self, id: ListenerId, on: bool) {
+        if let Some(listener) = self.listeners.get_mut(id)
+            && let Who::Redis { waiting, .. } = &mut listener.who
+        {
+            *waiting = on;
+            listener.dirty = false;
+        }
+    }
+
+    pub fn set_format(&mut self, id: ListenerId, format: Format) {
+        if let Some(link) = self.listeners.get_mut(id).and_then(|listener| listener.link.as_mut()) {
+            link.format = format;
+        }
+    }
+
+    /// Puts a listener on the list of those to be written to, if it has something to hear.
+    pub fn mark_dirty(&mut self, id: ListenerId) {
+        let Some(listener) = self.listeners.get_mut(id) else { return };
+        if listener.mailbox.has_unread() && listener.wants_writing() && !listener.dirty {
+            listener.dirty = true;
+            self.effects.dirty.push(id);
+        }
+    }
+
+    /// Begins to listen; false when it did already. The sums are right before the caller hears of it.
+    pub fn subscribe(&mut self, id: ListenerId, space: Space, name: &[u8]) -> bool {
+        let place = self.make_place(space, name);
+        let Some(listener) = self.listeners.get_mut(id) else { return false };
+        let new = self.roster.add(place, id.index, &mut listener.places);
+        listener.counts[space as usize] += u32::from(new);
+        new
+    }
+
+    /// Stops listening; false when it did not listen.
+    pub(crate) fn unsubscribe(&mut self, id: ListenerId, space: Space, name: &[u8]) -> bool {
+        let Some(place) = self.roster.find(space, name) else { return false };
+        self.leave_place(id, place)
+    }
+
+    fn leave_place(&mut self, id: ListenerId, place: PlaceIndex) -> bool {
+        let Some(listener) = self.listeners.get_mut(id) else { return false };
+        let Some(position) = listener.places.remove(&place) else { return false };
+        let space = self.roster.place(place).space;
+        listener.counts[space as usize] -= 1;
+        let name = self.roster.place(place).entry.name.clone();
+        let removed = self.roster.remove(place, position);
+        if space == Space::Presence
+            && self.roster.find(space, &name).is_none()
+            && let Ok(channel) = std::str::from_utf8(&name)
+        {
+            self.notify(Notice::ChannelUnwatched { channel: channel.into() });
+        }
+        if let Some((moved, to)) = removed.moved {
+            self.listeners.at(moved).places.insert(place, to);
+        }
+        if let Some((space, name)) = removed.unheard {
+            self.linger(space, name);
+        }
+        true
+    }
+
+    /// No listener here wants a name any more, or not yet: the bus carries it for a while.
+    pub fn linger(&mut self, space: Space, name: Arc<[u8]>) {
+        if self.node.carrier.is_by_name() {
+            self.lingering.push_back((self.now + LINGER_MS, space, name));
+        }
+    }
+
+    /// The names a listener listens to in one space, in no order.
+    pub fn subscriptions(&self, id: ListenerId, space: Space) -> Vec<Arc<[u8]>> {
+        let Some(listener) = self.listeners.get(id) else { return Vec::new() };
+        let places = listener.places.keys().map(|&place| self.roster.place(place));
+        places.filter(|place| place.space == space).map(|place| place.entry.name.clone()).collect()
+    }
+
+    fn make_place(&mut self, space: Space, name: &[u8]) -> PlaceIndex {
+        let settings = &self.node.settings;
+        self.roster.make(space, name, || *settings.kind(kind_of(name)))
+    }
+
+    /// Forgets a listener: it listens nowhere from now on.
+    pub(crate) fn remove(&mut self, id: ListenerId) {
+        let Some(listener) = self.listeners.get(id) else { return };
+        let places: Vec<PlaceIndex> = listener.places.keys().copied().collect();
+        for place in places {
+            self.leave_place(id, place);
+        }
+        if let Some(listener) = self.listeners.remove(id)
+            && let Some(session) = listener.session()
+        {
+            self.sessions.remove(&session.key.half());
+            self.stats.sessions_ended.add(1);
+        }
+    }
+}
+
+fn kind_of(name: &[u8]) -> &str {
+    Channel::parse_redis(name).map_or(tavern_domain::channel::REDIS_KIND, |channel| channel.kind)
+}
+
+/// What a client is told when the store did not do what it was asked.
+pub(crate) fn refusal(answer: &Answer) -> Refusal {
+    match answer {
+        Answer::Failed(StoreError::TooLarge { .. }) => {
+            Refusal::new(Code::TooLarge, "the store takes no more of this")
+        }
+        Answer::Failed(StoreError::Conflict { .. }) => {
+            Refusal::new(Code::Conflict, "too many changes at once").retry_after(RETRY_AFTER_MS)
+        }
+        _ => Refusal::new(Code::Unavailable, "the store does not answer").retry_after(RETRY_AFTER_MS),
+    }
+}

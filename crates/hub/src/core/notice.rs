@@ -1,0 +1,54 @@
+//! What the core or one feature tells the others. The shard takes notices from a queue and gives each to the features it
+//! concerns, so features need not know each other.
+
+use crate::core::listener::ListenerId;
+use std::sync::Arc;
+use tavern_domain::presence::{Loss, Rumour, State, Visibility};
+use tavern_domain::{ClientId, Identity};
+use tavern_engine::{Answer, PresenceKey};
+
+#[derive(Debug)]
+pub(crate) enum Notice {
+    /// A session was opened here, or came from another node.
+    SessionOpened { id: ListenerId, adopted: bool },
+    /// A session has a transport again; with a cursor, everything up to it is acknowledged.
+    SessionAttached { id: ListenerId, acknowledged: Option<u64> },
+    /// A session must end: every feature lets go of it, then the core forgets it.
+    SessionEnds { id: ListenerId },
+    /// The last local watcher of a channel's presence is gone.
+    ChannelUnwatched { channel: Arc<str> },
+    /// What is known of a channel's presence may be stale: it must be read again.
+    ChannelStale { channel: Arc<str> },
+    /// A watched channel was read; watchers are told about changes after `base`.
+    ChannelLoaded { channel: Arc<str>, base: u64 },
+    /// Something about a user changed: their sessions and followers on all nodes must hear it.
+    StatusUpdate { user: Arc<str>, update: Rumour },
+    /// A user's inbox or party may have changed.
+    InboxChanged { user: Arc<str> },
+    /// The visibility of a local user is known: joins that waited for it can go on.
+    VisibilityLoaded { user: Arc<str> },
+    /// The store did not tell the visibility of a local user: commands that wait for it are refused.
+    VisibilityFailed { user: Arc<str>, answer: Answer },
+    /// A local user is visible to others than before, in every channel their sessions are present in.
+    VisibilityChanged { user: Arc<str>, visibility: Visibility },
+    /// A user is visible to others than before in one channel.
+    VisibilityChangedIn { key: PresenceKey, visibility: Visibility },
+    /// A user's presence changed in a way that concerns their party. `recorded`: a deadline for it was committed.
+    MemberChanged { user: Arc<str>, recorded: bool },
+    /// A user connected, or connected again.
+    UserConnected { user: Arc<str> },
+    /// What an app or a party holds in a channel must be brought to where its carrier is.
+    HoldChanged { key: PresenceKey },
+    /// A client joined a channel although its session has ended meanwhile.
+    ClientWithoutSession { key: PresenceKey, client: ClientId },
+    /// A session stays here after all: its client is announced again wherever it is present.
+    SessionStays { id: ListenerId },
+    /// A session came from another node: its client is present under this node from now on.
+    PresenceMoved { id: ListenerId, channel: Arc<str>, state: Option<State> },
+    /// The node that took a session over does not vouch for its client.
+    ClientLost { identity: Box<Identity>, client: ClientId, channel: Arc<str>, loss: Loss },
+    /// A session came from another node with the statuses its client knows.
+    StatusesMoved { id: ListenerId, told: Vec<(Arc<str>, u64)> },
+    /// A session must be packed up for another node.
+    SessionPacks { half: u64 },
+}

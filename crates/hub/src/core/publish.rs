@@ -1,0 +1,207 @@
+//! Publishing: to the listeners of this shard, to the other shards and to the other nodes.
+
+use super::{Core, Parcel};
+use crate::connection::Goodbye;
+use crate::core::authorize;
+use crate::core::listener::ListenerId;
+use crate::core::mailbox::Bounds;
+use crate::core::routing::{PlaceIndex, Roster};
+use crate::event::{Author, Event, Space, Words};
+use crate::node::Node;
+use crate::node::registry::shards_of;
+use crate::settings::SlowReader;
+use std::rc::Rc;
+use std::sync::Arc;
+use tavern_domain::{Channel, Reach, Time};
+
+impl Core {
+    /// Publishes; tells how many subscriptions on this node match.
+    pub fn publish(
+        &mut self,
+        now: Time,
+        space: Space,
+        channel: &[u8],
+        payload: &[u8],
+        json: bool,
+        author: Option<Author>,
+    ) -> u32 {
+        self.stats.published.add(1);
+        let abroad = self.node.carrier.reaches_others();
+        if abroad && !self.speaks {
+            self.speaks = true;
+            self.node.carrier.speech.begin(self.index);
+        }
+        let patterned =
+            space == Space::Channel && self.node.registry.has_patterns() && !authorize::is_private(channel);
+        let place = match self.roster.find(space, channel) {
+            Some(place) => place,
+            // Alone on this node and without patterns, a name nobody listens to needs no place.
+            None if self.node.settings.shards == 1 && !patterned => {
+                if abroad {
+                    let origin = Some(self.node.origin(self.index));
+                    let words = Words::new(space, channel, payload, json, author).with_origin(origin);
+                    self.send_abroad(space, &words);
+                }
+                return 0;
+            }
+            None => self.make_place(space, channel),
+        };
+        let entry = &self.roster.place(place).entry;
+        let (mut receivers, mut mask) = (entry.total(), entry.mask());
+        if patterned {
+            for entry in self.roster.matches(place) {
+                receivers += entry.total();
+                mask |= entry.mask();
+            }
+        }
+        if mask == 0 && !abroad {
+            return receivers;
+        }
+        let origin = abroad.then(|| self.node.origin(self.index));
+        let words = Arc::new(Words::new(space, channel, payload, json, author).with_origin(origin));
+        if abroad {
+            self.send_abroad(space, &words);
+        }
+        let here = 1u64 << self.index;
+        for shard in shards_of(mask & !here) {
+            self.effects.parcels[shard].push(Parcel { space, words: words.clone() });
+        }
+        if mask & here != 0 {
+            self.deliver(now, place, words);
+        }
+        receivers
+    }
+
+    fn send_abroad(&mut self, space: Space, words: &Words) {
+        self.effects.abroad.extend(self.node.parcel(space, words));
+    }
+
+    /// Gives the bus what other nodes may hear. True: there was something.
+    pub fn speak(&mut self) -> bool {
+        if self.effects.abroad.is_empty() {
+            return false;
+        }
+        let abroad = std::mem::take(&mut self.effects.abroad);
+        if let Some(bus) = self.node.carrier.bus() {
+            bus.publish(abroad);
+        }
+        if std::mem::take(&mut self.speaks) {
+            self.node.carrier.speech.end(self.index);
+        }
+        true
+    }
+
+    /// Takes words that were published on another shard, or on another node.
+    pub fn receive(&mut self, now: Time, parcel: Parcel) {
+        let place = self.make_place(parcel.space, parcel.words.channel());
+        self.deliver(now, place, parcel.words);
+    }
+
+    fn deliver(&mut self, now: Time, index: PlaceIndex, words: Arc<Words>) {
+        self.stamp += 1;
+        if let Some(origin) = words.origin() {
+            self.streams.hear(origin);
+        }
+        let place = self.roster.place_mut(index);
+        let event = Event::message(words.clone(), now, place.rules.slow_reader, &self.pool);
+        let listeners = std::mem::take(&mut place.listeners);
+        for &listener in &listeners {
+            self.put(listener, &event);
+        }
+        self.stats.delivered.add(listeners.len() as u64);
+        self.roster.place_mut(index).listeners = listeners;
+        if words_have_patterns(&self.node, &self.roster, index) && !authorize::is_private(words.channel()) {
+            self.deliver_by_patterns(now, index, &event, words);
+        }
+        if self.pool.bytes() > self.sweeper.relieve_above {
+            self.relieve();
+        }
+    }
+
+    fn deliver_by_patterns(&mut self, now: Time, index: PlaceIndex, event: &Rc<Event>, words: Arc<Words>) {
+        self.roster.matches(index);
+        let matches = std::mem::take(&mut self.roster.place_mut(index).matches);
+        let public = Channel::parse_redis(words.channel()).is_ok_and(|c| c.reach == Reach::Everyone);
+        for entry in &matches.1 {
+            let Some(place) = self.roster.find(Space::Pattern, &entry.name) else { continue };
+            let mut for_redis: Option<Rc<Event>> = None;
+            let listeners = std::mem::take(&mut self.roster.place_mut(place).listeners);
+            for &listener in &listeners {
+                if self.listeners.at(listener).is_redis() {
+                    let event = for_redis.get_or_insert_with(|| {
+                        Event::by_pattern(entry.name.clone(), words.clone(), now, &self.pool)
+                    });
+                    let event = event.clone();
+                    self.put(listener, &event);
+                } else if public {
+                    self.put(listener, event);
+                }
+            }
+            self.stats.delivered.add(listeners.len() as u64);
+            self.roster.place_mut(place).listeners = listeners;
+        }
+        self.roster.place_mut(index).matches = matches;
+    }
+
+    /// Puts one event into one mailbox.
+    fn put(&mut self, index: u32, event: &Rc<Event>) {
+        let stamp = self.stamp;
+        let settings = &self.node.settings;
+        let listener = self.listeners.at(index);
+        let redis = listener.is_redis();
+        let bounds = if redis {
+            Bounds { events: usize::MAX, bytes: settings.redis_pending_bytes }
+        } else {
+            if listener.stamp == stamp {
+                return;
+            }
+            listener.stamp = stamp;
+            if listener.marks.as_ref().is_some_and(|marks| marks.covers(event)) {
+                return;
+            }
+            Bounds { events: settings.mailbox_events, bytes: settings.mailbox_bytes }
+        };
+        let dropped = listener.mailbox.push(event.clone(), bounds);
+        if !listener.dirty && listener.wants_writing() {
+            listener.dirty = true;
+            let id = self.listeners.id_at(index).expect("it got the event");
+            self.effects.dirty.push(id);
+        }
+        if dropped > 0 {
+            self.overflowed(index, dropped, event.slow_reader);
+        }
+    }
+
+    /// Gives one listener an event that is no delivery of a channel.
+    pub(crate) fn tell(&mut self, index: u32, event: &Rc<Event>) {
+        self.stamp += 1;
+        self.put(index, event);
+    }
+
+    /// Gives one session an event of its own.
+    pub fn put_json(&mut self, id: ListenerId, tail: Box<[u8]>) {
+        let now = self.now;
+        let event = Event::json(tail, now, SlowReader::Gap, &self.pool);
+        if self.listeners.get(id).is_some() {
+            self.tell(id.index, &event);
+        }
+    }
+
+    #[cold]
+    pub(crate) fn overflowed(&mut self, index: u32, dropped: usize, policy: SlowReader) {
+        self.stats.dropped_full.add(dropped as u64);
+        let listener = self.listeners.at(index);
+        if listener.is_redis() || policy == SlowReader::Close {
+            // Without a link it is closed once; the rest of the turn finds nobody to write to.
+            if let Some(link) = listener.link.take() {
+                listener.dirty = false;
+                self.effects.closes.push((link.id, Goodbye::SlowReader));
+                self.stats.closed_slow.add(1);
+            }
+        }
+    }
+}
+
+fn words_have_patterns(node: &Node, roster: &Roster, index: PlaceIndex) -> bool {
+    roster.place(index).space == Space::Channel && node.registry.has_patterns()
+}

@@ -1,0 +1,237 @@
+//! Events into bytes, for each way they travel. What a socket refuses stays in the mailbox as references.
+//! Must hold: an event is marked as sent only when all of its bytes were taken, or the caller keeps the rest.
+
+use crate::connection::{Format, LinkId};
+use crate::core::Core;
+use crate::core::listener::ListenerId;
+use tavern_domain::limits;
+use tavern_wire::{json, sse, ws};
+
+/// A reused buffer with the place where each event ends.
+#[derive(Debug, Default)]
+pub struct Scratch {
+    pub bytes: Vec<u8>,
+    /// Bytes of the transport's own that stand before the first event.
+    own: usize,
+    /// (end in `bytes`, number of the event).
+    ends: Vec<(usize, u64)>,
+    body: Vec<u8>,
+}
+
+impl Scratch {
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.ends.clear();
+        self.own = 0;
+    }
+
+    /// Begins with what the transport itself has to say.
+    pub fn begin(&mut self, own: &[u8]) {
+        self.clear();
+        self.bytes.extend_from_slice(own);
+        self.own = own.len();
+    }
+
+    /// How much of the transport's own bytes stands at the front.
+    pub fn own(&self) -> usize {
+        self.own
+    }
+}
+
+/// The flags of a poll's answer that only the asker knows.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PollFlags {
+    pub reset: bool,
+    pub superseded: bool,
+}
+
+impl Core {
+    /// Appends unread events to `scratch` until about `room` bytes are in it, for the transport that the listener has: one
+    /// that was superseded and does not know yet gets nothing. `settle` says what became of them. Returns whether more is
+    /// waiting.
+    pub fn render(&mut self, id: ListenerId, to: LinkId, room: usize, scratch: &mut Scratch) -> bool {
+        let Some(listener) = self.listeners.get_mut(id) else { return false };
+        let Some(link) = listener.link.filter(|link| link.id == to) else { return false };
+        listener.dirty = false;
+        match link.format {
+            Format::Resp2 | Format::Resp3 => {
+                for event in (0..).map_while(|index| listener.mailbox.front(index)) {
+                    if scratch.bytes.len() >= room {
+                        return true;
+                    }
+                    append_resp(&mut scratch.bytes, event.resp_frame().unwrap_or_default(), link.format);
+                    scratch.ends.push((scratch.bytes.len(), 0));
+                }
+                false
+            }
+            Format::WebSocket | Format::Sse | Format::Poll => {
+                if let Some((from, to)) = listener.mailbox.gap() {
+                    scratch.body.clear();
+                    json::gap_tail(&mut scratch.body, from, to);
+                    append_json(&mut scratch.bytes, to, &scratch.body, link.format);
+                    scratch.ends.push((scratch.bytes.len(), to));
+                }
+                for (seq, event) in listener.mailbox.unread_events() {
+                    if scratch.bytes.len() >= room {
+                        return true;
+                    }
+                    append_json(&mut scratch.bytes, seq, event.json_tail(), link.format);
+                    scratch.ends.push((scratch.bytes.len(), seq));
+                }
+                false
+            }
+        }
+    }
+
+    /// The first `written` bytes of the scratch are gone. Events that began to go are sent; returns where the last of
+    /// them ends, so that the caller keeps `written..end` for later. The others stay unread.
+    pub fn settle(&mut self, id: ListenerId, scratch: &Scratch, written: usize) -> usize {
+        // An event whose first byte was taken has begun: count those that start before `written`.
+        let begun = match scratch.ends.iter().position(|(end, _)| *end >= written) {
+            _ if written <= scratch.own => 0,
+            Some(index) => index + 1,
+            None => scratch.ends.len(),
+        };
+        if begun == 0 {
+            return written;
+        }
+        let (end, seq) = scratch.ends[begun - 1];
+        if let Some(listener) = self.listeners.get_mut(id) {
+            if listener.is_redis() {
+                listener.mailbox.take_many(begun);
+            } else {
+                listener.mailbox.mark_sent(seq);
+            }
+        }
+        end.max(written)
+    }
+
+    /// The body of a poll's answer. Events are freed when a later cursor covers them, not now.
+    pub(crate) fn render_poll(
+        &mut self,
+        id: ListenerId,
+        flags: PollFlags,
+        party: Option<&str>,
+        out: &mut Vec<u8>,
+    ) {
+        let node = &self.node;
+        let Some(listener) = self.listeners.get(id) else { return };
+        let Some(session) = listener.session() else { return };
+        out.extend_from_slice(b"{\"session\":\"");
+        write_session(out, session.key, &node.settings.node);
+        out.extend_from_slice(b"\",\"events\":[");
+        let begin = out.len();
+        let mut cursor = listener.mailbox.sent();
+        let (mut count, mut more) = (0, false);
+        let mut body = Vec::new();
+        let gap = listener.mailbox.gap();
+        if let Some((from, to)) = gap {
+            json::gap_tail(&mut body, from, to);
+            append_json(out, to, &body, Format::Poll);
+            (cursor, count) = (to, 1);
+        }
+        for (seq, event) in listener.mailbox.unread_events() {
+            let tail = event.json_tail();
+            // One event larger than the bound travels alone.
+            if count >= limits::POLL_EVENTS
+                || (count > 0 && out.len() - begin + tail.len() > limits::POLL_BYTES)
+            {
+                more = true;
+                break;
+            }
+            append_json(out, seq, tail, Format::Poll);
+            (cursor, count) = (seq, count + 1);
+        }
+        if out.last() == Some(&b',') {
+            out.pop();
+        }
+        out.extend_from_slice(b"],\"cursor\":");
+        out.extend_from_slice(itoa::Buffer::new().format(cursor).as_bytes());
+        out.extend_from_slice(if more { b",\"more\":true" } else { b",\"more\":false" });
+        if gap.is_some() {
+            out.extend_from_slice(b",\"gap\":true");
+        }
+        if flags.reset {
+            out.extend_from_slice(b",\"reset\":true");
+        }
+        if flags.superseded {
+            out.extend_from_slice(b",\"superseded\":true");
+        }
+        write_party(party, out);
+        out.push(b'}');
+        if !flags.superseded {
+            self.poll_answered(id);
+        }
+    }
+
+    /// Takes messages out for a Redis client that asks (`TAVERN.POLL`); appends them as pushed, returns how many.
+    pub fn take_messages(&mut self, id: ListenerId, most: usize, format: Format, out: &mut Vec<u8>) -> usize {
+        let Some(listener) = self.listeners.get_mut(id) else { return 0 };
+        let mut taken = 0;
+        while taken < most
+            && let Some(event) = listener.mailbox.take()
+        {
+            append_resp(out, event.resp_frame().unwrap_or_default(), format);
+            taken += 1;
+        }
+        taken
+    }
+}
+
+fn append_resp(out: &mut Vec<u8>, frame: &[u8], format: Format) {
+    let at = out.len();
+    out.extend_from_slice(frame);
+    if format == Format::Resp3 && !frame.is_empty() {
+        out[at] = b'>';
+    }
+}
+
+fn append_json(out: &mut Vec<u8>, seq: u64, tail: &[u8], format: Format) {
+    match format {
+        Format::WebSocket => {
+            let mut digits = itoa::Buffer::new();
+            let digits = digits.format(seq).as_bytes();
+            const HEAD: &[u8] = b"{\"seq\":";
+            ws::write_head(out, ws::Opcode::Text, HEAD.len() + digits.len() + tail.len());
+            out.extend_from_slice(HEAD);
+            out.extend_from_slice(digits);
+            out.extend_from_slice(tail);
+        }
+        Format::Sse => {
+            // Through a small buffer: SSE rewrites raw newlines.
+            let mut event = Vec::with_capacity(tail.len() + 32);
+            json::seq_head(&mut event, seq);
+            event.extend_from_slice(tail);
+            sse::event(out, Some(seq), &event);
+        }
+        Format::Poll => {
+            json::seq_head(out, seq);
+            out.extend_from_slice(tail);
+            out.push(b',');
+        }
+        Format::Resp2 | Format::Resp3 => unreachable!("a JSON event on a Redis connection"),
+    }
+}
+
+/// The snapshot of a user's party, as a member of an answer; left out when it is not known.
+pub(crate) fn write_party(party: Option<&str>, out: &mut Vec<u8>) {
+    if let Some(party) = party {
+        out.extend_from_slice(b",\"party\":");
+        out.extend_from_slice(party.as_bytes());
+    }
+}
+
+/// The secret as told to the client: it names its node.
+pub(crate) fn write_session(out: &mut Vec<u8>, key: tavern_domain::SessionKey, node: &str) {
+    let mut text = String::with_capacity(32 + node.len());
+    key.write(&mut text);
+    text.push('~');
+    text.push_str(node);
+    out.extend_from_slice(text.as_bytes());
+}
+
+/// Reads a secret: its key and the node it names.
+pub fn read_session(text: &str) -> Option<(tavern_domain::SessionKey, &str)> {
+    let (key, node) = text.split_once('~')?;
+    Some((tavern_domain::SessionKey::parse(key)?, node))
+}

@@ -1,0 +1,146 @@
+//! A session: who a client is, what it may do, how it comes back. It outlives its transport.
+//! Knows no sockets; the mailbox and the places it listens to are with its `Listener`.
+
+use crate::user::is_own_channel;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use tavern_domain::presence::State;
+use tavern_domain::rate::{Allowance, Bucket};
+use tavern_domain::{ClientId, Identity, SessionKey, Sorted, Time};
+
+#[derive(Debug)]
+pub struct Session {
+    pub key: SessionKey,
+    pub client: ClientId,
+    pub identity: Identity,
+    pub since: Time,
+    /// The last sign of life while no push transport is attached: a poll, a command, the moment of detaching.
+    pub heard_at: Time,
+    /// It was reached by polls and commands, which come and go: silence counts only after `poll_idle_ms`.
+    pub polling: bool,
+    /// A parked poll answers empty at this moment.
+    pub parked_until: Option<Time>,
+    /// The channels its client is present in, with the state it gave there.
+    pub present: Present,
+    /// The channels where its client is all there is of its user, with the version of that presence and its beginning:
+    /// it can go from there without asking what else there is.
+    pub alone: Sorted<Arc<str>, (u64, Time)>,
+    /// How long it may be without a transport before it is lost, when that is not `resume_ms`: it waited in the store.
+    pub window_ms: Option<u64>,
+    /// Its loss was told, or is on its way: coming back is an arrival.
+    pub lost: bool,
+    /// It is on its way to or from another node: nothing is done for it and nothing is decided about it.
+    pub frozen: bool,
+    /// The highest letter of its user that was put into its mailbox.
+    pub letters: u64,
+    /// Which number of its mailbox is which letter, as far as they are not acknowledged.
+    pub post: VecDeque<(u64, u64)>,
+    bucket: Bucket,
+    /// Refused commands in a row.
+    strikes: u16,
+}
+
+/// The channels that a client is present in, with the state it gave there.
+#[derive(Debug, Default)]
+pub struct Present(Sorted<Arc<str>, Option<State>>);
+
+impl Present {
+    /// Without a state an earlier one stays.
+    pub fn enter(&mut self, channel: &Arc<str>, state: Option<State>) {
+        let known = self.0.or_default(channel.clone());
+        if state.is_some() {
+            *known = state;
+        }
+    }
+
+    /// Gives the state it had there, if it was there.
+    pub fn leave(&mut self, channel: &str) -> Option<Option<State>> {
+        self.0.remove(channel)
+    }
+
+    pub fn state(&self, channel: &str) -> Option<&Option<State>> {
+        self.0.get(channel)
+    }
+
+    pub fn has(&self, channel: &str) -> bool {
+        self.0.contains_key(channel)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// How many it joined itself: its user's own channel is the server's doing.
+    pub fn joined(&self) -> usize {
+        self.channels().filter(|channel| !is_own_channel(channel)).count()
+    }
+
+    pub fn channels(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.0.keys()
+    }
+
+    pub fn all(&self) -> Vec<(Arc<str>, Option<State>)> {
+        self.0.iter().map(|(channel, state)| (channel.clone(), state.clone())).collect()
+    }
+
+    pub fn clear(&mut self) {
+        self.0 = Sorted::new();
+    }
+}
+
+impl FromIterator<(Arc<str>, Option<State>)> for Present {
+    fn from_iter<I: IntoIterator<Item = (Arc<str>, Option<State>)>>(all: I) -> Present {
+        let mut present = Present::default();
+        all.into_iter().for_each(|(channel, state)| present.enter(&channel, state));
+        present
+    }
+}
+
+/// Refusals in a row after which a connection is closed: a client that hears "no" this often is not listening.
+pub const STRIKES_MAX: u16 = 1000;
+
+impl Session {
+    pub fn new(key: SessionKey, client: ClientId, identity: Identity, now: Time) -> Session {
+        Session {
+            key,
+            client,
+            identity,
+            since: now,
+            heard_at: now,
+            polling: false,
+            parked_until: None,
+            present: Present::default(),
+            alone: Sorted::new(),
+            window_ms: None,
+            lost: false,
+            frozen: false,
+            letters: 0,
+            post: VecDeque::new(),
+            bucket: Bucket::default(),
+            strikes: 0,
+        }
+    }
+
+    /// Takes one command from the allowance, or tells when to try again.
+    pub fn take_command(&mut self, now: Time, per_second: u32) -> Result<(), u64> {
+        if self.identity.unlimited || per_second == 0 {
+            return Ok(());
+        }
+        self.bucket.take(now, Allowance { per_second, burst: per_second.saturating_mul(2) })
+    }
+
+    /// Counts a refusal; true when it was one too many.
+    pub fn strike(&mut self) -> bool {
+        self.strikes = self.strikes.saturating_add(1);
+        self.strikes >= STRIKES_MAX
+    }
+
+    pub fn behave(&mut self) {
+        self.strikes = 0;
+    }
+
+    /// Since when nobody is there, for a session without a transport.
+    pub fn lost_at(&self, poll_idle_ms: u64) -> Time {
+        if self.polling { self.heard_at + poll_idle_ms } else { self.heard_at }
+    }
+}

@@ -1,0 +1,72 @@
+//! How far this shard has heard each publisher of each node, so that a session that moves does not hear a message twice.
+
+use crate::event::{Event, Origin};
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tavern_domain::{Epoch, Time};
+use tavern_engine::body::Stream;
+
+/// What a session has heard on another node: it must not hear it again here.
+#[derive(Clone, Debug, Default)]
+pub struct Marks {
+    pub streams: Vec<Stream>,
+    pub told: Vec<(Arc<str>, u64)>,
+    /// Until when something of it may still be under way.
+    pub until: Time,
+}
+
+impl Marks {
+    pub(crate) fn covers(&self, event: &Event) -> bool {
+        if let Some(told) = event.told() {
+            return self
+                .told
+                .iter()
+                .any(|(channel, version)| *channel == told.channel && told.version <= *version);
+        }
+        let Some(origin) = event.origin() else { return false };
+        self.streams.iter().any(|stream| {
+            stream.node == origin.node
+                && stream.shard == origin.shard()
+                && (origin.epoch, origin.n) <= (stream.epoch, stream.n)
+        })
+    }
+}
+
+/// The last message heard from each shard of each node.
+#[derive(Default)]
+pub(crate) struct Streams {
+    heard: HashMap<Arc<str>, Vec<(u8, Epoch, u64)>, RandomState>,
+}
+
+impl Streams {
+    pub fn hear(&mut self, origin: &Origin) {
+        let Some(streams) = self.heard.get_mut(&*origin.node) else {
+            self.heard.insert(origin.node.clone(), vec![(origin.shard(), origin.epoch, origin.n)]);
+            return;
+        };
+        let shard = origin.shard();
+        match streams.iter_mut().find(|(of, ..)| *of == shard) {
+            Some((_, epoch, n)) => (*epoch, *n) = (*epoch, *n).max((origin.epoch, origin.n)),
+            None => streams.push((shard, origin.epoch, origin.n)),
+        }
+    }
+
+    /// The last message heard of each stream, here or where the session was before.
+    pub fn last(&self, before: Option<&Marks>) -> Vec<Stream> {
+        let own = self.heard.iter().flat_map(|(node, streams)| {
+            let stream =
+                |&(shard, epoch, n): &(u8, Epoch, u64)| Stream { node: node.clone(), epoch, shard, n };
+            streams.iter().map(stream)
+        });
+        let mut last: BTreeMap<(Arc<str>, u8), Stream> = BTreeMap::new();
+        for stream in own.chain(before.into_iter().flat_map(|marks| marks.streams.iter().cloned())) {
+            let known = last.entry((stream.node.clone(), stream.shard)).or_insert_with(|| stream.clone());
+            if (known.epoch, known.n) < (stream.epoch, stream.n) {
+                *known = stream;
+            }
+        }
+        last.into_values().collect()
+    }
+}

@@ -1,0 +1,134 @@
+//! The users with a session on this shard: their sessions, their visibility, and whom they follow. Kept by `people`, read
+//! by every feature that must know who sees whom.
+
+use crate::core::listener::ListenerId;
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tavern_domain::presence::{Viewer, Visibility};
+
+#[derive(Default)]
+pub(crate) struct Users {
+    local: BTreeMap<Arc<str>, Box<LocalUser>>,
+    /// The local users who follow a user, by the user who is followed.
+    followers: HashMap<Arc<str>, Vec<Arc<str>>, RandomState>,
+}
+
+#[derive(Default)]
+pub(crate) struct LocalUser {
+    pub sessions: Vec<ListenerId>,
+    /// None: not loaded yet.
+    pub visibility: Option<Visibility>,
+    pub following: HashMap<Arc<str>, Edge, RandomState>,
+}
+
+/// A local user follows somebody.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Edge {
+    pub version: u64,
+    /// The other follows back.
+    pub mutual: bool,
+    /// The last reading of the whole list in which it was found, or during which or after which it began.
+    pub round: u32,
+    /// The follower's sessions were told the followee's status when it began. False for edges that the first reading of the
+    /// list found.
+    pub greeted: bool,
+}
+
+impl LocalUser {
+    /// Sorted, so that every run does things in the same order.
+    pub fn followees(&self) -> Vec<Arc<str>> {
+        let mut followees: Vec<Arc<str>> = self.following.keys().cloned().collect();
+        followees.sort();
+        followees
+    }
+}
+
+impl Users {
+    pub fn get(&self, user: &str) -> Option<&LocalUser> {
+        self.local.get(user).map(|local| &**local)
+    }
+
+    pub fn get_mut(&mut self, user: &str) -> Option<&mut LocalUser> {
+        self.local.get_mut(user).map(|local| &mut **local)
+    }
+
+    pub fn contains(&self, user: &str) -> bool {
+        self.local.contains_key(user)
+    }
+
+    pub fn names(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.local.keys()
+    }
+
+    pub fn add_session(&mut self, user: &Arc<str>, id: ListenerId) {
+        self.local.entry(user.clone()).or_default().sessions.push(id);
+    }
+
+    /// True: that was the user's last session here.
+    pub fn remove_session(&mut self, user: &str, id: ListenerId) -> bool {
+        let Some(local) = self.local.get_mut(user) else { return false };
+        local.sessions.retain(|other| *other != id);
+        local.sessions.is_empty()
+    }
+
+    pub fn remove(&mut self, user: &str) {
+        self.local.remove(user);
+    }
+
+    /// The sessions that a user has here.
+    pub fn sessions(&self, user: &str) -> &[ListenerId] {
+        self.local.get(user).map_or(&[][..], |local| &local.sessions)
+    }
+
+    /// The visibility of a local user, as far as it is known.
+    pub fn visibility(&self, user: &str) -> Option<Visibility> {
+        self.local.get(user).and_then(|local| local.visibility)
+    }
+
+    /// Whether a viewer may see a user with this visibility.
+    pub fn sees(&self, viewer: Option<&str>, user: &str, visibility: Visibility) -> bool {
+        let viewer = match viewer {
+            Some(viewer) if viewer == user => Viewer::Himself,
+            Some(viewer) => Viewer::Other { mutual: self.is_mutual(viewer, user) },
+            None => Viewer::Other { mutual: false },
+        };
+        visibility.shows(viewer)
+    }
+
+    pub fn is_mutual(&self, follower: &str, followee: &str) -> bool {
+        let edge = self.local.get(follower).and_then(|local| local.following.get(followee));
+        edge.is_some_and(|edge| edge.mutual)
+    }
+
+    pub fn follows(&self, follower: &str, followee: &str) -> bool {
+        self.local.get(follower).is_some_and(|local| local.following.contains_key(followee))
+    }
+
+    /// The local users who follow a user.
+    pub fn followers(&self, user: &str) -> &[Arc<str>] {
+        self.followers.get(user).map_or(&[][..], |followers| followers)
+    }
+
+    pub fn add_follower(&mut self, followee: &Arc<str>, follower: &Arc<str>) {
+        self.followers.entry(followee.clone()).or_default().push(follower.clone());
+    }
+
+    /// True: no local user follows them any more.
+    pub fn remove_follower(&mut self, followee: &str, follower: &str) -> bool {
+        let Some(followers) = self.followers.get_mut(followee) else { return true };
+        followers.retain(|other| &**other != follower);
+        if !followers.is_empty() {
+            return false;
+        }
+        self.followers.remove(followee);
+        true
+    }
+
+    /// The local sessions of a user and of those who follow them: everybody who may see more of them than others do.
+    pub fn sessions_close_to<'a>(&'a self, user: &'a str) -> impl Iterator<Item = ListenerId> + use<'a> {
+        let users = self.followers(user).iter().map(|name| &**name).chain([user]);
+        users.filter_map(|name| self.local.get(name)).flat_map(|local| local.sessions.iter().copied())
+    }
+}

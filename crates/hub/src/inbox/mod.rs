@@ -1,0 +1,248 @@
+//! The durable inbox of a user, as his sessions here see it: letters are read from the store, put into the mailbox of each
+//! session once, and freed when any of them has acknowledged them. The bus carries only the word that there is something.
+//! Must hold: a session gets each letter once, in order; what nobody acknowledged stays in the store until its time is over;
+//! what was dropped unread is told as a gap.
+
+use crate::core::listener::ListenerId;
+use crate::core::{Claim, Core, Feature, Notice, refusal};
+use crate::rows::{INBOX, ONCE, add_inbox_message};
+use crate::user::{is_user, own_channel};
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tavern_domain::Time;
+use tavern_domain::presence::Rumour;
+use tavern_engine::limits::{PAGE_ROWS, RETRY_AFTER_MS};
+use tavern_engine::{
+    Answer, Commit, Deadline, Document, DocumentKey, Expect, Found, Freed, Letters, Person, Read, Row,
+    RowKey, StoreError, Ticket, Work,
+};
+use tavern_wire::error::{Code, Refusal};
+use tavern_wire::json::letter as json;
+
+/// How long it is remembered that a request with an idempotency key was carried out.
+const ONCE_MS: u64 = 24 * 3_600_000;
+
+/// What was asked of the store about inboxes.
+pub(crate) enum Task {
+    Read {
+        user: Arc<str>,
+    },
+    Post {
+        user: Arc<str>,
+        claim: Claim,
+    },
+    /// Whether letters have been kept for long enough: who their user is, and the deadline that asked.
+    Keep {
+        deadline: Deadline,
+    },
+}
+
+#[derive(Default)]
+pub(crate) struct Inbox {
+    under_way: HashMap<Ticket, Task, RandomState>,
+    /// Inboxes that are being read. True: something came meanwhile, it is read again.
+    reading: BTreeMap<Arc<str>, bool>,
+    /// What the store did not answer, and when to ask again.
+    retries: Vec<(Time, Arc<str>)>,
+}
+
+impl Inbox {
+    pub fn next_wake(&self) -> Option<Time> {
+        self.retries.iter().map(|(due, _)| *due).min()
+    }
+}
+
+impl Inbox {
+    /// Something may be in the inbox of a user.
+    pub(crate) fn mail_came(&mut self, core: &mut Core, user: &Arc<str>) {
+        if core.users.sessions(user).is_empty() {
+            return;
+        }
+        if let Some(again) = self.reading.get_mut(user) {
+            *again = true;
+            return;
+        }
+        self.read_inbox(core, user);
+    }
+
+    fn read_inbox(&mut self, core: &mut Core, user: &Arc<str>) {
+        let sessions = core.users.sessions(user);
+        let letters = |id: &ListenerId| Some(core.listeners.get(*id)?.session()?.letters);
+        let Some(after) = sessions.iter().filter_map(letters).min() else { return };
+        self.reading.insert(user.clone(), false);
+        let read = Read::Letters { user: user.clone(), after, limit: PAGE_ROWS };
+        self.ask_inbox(core, Task::Read { user: user.clone() }, Work::Read(read));
+    }
+
+    fn ask_inbox(&mut self, core: &mut Core, task: Task, work: Work) {
+        self.under_way.insert(core.submit(Feature::Inbox, work), task);
+    }
+
+    /// The store has answered something about an inbox.
+    pub(crate) fn answered(&mut self, core: &mut Core, ticket: Ticket, answer: Answer) {
+        let now = core.now;
+        let Some(task) = self.under_way.remove(&ticket) else { return };
+        match (task, answer) {
+            (Task::Read { user }, Answer::Read(Found::Letters(letters))) => {
+                self.letters_read(core, &user, &letters);
+            }
+            (Task::Read { user }, _) => {
+                self.reading.remove(&user);
+                self.retries.push((now + RETRY_AFTER_MS, user));
+            }
+            (Task::Post { user, claim }, Answer::Committed(receipt)) => {
+                let letter = receipt.letters.first().copied().unwrap_or(0);
+                core.stats.letters_written.add(receipt.letters.len() as u64);
+                core.finish(claim, Ok(json::posted(letter)));
+                core.notify(Notice::StatusUpdate { user, update: Rumour::Mail });
+            }
+            // Only the key of a request is expected: the letter was posted before.
+            (Task::Post { claim, .. }, Answer::Failed(StoreError::Conflict { .. })) => {
+                core.finish(claim, Ok(json::posted_before()));
+            }
+            (Task::Post { claim, .. }, answer) => core.finish(claim, Err(refusal(&answer))),
+            (Task::Keep { deadline }, Answer::Read(Found::People(people))) => {
+                if let Some(person) = people.first() {
+                    self.keep_or_free(core, &deadline, person);
+                }
+            }
+            // Somebody looks again with the next heartbeat.
+            (Task::Keep { .. }, _) => {}
+        }
+    }
+
+    pub(crate) fn settle(&mut self, core: &mut Core) {
+        let now = core.now;
+        if self.next_wake().is_none_or(|due| due > now) {
+            return;
+        }
+        for (due, user) in std::mem::take(&mut self.retries) {
+            match due <= now {
+                true => self.mail_came(core, &user),
+                false => self.retries.push((due, user)),
+            }
+        }
+    }
+
+    fn letters_read(&mut self, core: &mut Core, user: &Arc<str>, letters: &Letters) {
+        for id in core.users.sessions(user).to_vec() {
+            self.put_letters(core, id, user, letters);
+        }
+        let again = self.reading.remove(user).unwrap_or(false);
+        if again || letters.page.more {
+            self.read_inbox(core, user);
+        }
+    }
+
+    fn put_letters(&mut self, core: &mut Core, id: ListenerId, user: &str, letters: &Letters) {
+        let Some(had) = core.session(id).map(|session| session.letters) else { return };
+        if letters.dropped > had {
+            self.put_letter(core, id, letters.dropped, json::gap_tail(&own_channel(user), letters.dropped));
+        }
+        for letter in letters.page.rows.iter().filter(|letter| letter.n > had) {
+            self.put_letter(core, id, letter.n, json::tail(letter.n, &letter.body));
+            core.stats.letters_put.add(1);
+        }
+    }
+
+    fn put_letter(&mut self, core: &mut Core, id: ListenerId, letter: u64, tail: Vec<u8>) {
+        core.put_json(id, tail.into_boxed_slice());
+        // One that never acknowledges must not collect for ever: its inbox forgets the oldest too.
+        let most = core.node.settings.inbox.letters;
+        let Some(listener) = core.listeners.get_mut(id) else { return };
+        let seq = listener.mailbox.last();
+        if let Some(session) = listener.session_mut() {
+            session.letters = session.letters.max(letter);
+            session.post.push_back((seq, letter));
+            if session.post.len() > most {
+                session.post.pop_front();
+            }
+        }
+    }
+
+    /// A session has everything up to `seq` for good: its letters are freed for all sessions of its user.
+    pub(crate) fn acknowledge(&mut self, core: &mut Core, id: ListenerId, seq: u64) {
+        let Some(session) = core.listeners.get_mut(id).and_then(|listener| listener.session_mut()) else {
+            return;
+        };
+        let mut through = 0;
+        while let Some((_, letter)) = session.post.pop_front_if(|(at, _)| *at <= seq) {
+            through = letter;
+        }
+        let Some(user) = session.identity.user.clone().filter(|_| through > 0) else { return };
+        let freed = vec![Freed { user, through, unread: false }];
+        let commit = Commit { writer: Some(core.writer()), freed, ..Commit::default() };
+        // If the store does not take it, the letters come again: at least once is the promise.
+        core.submit(Feature::None, Work::Commit(commit));
+    }
+
+    /// A letter from an app; `once` names the request, so that it is carried out once.
+    pub(crate) fn post(
+        &mut self,
+        core: &mut Core,
+        user: Arc<str>,
+        data: &str,
+        once: Option<&str>,
+        claim: Claim,
+    ) {
+        let now = core.now;
+        let settings = &core.node.settings;
+        let body = json::body(data);
+        let most = settings.message_bytes.min(settings.inbox.bytes);
+        if body.len() > most {
+            let message = format!("a letter has {} bytes, at most {most} are allowed", body.len());
+            return core.finish(claim, Err(Refusal::new(Code::TooLarge, message)));
+        }
+        let mut commit = Commit { writer: Some(core.writer()), ..Commit::default() };
+        add_inbox_message(&core.node.settings.inbox, now, &mut commit, user.clone(), body.into());
+        if let Some(once) = once {
+            let key = DocumentKey::new(ONCE, once);
+            commit.expects.push(Expect { key: RowKey::Document(key.clone()), version: 0 });
+            commit.puts.push(Row::Document(Document { key, body: Arc::from(*b"{}") }));
+            commit.deadlines.push(Deadline::new(now + ONCE_MS, ONCE, once));
+        }
+        self.ask_inbox(core, Task::Post { user, claim }, Work::Commit(commit));
+    }
+
+    /// A request may be forgotten.
+    pub(crate) fn forget_once(&mut self, core: &mut Core, deadline: &Deadline) {
+        let key = RowKey::Document(DocumentKey::new(ONCE, &deadline.name));
+        let deletes = vec![key, deadline.key()];
+        let commit = Commit { writer: Some(core.writer()), deletes, ..Commit::default() };
+        core.submit(Feature::None, Work::Commit(commit));
+    }
+
+    /// It is time to look whether somebody still may come for his letters.
+    pub(crate) fn is_due(&mut self, core: &mut Core, deadline: &Deadline) {
+        if !is_user(&deadline.name) {
+            return;
+        }
+        let read = Read::People { users: vec![deadline.name.clone()], viewer: None };
+        self.ask_inbox(core, Task::Keep { deadline: deadline.clone() }, Work::Read(read));
+    }
+
+    fn keep_or_free(&mut self, core: &mut Core, deadline: &Deadline, person: &Person) {
+        let now = core.now;
+        let keep_ms = core.node.settings.inbox.keep_ms;
+        let own = own_channel(&person.user);
+        let here = person.presences.iter().any(|row| row.row.key.channel == own);
+        let seen = person.known.as_ref().and_then(|row| row.row.last_seen);
+        // Somebody who never was here has had the time since the letter was written.
+        let until = if here { now + keep_ms } else { seen.map_or(now, |seen| seen + keep_ms) };
+        let mut commit = Commit {
+            writer: Some(core.writer()),
+            // Another letter came meanwhile, or somebody else has looked.
+            expects: vec![Expect { key: deadline.key(), version: deadline.due.ms() }],
+            ..Commit::default()
+        };
+        if until > now {
+            commit.deadlines.push(Deadline::new(until, INBOX, &person.user));
+        } else {
+            commit.freed.push(Freed { user: person.user.clone(), through: u64::MAX, unread: true });
+            commit.deletes.push(deadline.key());
+        }
+        core.submit(Feature::None, Work::Commit(commit));
+    }
+}

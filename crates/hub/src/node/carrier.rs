@@ -1,0 +1,212 @@
+//! What this node asks of the bus: which names must be carried here, who waits until they are, when they are let go.
+//! Shared by all shards. Must hold: a subscription stands in the registry while its hold lasts, so a name is never let
+//! go under somebody who was told that it is carried; a name lingers after its last listener.
+
+use super::abroad;
+use super::registry::Registry;
+use super::speech::Speech;
+use crate::connection::LinkId;
+use crate::event::{SHARD_BITS, Space};
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use tavern_engine::{Bus, BusError, Interest, Ticket};
+
+/// How long a name is carried after its last listener left: a page that is loaded anew asks for the same.
+pub const LINGER_MS: u64 = 30_000;
+
+pub struct Carrier {
+    bus: OnceLock<Arc<dyn Bus>>,
+    prefix: Arc<str>,
+    book: Mutex<Book>,
+    numbered: AtomicU64,
+    pub(crate) speech: Speech,
+}
+
+#[derive(Default)]
+struct Book {
+    tickets: u64,
+    /// What was asked for and is not confirmed, and who waits for it.
+    asked: HashMap<Interest, Ticket>,
+    waiting: HashMap<Ticket, Waiting>,
+    /// Who waited in vain: it hears so when it asks again.
+    failed: HashSet<(usize, LinkId)>,
+}
+
+struct Waiting {
+    interests: Vec<Interest>,
+    links: Vec<(usize, LinkId)>,
+}
+
+/// Whether a name is carried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Carried {
+    Yes,
+    /// The link is named in `Effects::ready` when it is.
+    Wait,
+    /// The bus did not take it.
+    Failed,
+}
+
+/// While this lasts nothing is let go.
+pub struct Hold<'a> {
+    carrier: &'a Carrier,
+    book: MutexGuard<'a, Book>,
+}
+
+impl Carrier {
+    pub fn new(prefix: &str, shards: usize) -> Carrier {
+        Carrier {
+            bus: OnceLock::new(),
+            prefix: prefix.into(),
+            book: Mutex::default(),
+            numbered: AtomicU64::new(0),
+            speech: Speech::new(shards),
+        }
+    }
+
+    /// The bus is opened with an inbox that knows the node, then set here.
+    pub fn set_bus(&self, bus: Arc<dyn Bus>) {
+        let _ = self.bus.set(bus);
+    }
+
+    pub fn bus(&self) -> Option<&Arc<dyn Bus>> {
+        self.bus.get()
+    }
+
+    /// Whether words that are said here may be heard elsewhere.
+    pub fn reaches_others(&self) -> bool {
+        self.bus.get().is_some_and(|bus| !bus.is_alone())
+    }
+
+    /// The number of the next parcel of this node. Numbers of one shard grow in the order in which it speaks.
+    pub(crate) fn number(&self, shard: usize) -> u64 {
+        (shard as u64) << SHARD_BITS | self.numbered.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Names are let go by their listeners: this must be told of it.
+    pub(crate) fn is_by_name(&self) -> bool {
+        self.bus.get().is_some_and(|bus| !bus.hears_everything())
+    }
+
+    /// To be held while a subscription is made.
+    pub fn hold(&self) -> Hold<'_> {
+        Hold { carrier: self, book: self.book() }
+    }
+
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The bus has answered. Gives the links that waited for it.
+    pub fn confirmed(&self, ticket: Ticket, outcome: Result<(), BusError>) -> Vec<(usize, LinkId)> {
+        let mut book = self.book();
+        let Some(waiting) = book.waiting.remove(&ticket) else { return Vec::new() };
+        for interest in &waiting.interests {
+            book.asked.remove(interest);
+        }
+        if outcome.is_err() {
+            book.failed.extend(&waiting.links);
+        }
+        waiting.links
+    }
+
+    /// What the node itself hears, whoever listens here: letters to it and to all nodes.
+    pub(crate) fn listen(&self, interests: Vec<Interest>) {
+        if let Some(bus) = self.bus.get() {
+            let mut book = self.book();
+            book.tickets += 1;
+            bus.subscribe(interests, Ticket(book.tickets));
+        }
+    }
+
+    /// Everything that is listened to here, for a bus that heard everything and will not any more.
+    pub fn needs(&self, registry: &Registry) -> Vec<Interest> {
+        // Whoever subscribes at this moment is in the registry before its hold ends.
+        let _book = self.book();
+        let mut needs = Vec::new();
+        for space in [Space::Channel, Space::Pattern, Space::Shard, Space::Presence, Space::People] {
+            let names = registry.listened(space);
+            needs.extend(names.iter().filter_map(|(name, _)| abroad::interest(&self.prefix, space, name)));
+        }
+        needs
+    }
+
+    /// Nobody here listened to these for a while. Those that nobody listens to now are let go.
+    pub(crate) fn let_go(&self, registry: &Registry, names: &[(Space, Arc<[u8]>)]) {
+        let Some(bus) = self.bus.get().filter(|bus| !bus.hears_everything()) else { return };
+        let book = self.book();
+        let unheard = names.iter().filter(|(space, name)| registry.total(*space, name) == 0);
+        let interests: Vec<Interest> = unheard
+            .filter_map(|(space, name)| abroad::interest(&self.prefix, *space, name))
+            .filter(|interest| !book.asked.contains_key(interest))
+            .collect();
+        if !interests.is_empty() {
+            bus.unsubscribe(interests);
+        }
+    }
+}
+
+impl Hold<'_> {
+    /// Asks for a name. Without a link nobody waits: it is asked for, and that is all.
+    pub fn carry(&mut self, space: Space, name: &[u8], link: Option<(usize, LinkId)>) -> Carried {
+        self.carry_all([(space, name)], link)
+    }
+
+    /// Asks for several names at once: yes when all of them are carried. The link is named once for each answer of the
+    /// bus; it asks again until nothing is missing.
+    pub fn carry_all<'n>(
+        &mut self,
+        names: impl IntoIterator<Item = (Space, &'n [u8])>,
+        link: Option<(usize, LinkId)>,
+    ) -> Carried {
+        if link.is_some_and(|link| self.has_failed(link)) {
+            return Carried::Failed;
+        }
+        match self.carry_each(names, link).contains(&true) {
+            true => Carried::Wait,
+            false => Carried::Yes,
+        }
+    }
+
+    /// Whether the bus refused something that a link waited for; said once.
+    pub fn has_failed(&mut self, link: (usize, LinkId)) -> bool {
+        self.book.failed.remove(&link)
+    }
+
+    /// Asks for several names at once. Tells for each whether it has to be waited for.
+    pub fn carry_each<'n>(
+        &mut self,
+        names: impl IntoIterator<Item = (Space, &'n [u8])>,
+        link: Option<(usize, LinkId)>,
+    ) -> Vec<bool> {
+        let prefix = &self.carrier.prefix;
+        let interests: Vec<Option<Interest>> =
+            names.into_iter().map(|(space, name)| abroad::interest(prefix, space, name)).collect();
+        let Some(bus) = self.carrier.bus.get().filter(|bus| !bus.hears_everything()) else {
+            return vec![false; interests.len()];
+        };
+        let book = &mut *self.book;
+        let mut fresh: Vec<Interest> = interests.iter().flatten().cloned().collect();
+        fresh.retain(|interest| !book.asked.contains_key(interest));
+        if !fresh.is_empty() {
+            book.tickets += 1;
+            let ticket = Ticket(book.tickets);
+            if !bus.subscribe(fresh.clone(), ticket) {
+                book.asked.extend(fresh.iter().map(|interest| (interest.clone(), ticket)));
+                book.waiting.insert(ticket, Waiting { interests: fresh, links: Vec::new() });
+            }
+        }
+        let mut waits = |interest: &Option<Interest>| {
+            let ticket = interest.as_ref().and_then(|interest| book.asked.get(interest));
+            let waiting = ticket.and_then(|ticket| book.waiting.get_mut(ticket));
+            if let (Some(waiting), Some(link)) = (waiting, link)
+                && !waiting.links.contains(&link)
+            {
+                waiting.links.push(link);
+            }
+            ticket.is_some()
+        };
+        interests.iter().map(&mut waits).collect()
+    }
+}

@@ -1,0 +1,114 @@
+//! What all shards of one node share: settings, the registry of names, counters, the check of tokens.
+
+mod abroad;
+pub mod carrier;
+pub mod registry;
+mod roll;
+mod speech;
+pub mod stats;
+
+pub use abroad::{ChannelNews, PersonNews};
+use carrier::Carrier;
+pub use carrier::{Carried, LINGER_MS};
+use registry::Registry;
+pub use roll::Roll;
+pub(crate) use speech::Unsaid;
+use stats::Stats;
+
+use crate::settings::Settings;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use tavern_domain::{Epoch, Identity, Time};
+use tavern_wire::error::Refusal;
+
+/// Tells who a token speaks for. Pure arithmetic over the token and the time; it asks nobody.
+pub trait Gate: Send + Sync {
+    fn verify(&self, token: &str, now: Time) -> Result<Identity, Refusal>;
+}
+
+/// Where ids and jitter come from: the operating system in production, a seed in the simulator.
+pub trait Dice {
+    fn roll(&mut self) -> u128;
+}
+
+pub struct Node {
+    pub settings: Settings,
+    pub registry: Arc<Registry>,
+    pub stats: Vec<Arc<Stats>>,
+    pub gate: Box<dyn Gate>,
+    /// The way to the other nodes.
+    pub carrier: Carrier,
+    pub(crate) name: Arc<str>,
+    epoch: AtomicU64,
+    /// Somebody subscribes to the topic of presence.
+    tells_presence: AtomicBool,
+    /// The same for the topic of parties.
+    tells_parties: AtomicBool,
+    /// The other nodes that live, as far as is known.
+    neighbours: Mutex<Arc<[Arc<str>]>>,
+}
+
+impl Node {
+    pub fn new(settings: Settings, gate: Box<dyn Gate>) -> Arc<Node> {
+        let stats = (0..settings.shards).map(|_| Arc::default()).collect();
+        let carrier = Carrier::new(&settings.prefix, settings.shards);
+        let name = settings.node.as_str().into();
+        let epoch = AtomicU64::new(settings.epoch.0);
+        let (registry, neighbours) = (Registry::new(), Mutex::new(Arc::from([])));
+        let (tells_presence, tells_parties) = (AtomicBool::new(false), AtomicBool::new(false));
+        Arc::new(Node {
+            settings,
+            registry,
+            stats,
+            gate,
+            carrier,
+            name,
+            epoch,
+            tells_presence,
+            tells_parties,
+            neighbours,
+        })
+    }
+
+    /// The life of this node that vouches for its clients.
+    pub fn epoch(&self) -> Epoch {
+        Epoch(self.epoch.load(Ordering::Acquire))
+    }
+
+    /// Others took this node for dead: it lives on under a new epoch.
+    pub fn begin_epoch(&self, epoch: Epoch) {
+        self.epoch.store(epoch.0, Ordering::Release);
+    }
+
+    pub(crate) fn tells_presence(&self) -> bool {
+        self.tells_presence.load(Ordering::Relaxed)
+    }
+
+    /// Whether users who come and go are events of the topic `tavern.presence`.
+    pub fn tell_presence(&self, on: bool) {
+        self.tells_presence.store(on, Ordering::Relaxed);
+    }
+
+    pub(crate) fn tells_parties(&self) -> bool {
+        self.tells_parties.load(Ordering::Relaxed)
+    }
+
+    /// Whether what happens to parties is an event of the topic `tavern.parties`.
+    pub fn tell_parties(&self, on: bool) {
+        self.tells_parties.store(on, Ordering::Relaxed);
+    }
+
+    pub fn neighbours(&self) -> Arc<[Arc<str>]> {
+        self.neighbours.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Told whenever somebody has looked who lives.
+    pub fn set_neighbours(&self, names: Vec<Arc<str>>) {
+        *self.neighbours.lock().unwrap_or_else(PoisonError::into_inner) = names.into();
+    }
+
+    /// One shard's part of the memory for mailboxes.
+    pub fn budget_bytes(&self) -> usize {
+        self.settings.mailbox_total_bytes / self.settings.shards
+    }
+}

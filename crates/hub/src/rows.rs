@@ -1,0 +1,144 @@
+//! Rows, keys and deadlines that several features read or write, and how they are named in the store.
+
+use crate::settings::InboxRules;
+use crate::user::own_channel;
+use std::sync::Arc;
+use tavern_domain::Time;
+use tavern_domain::party::Guest;
+use tavern_domain::presence::Home;
+use tavern_engine::{
+    Commit, Deadline, Document, DocumentKey, Expect, Hold, NewLetter, PresenceKey, Row, RowKey, Versioned,
+};
+use tavern_wire::record::{self, RecordError, read_guest, write_guest};
+
+/// The kinds of deadlines. The grace period of a lost client:
+pub(crate) const GRACE: &str = "grace";
+/// The end of a hold:
+pub(crate) const HOLD: &str = "hold";
+/// When an inbox is looked at again:
+pub(crate) const INBOX: &str = "inbox";
+/// When it is forgotten that a request with an idempotency key was carried out; also the kind of that document:
+pub(crate) const ONCE: &str = "once";
+/// A party by its number; a user whose party must look at them; what is kept of a user for a while only:
+pub(crate) const PARTY: &str = "party";
+pub(crate) const GUEST: &str = "guest";
+pub(crate) const FORGET: &str = "forget";
+
+/// A user whose presences include some that no living node vouches for, and the epochs that wrote those.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Astray {
+    pub user: Arc<str>,
+    pub homes: Vec<Home>,
+}
+
+/// The channel of a party: its members are present there and hear it.
+pub(crate) fn party_channel(party: u64) -> Arc<str> {
+    format!("{PARTY}#{party}").into()
+}
+
+/// A user in their own channel.
+pub(crate) fn own_key(user: &Arc<str>) -> PresenceKey {
+    PresenceKey { channel: own_channel(user), user: user.clone() }
+}
+
+/// A member in the channel of a party.
+pub(crate) fn member_key(party: u64, user: &Arc<str>) -> PresenceKey {
+    PresenceKey { channel: party_channel(party), user: user.clone() }
+}
+
+/// The presence that a deadline is about.
+pub(crate) fn presence_of(deadline: &Deadline) -> Option<PresenceKey> {
+    if &*deadline.kind != GRACE && &*deadline.kind != HOLD {
+        return None;
+    }
+    let (length, rest) = deadline.name.split_once(':')?;
+    let length: usize = length.parse().ok()?;
+    let (channel, user) = (rest.get(..length)?, rest.get(length..)?.strip_prefix('/')?);
+    Some(PresenceKey::new(channel, user))
+}
+
+/// The hold that an app asks for.
+pub(crate) fn hold_of(
+    now: Time,
+    channel: &Arc<str>,
+    user: &Arc<str>,
+    with: Option<Arc<str>>,
+    ttl_ms: Option<u64>,
+) -> Hold {
+    // Without a channel or a time, every client of the user carries it.
+    let carrier = with.or_else(|| ttl_ms.is_none().then(|| own_channel(user)));
+    Hold {
+        key: PresenceKey { channel: channel.clone(), user: user.clone() },
+        carrier,
+        until: ttl_ms.map(|ttl_ms| now + ttl_ms),
+    }
+}
+
+/// When a hold is looked at.
+pub(crate) fn hold_deadline(due: Time, key: &PresenceKey) -> Deadline {
+    Deadline::new(due, HOLD, &key.to_string())
+}
+
+pub(crate) fn hold_deadline_key(key: &PresenceKey) -> RowKey {
+    RowKey::Deadline { kind: HOLD.into(), name: key.to_string().into() }
+}
+
+/// Adds the removal of a hold to a commit.
+pub(crate) fn remove_hold(commit: &mut Commit, key: &PresenceKey) {
+    commit.deletes.insert(0, RowKey::Hold(key.clone()));
+    commit.deletes.insert(0, hold_deadline_key(key));
+}
+
+/// Adds an inbox message to a commit, and the deadline by which it is freed if nobody reads it.
+pub(crate) fn add_inbox_message(
+    rules: &InboxRules,
+    now: Time,
+    commit: &mut Commit,
+    user: Arc<str>,
+    body: Arc<[u8]>,
+) {
+    let due = Deadline::new(now + rules.keep_ms, INBOX, &user);
+    if !commit.deadlines.contains(&due) {
+        commit.deadlines.push(due);
+    }
+    let (most_letters, most_bytes) = (rules.letters, rules.bytes);
+    commit.letters.push(NewLetter { user, body, most_letters, most_bytes });
+}
+
+/// What the store keeps of a user for the sake of parties: their party and the invites they have.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Membership {
+    pub version: u64,
+    pub guest: Guest,
+}
+
+impl Membership {
+    pub fn key(user: &str) -> DocumentKey {
+        DocumentKey::new(record::GUEST, user)
+    }
+
+    pub fn read(found: Option<&Versioned<Arc<[u8]>>>) -> Result<Membership, RecordError> {
+        let Some(found) = found else { return Ok(Membership::default()) };
+        Ok(Membership { version: found.version, guest: read_guest(&found.row)? })
+    }
+
+    /// A party or an invite depends on whether the user is there.
+    pub fn is_concerned(&self) -> bool {
+        self.guest.party.is_some() || !self.guest.invites.is_empty()
+    }
+
+    /// Adds to the commit that ends a user's presence what their party must know: that it must look at them, and whether
+    /// they said goodbye. An invite and a goodbye never miss each other, because each expects what the other changes.
+    pub fn note_departure(&self, now: Time, user: &Arc<str>, said_bye: bool, commit: &mut Commit) {
+        let key = Membership::key(user);
+        commit.expects.push(Expect { key: RowKey::Document(key.clone()), version: self.version });
+        if !self.is_concerned() {
+            return;
+        }
+        commit.deadlines.push(Deadline::new(now, GUEST, user));
+        if said_bye {
+            let guest = Guest { bye: Some(now), ..self.guest.clone() };
+            commit.puts.push(Row::Document(Document { key, body: write_guest(&guest).into() }));
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! The commands of the JSON protocol, each routed to its feature. A refusal is a reply, not an error.
+//! The same code serves WebSocket, SSE, long-poll and single HTTP commands; it knows only the caller's link.
+
+use super::Shard;
+use crate::connection::Goodbye;
+use crate::core::authorize;
+use crate::core::command::{Caller, Flow, Step, Stop, not_allowed, parse_channel, refuse};
+use crate::core::listener::ListenerId;
+use crate::core::{Notice, PIPELINE_MAX};
+use crate::event::{Author, Space};
+use std::sync::Arc;
+use tavern_domain::presence::Departure;
+use tavern_domain::{Time, Verb, limits};
+use tavern_wire::error::Code;
+use tavern_wire::json::{self, Op, Publish, Subscribe, Target};
+
+impl Shard {
+    /// Runs one command. The reply is appended to `out`.
+    pub fn command(&mut self, now: Time, caller: &mut Caller, frame: &[u8], out: &mut Vec<u8>) -> Flow {
+        self.core.now = now;
+        let flow = self.run_command(caller, frame, out);
+        self.route();
+        flow
+    }
+
+    fn run_command(&mut self, caller: &mut Caller, frame: &[u8], out: &mut Vec<u8>) -> Flow {
+        let behind = self.core.replies.pipelined(caller.link.id) > 0;
+        let parsed = json::parse_request(frame);
+        if behind && !parsed.as_ref().is_ok_and(|request| self.may_pipeline(caller, &request.op)) {
+            return Flow::Wait;
+        }
+        self.core.stats.commands.add(1);
+        self.core.refused_with = None;
+        let request = match parsed {
+            Ok(request) => request,
+            Err(bad) => return self.core.reply(caller, bad.id, Err(bad.refusal), out),
+        };
+        let id = request.id;
+        let again = std::mem::take(&mut caller.waited);
+        if !again {
+            // An answer that another transport of this number waited for is nobody's.
+            self.core.replies.forget(caller.link.id);
+            self.migration.forget_link(caller.link.id);
+        }
+        let after = match request.op {
+            Op::Bye => Flow::Close(Goodbye::Bye),
+            Op::Hello(_) => Flow::Greeted,
+            _ => Flow::Done,
+        };
+        let mut body = Vec::new();
+        let allowed = if again { Ok(()) } else { self.core.take_command(caller) };
+        match allowed.and_then(|()| self.perform(caller, request.op, &mut body)) {
+            Ok(()) => match self.core.reply(caller, id, Ok(body), out) {
+                Flow::Done => after,
+                flow => flow,
+            },
+            Err(Stop::Refused(refusal)) if behind => {
+                self.core.replies.keep_in_turn(caller.link.id, id, Err(refusal));
+                Flow::Begun
+            }
+            Err(Stop::Refused(refusal)) => self.core.reply(caller, id, Err(refusal), out),
+            Err(Stop::Begun(claim)) if caller.pipelines => {
+                self.core.replies.pipeline(claim, id);
+                Flow::Begun
+            }
+            Err(Stop::Wait | Stop::Begun(_)) => {
+                caller.waited = true;
+                Flow::Wait
+            }
+            Err(Stop::Move(shard)) => Flow::Move(shard),
+        }
+    }
+
+    /// Whether a command may begin while earlier ones of its transport have no answer yet: only presence changes may.
+    fn may_pipeline(&self, caller: &Caller, op: &Op<'_>) -> bool {
+        let begun = self.core.replies.pipelined(caller.link.id);
+        let session = caller.listener.and_then(|id| self.core.session(id));
+        let user = session.and_then(|session| session.identity.user.as_ref());
+        if user.is_some_and(|user| self.core.users.visibility(user).is_none()) {
+            // Its joins wait until the user's visibility is known.
+            return false;
+        }
+        let changes = match op {
+            Op::Update(_) | Op::Leave { .. } => true,
+            // Near the bound it must be known how many there are.
+            Op::Join(_) => session.is_some_and(|session| {
+                session.present.joined() + begun < self.core.node.settings.channels_per_session
+            }),
+            _ => false,
+        };
+        changes && begun < PIPELINE_MAX
+    }
+
+    /// The next reply of a transport that pipelines, appended to `out`. None: it is not there yet.
+    pub fn next_reply(&mut self, caller: &mut Caller, out: &mut Vec<u8>) -> Option<Flow> {
+        let (id, reply) = self.core.replies.next(caller.link.id)?;
+        Some(self.core.reply(caller, id.as_deref(), reply, out))
+    }
+
+    fn perform(&mut self, caller: &mut Caller, op: Op<'_>, body: &mut Vec<u8>) -> Step<()> {
+        match op {
+            Op::Hello(hello) => self.hello(caller, &hello, body),
+            Op::Ping => Ok(()),
+            op => {
+                let id = self.session_of(caller)?;
+                match op {
+                    Op::Subscribe(subscribe) => self.op_subscribe(caller, id, &subscribe, body),
+                    Op::Unsubscribe(target) => self.op_unsubscribe(id, &target),
+                    Op::Publish(publish) => self.op_publish(caller, id, &publish, body),
+                    Op::Join(join) => self.presence.op_join(&mut self.core, caller, id, &join, body),
+                    Op::Update(update) => self.presence.op_update(&mut self.core, caller, id, &update, body),
+                    Op::Leave { channel } => {
+                        self.presence.op_leave(&mut self.core, caller, id, &channel, body)
+                    }
+                    Op::Who(who) => self.presence.op_who(&mut self.core, caller, id, &who, body),
+                    Op::Follow { user } => {
+                        self.people.op_follow(&mut self.core, caller, id, &user, true, body)
+                    }
+                    Op::Unfollow { user } => {
+                        self.people.op_follow(&mut self.core, caller, id, &user, false, body)
+                    }
+                    Op::Following(part) => {
+                        self.people.op_list(&mut self.core, caller, id, &part, false, body)
+                    }
+                    Op::Followers(part) => self.people.op_list(&mut self.core, caller, id, &part, true, body),
+                    Op::Status { users } => self.people.op_status(&mut self.core, caller, id, &users, body),
+                    Op::Visibility { value } => {
+                        self.people.op_visibility(&mut self.core, caller, id, value, body)
+                    }
+                    Op::Party(wish) => self.party.op_party(&mut self.core, caller, id, wish, body),
+                    Op::Ack { seq } => self.op_ack(id, seq),
+                    Op::Bye => {
+                        let own = self.core.listeners.get(id).and_then(|listener| listener.link);
+                        let other = own.filter(|link| link.id != caller.link.id);
+                        self.core.effects.closes.extend(other.map(|link| (link.id, Goodbye::Ended)));
+                        self.presence.leave_all(&mut self.core, id, Departure::Bye);
+                        self.core.notify(Notice::SessionEnds { id });
+                        caller.listener = None;
+                        Ok(())
+                    }
+                    Op::Hello(_) | Op::Ping => unreachable!("handled above"),
+                }
+            }
+        }
+    }
+
+    fn session_of(&mut self, caller: &Caller) -> Step<ListenerId> {
+        let Some(id) = caller.listener else {
+            return refuse(Code::Unauthenticated, "say hello with a token first");
+        };
+        match self.core.listeners.get(id).and_then(|listener| listener.session()) {
+            Some(session) if session.frozen => refuse(Code::Gone, "the session has moved; say hello again"),
+            Some(session) if self.core.now < session.identity.expires => Ok(id),
+            Some(_) => refuse(Code::Unauthenticated, "the token has expired; say hello with a fresh one"),
+            None => refuse(Code::Gone, "the session has ended; say hello again"),
+        }
+    }
+
+    fn op_subscribe(
+        &mut self,
+        caller: &Caller,
+        id: ListenerId,
+        subscribe: &Subscribe<'_>,
+        body: &mut Vec<u8>,
+    ) -> Step<()> {
+        let (space, name): (Space, Arc<str>) = match &subscribe.target {
+            Target::Channel(name) => {
+                let channel = parse_channel(name)?;
+                (Space::Channel, self.core.permitted(caller, id, Verb::Subscribe, &channel)?)
+            }
+            Target::Pattern(pattern) => {
+                if pattern.is_empty() || pattern.len() > limits::CHANNEL_BYTES {
+                    return refuse(Code::BadRequest, "a pattern has 1 to 255 bytes");
+                }
+                let session = self.core.listeners.get(id).and_then(|listener| listener.session());
+                let settings = &self.core.node.settings;
+                if !session
+                    .is_some_and(|s| authorize::permit_pattern(settings, &s.identity, pattern.as_bytes()))
+                {
+                    return not_allowed(Verb::Subscribe, pattern);
+                }
+                (Space::Pattern, pattern.as_ref().into())
+            }
+        };
+        let most = self.core.node.settings.channels_per_session;
+        let held = self.core.listeners.get(id).map_or(0, |listener| listener.places.len());
+        let there = self.core.roster.find(space, name.as_bytes()).is_some_and(|place| {
+            self.core.listeners.get(id).is_some_and(|listener| listener.places.contains_key(&place))
+        });
+        if held >= most && !there {
+            return refuse(
+                Code::TooLarge,
+                format!("a session listens to at most {most} channels and patterns"),
+            );
+        }
+        if subscribe.presence {
+            return self.presence.op_watch(&mut self.core, caller, id, subscribe, &name, body);
+        }
+        if !there {
+            self.core.carried_subscribe(caller, id, space, &name)?;
+        }
+        write_instead(&subscribe.target, &name, body);
+        Ok(())
+    }
+
+    fn op_unsubscribe(&mut self, id: ListenerId, target: &Target<'_>) -> Step<()> {
+        match target {
+            Target::Channel(name) => {
+                self.core.unsubscribe(id, Space::Presence, name.as_bytes());
+                self.core.unsubscribe(id, Space::Channel, name.as_bytes())
+            }
+            Target::Pattern(pattern) => self.core.unsubscribe(id, Space::Pattern, pattern.as_bytes()),
+        };
+        Ok(())
+    }
+
+    fn op_publish(
+        &mut self,
+        caller: &Caller,
+        id: ListenerId,
+        publish: &Publish<'_>,
+        body: &mut Vec<u8>,
+    ) -> Step<()> {
+        let most = self.core.node.settings.message_bytes;
+        if publish.data.len() > most {
+            return refuse(
+                Code::TooLarge,
+                format!("data has {} bytes, at most {most} are allowed", publish.data.len()),
+            );
+        }
+        let channel = parse_channel(&publish.channel)?;
+        let name = self.core.permitted(caller, id, Verb::Publish, &channel)?;
+        let author = self
+            .listeners
+            .get(id)
+            .and_then(|listener| listener.session())
+            .map(|session| Author { user: session.identity.user.clone(), client: session.client });
+        let receivers = self.core.publish(
+            self.core.now,
+            Space::Channel,
+            name.as_bytes(),
+            publish.data.as_bytes(),
+            true,
+            author,
+        );
+        body.extend_from_slice(b"{\"receivers\":");
+        body.extend_from_slice(itoa::Buffer::new().format(receivers).as_bytes());
+        if *name != *publish.channel {
+            body.extend_from_slice(b",\"channel\":");
+            json::string(body, &name);
+        }
+        body.push(b'}');
+        Ok(())
+    }
+
+    fn op_ack(&mut self, id: ListenerId, seq: u64) -> Step<()> {
+        let Some(listener) = self.core.listeners.get_mut(id) else { return Ok(()) };
+        if seq > listener.mailbox.sent() {
+            let sent = listener.mailbox.sent();
+            return refuse(Code::BadRequest, format!("ack of {seq}, but only {sent} events were sent"));
+        }
+        listener.mailbox.acknowledge(seq);
+        self.inbox.acknowledge(&mut self.core, id, seq);
+        Ok(())
+    }
+}
+
+/// Says which channel is used when it is not the one that was asked for.
+fn write_instead(target: &Target<'_>, name: &str, body: &mut Vec<u8>) {
+    if let Target::Channel(asked) = target
+        && asked != name
+    {
+        body.extend_from_slice(b"{\"channel\":");
+        json::string(body, name);
+        body.push(b'}');
+    }
+}

@@ -1,0 +1,148 @@
+//! `hello`: who a client is, and the session it comes back to or begins.
+
+use super::Shard;
+use crate::core::Notice;
+use crate::core::command::{Caller, Step, Stop, refuse};
+use crate::core::listener::ListenerId;
+use crate::core::render::{read_session, write_party, write_session};
+use crate::migration::{Seeker, Sought};
+use tavern_domain::{Identity, SessionKey};
+use tavern_wire::error::Code;
+use tavern_wire::json::{self, Hello};
+
+impl Shard {
+    pub(super) fn hello(&mut self, caller: &mut Caller, hello: &Hello<'_>, body: &mut Vec<u8>) -> Step<()> {
+        let own = caller.listener.and_then(|id| self.core.listeners.get(id)?.session());
+        let identity = match &hello.token {
+            Some(token) => self.core.node.gate.verify(token, self.core.now)?,
+            None => match (own, &caller.identity) {
+                (Some(session), _) => session.identity.clone(),
+                (None, Some(identity)) => identity.clone(),
+                (None, None) => return refuse(Code::Unauthenticated, "hello needs a token"),
+            },
+        };
+        if let Some((key, _)) = hello.session.as_deref().and_then(read_session)
+            && key.shard(self.core.node.settings.shards) != self.core.index
+        {
+            return Err(Stop::Move(key.shard(self.core.node.settings.shards)));
+        }
+        let mut resumed = None;
+        if let Some(text) = &hello.session {
+            resumed = self.resume(caller, &identity, text, hello.seq)?;
+        }
+        // Whoever comes back in time must not be late because of the store.
+        if resumed.is_none() && !self.party.meet(&mut self.core, identity.user.as_ref(), caller.link.id) {
+            return Err(Stop::Wait);
+        }
+        let (id, reset) = match resumed {
+            Some(attached) => attached,
+            None => (self.keep_or_open(caller, identity)?, false),
+        };
+        caller.listener = Some(id);
+        // Features know the session before it asks them for something.
+        self.route();
+        if hello.status {
+            self.people.want_statuses(&mut self.core, id);
+        }
+        self.write_hello(id, resumed.is_some(), reset, body);
+        Ok(())
+    }
+
+    /// Tries to come back to the session that `text` names.
+    fn resume(
+        &mut self,
+        caller: &Caller,
+        identity: &Identity,
+        text: &str,
+        seq: Option<u64>,
+    ) -> Step<Option<(ListenerId, bool)>> {
+        let Some((key, node)) = read_session(text) else { return Ok(None) };
+        if !caller.sought {
+            let seeker = Seeker { key, node, identity: Some(identity), gentle: false };
+            if self.migration.seek(&mut self.core, &seeker, caller.link.id) == Sought::Wait {
+                return Err(Stop::Wait);
+            }
+        }
+        let known = self.core.find_session(key);
+        if known.is_some() && known == caller.listener {
+            return Ok(self.rewind_own(key, identity, seq));
+        }
+        if caller.passing {
+            // A single command has no transport to attach; it may still ask whether the session lives.
+            let same = |id: &ListenerId| {
+                self.core
+                    .listeners
+                    .get(*id)
+                    .and_then(|l| l.session())
+                    .is_some_and(|s| s.identity.user == identity.user)
+            };
+            return Ok(known.filter(same).map(|id| (id, false)));
+        }
+        let Some(attached) = self.core.attach(key, identity, caller.link, seq) else { return Ok(None) };
+        // The session that an implicit hello made for this transport was never used.
+        if let Some(unused) = caller.listener {
+            self.core.notify(Notice::SessionEnds { id: unused });
+        }
+        Ok(Some((attached.listener, attached.reset)))
+    }
+
+    /// A hello that names the session this transport already has: only its cursor moves.
+    fn rewind_own(
+        &mut self,
+        key: SessionKey,
+        identity: &Identity,
+        seq: Option<u64>,
+    ) -> Option<(ListenerId, bool)> {
+        let id = self.core.find_session(key)?;
+        let listener = self.core.listeners.get_mut(id)?;
+        let session = listener.session_mut()?;
+        if session.identity.user != identity.user {
+            return None;
+        }
+        session.identity = identity.clone();
+        let known = seq.is_none_or(|seq| listener.mailbox.rewind(seq));
+        self.core.mark_dirty(id);
+        Some((id, !known))
+    }
+
+    /// Without a session to come back to: the one this transport has, with a fresh token, or a new one.
+    fn keep_or_open(&mut self, caller: &Caller, identity: Identity) -> Step<ListenerId> {
+        let Some(id) = caller.listener.filter(|id| self.core.listeners.get(*id).is_some()) else {
+            let link = (!caller.passing).then_some(caller.link);
+            return Ok(self.core.open_session(identity, link));
+        };
+        if let Some(session) = self.core.listeners.get_mut(id).and_then(|listener| listener.session_mut()) {
+            if session.identity.user != identity.user {
+                return refuse(Code::Conflict, "this transport belongs to another user; open a new one");
+            }
+            session.identity = identity;
+        }
+        Ok(id)
+    }
+
+    /// The answer to hello, also sent as the first frame when the token came with the connection.
+    pub fn write_hello(&self, id: ListenerId, resumed: bool, reset: bool, body: &mut Vec<u8>) {
+        let settings = &self.core.node.settings;
+        let Some(listener) = self.core.listeners.get(id) else { return };
+        let Some(session) = listener.session() else { return };
+        body.extend_from_slice(b"{\"session\":\"");
+        write_session(body, session.key, &settings.node);
+        body.extend_from_slice(format!("\",\"client\":\"{}\",\"user\":", session.client).as_bytes());
+        match &session.identity.user {
+            Some(user) => json::string(body, user),
+            None => body.extend_from_slice(b"null"),
+        }
+        body.extend_from_slice(b",\"node\":");
+        json::string(body, &settings.node);
+        let rest = format!(
+            ",\"epoch\":{},\"resumed\":{resumed}{},\"seq\":{},\"heartbeat_ms\":{}",
+            self.core.node.epoch().0,
+            if reset { ",\"reset\":true" } else { "" },
+            listener.mailbox.last(),
+            settings.heartbeat_ms,
+        );
+        body.extend_from_slice(rest.as_bytes());
+        write_party(self.party.party_snapshot(session.identity.user.as_deref()), body);
+        body.push(b'}');
+    }
+}

@@ -1,0 +1,380 @@
+//! One shard of a node: routes commands to features, and notices between them. The only place that knows all features.
+//! Must hold: when a call returns, every notice it caused was given to the features it concerns.
+
+mod command;
+mod hello;
+mod order;
+mod pack;
+
+pub use order::Order;
+
+use crate::connection::{Link, LinkId};
+use crate::core::listener::ListenerId;
+use crate::core::render::PollFlags;
+use crate::core::{Attached, Core, Feature, Notice, Poll};
+use crate::event::Space;
+use crate::inbox::Inbox;
+use crate::migration::{Migration, Seeker, Sought};
+use crate::node::{ChannelNews, Dice, Node, PersonNews};
+use crate::party::Parties;
+use crate::people::{PEOPLE_LINK, People};
+use crate::presence::Presence;
+use crate::rows;
+use crate::vigil::Chore;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+use tavern_domain::{Identity, SessionKey, Time};
+use tavern_engine::{Answer, Deadline, Ticket};
+use tavern_wire::bus::letter::Letter;
+
+pub struct Shard {
+    pub core: Core,
+    presence: Presence,
+    people: People,
+    inbox: Inbox,
+    party: Parties,
+    migration: Migration,
+}
+
+/// What reaches a shard beside the commands of its transports.
+#[derive(Debug)]
+pub enum Input {
+    /// The store has answered.
+    Answer(Ticket, Answer),
+    /// A presence change, from another shard or node.
+    Presence(ChannelNews),
+    /// Something about a user, from another shard or node.
+    Status(PersonNews),
+    /// A message of another node about a session that moves.
+    Migration { from: Arc<str>, letter: Letter },
+    /// The bus carries, or refused, what these waited for.
+    BusReady(Vec<LinkId>),
+    /// Messages of one channel were lost between nodes, or of all channels.
+    BusLost(Option<Arc<[u8]>>),
+    /// A command of an app; its number is named in `Effects::orders` with the reply.
+    Order { number: u64, order: Order },
+    /// What the node's liveness found to be done.
+    Chore(Chore),
+}
+
+impl Shard {
+    pub fn new(node: Arc<Node>, index: usize, dice: Box<dyn Dice>, now: Time) -> Shard {
+        Shard {
+            core: Core::new(node, index, dice, now),
+            presence: Presence::default(),
+            people: People::new(now),
+            inbox: Inbox::default(),
+            party: Parties::default(),
+            migration: Migration::default(),
+        }
+    }
+
+    pub fn handle(&mut self, now: Time, input: Input) {
+        self.core.now = now;
+        let core = &mut self.core;
+        match input {
+            Input::Answer(ticket, answer) => self.answered(ticket, answer),
+            Input::Presence(told) => self.presence.hear_news(core, &told),
+            Input::Status(told) => self.people.hear_rumour(core, &told),
+            Input::Migration { from, letter } => {
+                self.migration.letter(core, &self.presence, &from, letter);
+            }
+            Input::BusReady(links) => self.bus_ready(links),
+            Input::BusLost(channel) => {
+                core.lost_abroad(channel.as_deref());
+                if channel.is_none() {
+                    self.people.look_at_people(core, true);
+                }
+            }
+            Input::Order { number, order } => self.order(number, order),
+            Input::Chore(chore) => self.chore(chore),
+        }
+        self.route();
+    }
+
+    fn answered(&mut self, ticket: Ticket, answer: Answer) {
+        let core = &mut self.core;
+        match Feature::of(ticket) {
+            Feature::Presence => self.presence.answered(core, ticket, answer),
+            Feature::People => self.people.answered(core, ticket, answer),
+            Feature::Inbox => self.inbox.answered(core, ticket, answer),
+            Feature::Party => self.party.answered(core, ticket, answer),
+            Feature::Migration => {
+                self.migration.answered(core, ticket, answer);
+            }
+            Feature::None => {}
+        }
+    }
+
+    fn bus_ready(&mut self, links: Vec<LinkId>) {
+        for link in links {
+            if link == PEOPLE_LINK {
+                self.people.people_carried(&mut self.core);
+            } else if Migration::is_waiting(link) {
+                self.migration.bus_ready(&mut self.core, &self.presence, link);
+            } else {
+                self.core.effects.ready.push(link);
+            }
+        }
+    }
+
+    fn chore(&mut self, chore: Chore) {
+        let core = &mut self.core;
+        match chore {
+            Chore::TakeOver(taken) => {
+                let (presence, home, loss) = *taken;
+                self.presence.take_over(core, &presence, home, loss);
+            }
+            Chore::Overdue(deadline) => self.overdue(&deadline),
+            Chore::Sweep(astray) => self.presence.sweep_user(core, astray),
+            Chore::Look => {
+                self.presence.look_at_rooms(core);
+                self.people.look_at_people(core, false);
+            }
+            Chore::Announce => self.presence.announce(core),
+        }
+    }
+
+    /// A deadline that some node wrote down and none has settled.
+    fn overdue(&mut self, deadline: &Deadline) {
+        let core = &mut self.core;
+        match &*deadline.kind {
+            rows::INBOX => self.inbox.is_due(core, deadline),
+            rows::ONCE => self.inbox.forget_once(core, deadline),
+            rows::PARTY | rows::GUEST | rows::FORGET => self.party.is_due(core, deadline),
+            _ => self.presence.is_due(core, deadline),
+        }
+    }
+
+    /// Gives each notice to the features it concerns, until there are none.
+    pub(crate) fn route(&mut self) {
+        while let Some(notice) = self.core.next_notice() {
+            self.notice(notice);
+        }
+    }
+
+    fn notice(&mut self, notice: Notice) {
+        let core = &mut self.core;
+        match notice {
+            Notice::SessionOpened { id, adopted } => {
+                self.people.session_opened(core, id);
+                if !adopted {
+                    self.presence.join_own(core, id);
+                }
+            }
+            Notice::SessionAttached { id, acknowledged } => {
+                if let Some(seq) = acknowledged {
+                    self.inbox.acknowledge(core, id, seq);
+                }
+                self.presence.come_back(core, id);
+            }
+            Notice::SessionEnds { id } => self.end_session(id),
+            Notice::ChannelUnwatched { channel } => self.presence.forget_room(core, &channel),
+            Notice::ChannelStale { channel } => self.presence.read_again(core, &channel),
+            Notice::ChannelLoaded { channel, base } => {
+                self.migration.room_is_known(core, &channel, base);
+            }
+            Notice::StatusUpdate { user, update } => self.people.spread_rumour(core, &user, update),
+            Notice::InboxChanged { user } => {
+                self.inbox.mail_came(core, &user);
+                self.party.party_changed(core, &user);
+            }
+            Notice::VisibilityLoaded { user } => self.presence.visibility_loaded(core, &user),
+            Notice::VisibilityFailed { user, answer } => {
+                self.presence.visibility_failed(core, &user, &answer);
+            }
+            Notice::VisibilityChanged { user, visibility } => {
+                self.presence.turn_faces(core, &user, visibility);
+            }
+            Notice::VisibilityChangedIn { key, visibility } => {
+                self.presence.turn_face(core, key, visibility);
+            }
+            Notice::MemberChanged { user, recorded } => {
+                self.party.look_at_guest(core, &user, recorded);
+            }
+            Notice::UserConnected { user } => self.party.user_connected(core, &user),
+            Notice::HoldChanged { key } => self.presence.ride(core, key),
+            Notice::ClientWithoutSession { key, client } => {
+                if !self.migration.has_parted(client) {
+                    self.presence.lose_client(core, key, client);
+                }
+            }
+            Notice::SessionStays { id } => self.presence.announce_session(core, id),
+            Notice::PresenceMoved { id, channel, state } => {
+                self.presence.join_again(core, id, &channel, state);
+            }
+            Notice::ClientLost { identity, client, channel, loss } => {
+                self.presence.lose_parted(core, &identity, client, &channel, loss);
+            }
+            Notice::StatusesMoved { id, told } => self.people.compare_statuses(core, id, &told),
+            Notice::SessionPacks { half } => self.pack_leaving(half),
+        }
+    }
+
+    /// When to be woken.
+    pub fn next_wake(&self) -> Option<Time> {
+        let wakes = [
+            self.core.next_wake(),
+            self.presence.next_wake(),
+            self.people.next_wake(&self.core),
+            self.inbox.next_wake(),
+            self.party.next_wake(),
+            self.migration.next_wake(),
+        ];
+        wakes.into_iter().flatten().min()
+    }
+
+    /// Time has passed: settle what is due.
+    pub fn wake(&mut self, now: Time) {
+        let core = &mut self.core;
+        core.now = now;
+        core.let_go();
+        self.presence.settle(core);
+        self.people.settle(core);
+        self.inbox.settle(core);
+        self.party.settle(core);
+        self.migration.settle(core, &self.presence);
+        let mut due = Vec::new();
+        core.wheel.expire(now, &mut due);
+        for id in due {
+            core.poll_is_due(id);
+            self.presence.loss_is_due(core, id);
+        }
+        if core.sweep_is_due() {
+            self.party.sweep_views(core);
+            core.sweep_piece();
+        }
+        self.route();
+    }
+
+    /// Every feature lets go of a session, then the core forgets it.
+    fn end_session(&mut self, id: ListenerId) {
+        let core = &mut self.core;
+        self.presence.lose_all(core, id);
+        if let Some(user) = core.user_of(id)
+            && core.users.remove_session(&user, id)
+        {
+            self.presence.user_left(&user);
+            self.people.user_left(core, &user);
+            self.party.user_left(core, &user);
+            core.users.remove(&user);
+        }
+        core.remove(id);
+    }
+
+    /// A new session, with or without a transport.
+    pub fn open_session(&mut self, now: Time, identity: Identity, link: Option<Link>) -> ListenerId {
+        self.core.now = now;
+        let id = self.core.open_session(identity, link);
+        self.route();
+        id
+    }
+
+    /// Attaches a transport to a living session. What follows `seq` is unread again. None: nothing was touched.
+    pub fn attach(
+        &mut self,
+        now: Time,
+        key: SessionKey,
+        identity: &Identity,
+        link: Link,
+        seq: Option<u64>,
+    ) -> Option<Attached> {
+        self.core.now = now;
+        let attached = self.core.attach(key, identity, link, seq);
+        self.route();
+        attached
+    }
+
+    /// A long-poll arrives: its cursor acknowledges, then it is answered or parked.
+    pub fn poll(
+        &mut self,
+        now: Time,
+        key: SessionKey,
+        identity: Option<&Identity>,
+        link: LinkId,
+        cursor: Option<u64>,
+        timeout_ms: u64,
+    ) -> Poll {
+        self.core.now = now;
+        let poll = self.core.poll(key, identity, link, cursor, timeout_ms);
+        self.route();
+        poll
+    }
+
+    /// The body of a poll's answer. Events are freed when a later cursor covers them, not now.
+    pub fn render_poll(&mut self, now: Time, id: ListenerId, flags: PollFlags, out: &mut Vec<u8>) {
+        self.core.now = now;
+        let user = self.core.user_of(id);
+        let party = self.party.party_snapshot(user.as_deref());
+        self.core.render_poll(id, flags, party, out);
+    }
+
+    /// A transport was lost. The session stays and collects; a Redis listener ends with its connection.
+    pub fn detach(&mut self, now: Time, id: ListenerId, link: LinkId) {
+        self.core.now = now;
+        self.core.detach(id, link);
+        self.release_link(link);
+        self.route();
+    }
+
+    /// The number of a transport may be used again: nothing waits for the old one.
+    pub fn release_link(&mut self, link: LinkId) {
+        self.core.replies.release(link);
+        self.party.forget_link(link);
+        self.migration.forget_link(link);
+    }
+
+    /// Ends a listener for good.
+    pub fn end(&mut self, id: ListenerId) {
+        self.end_session(id);
+        self.route();
+    }
+
+    /// Stops listening; false when it did not listen.
+    pub fn unsubscribe(&mut self, id: ListenerId, space: Space, name: &[u8]) -> bool {
+        let left = self.core.unsubscribe(id, space, name);
+        self.route();
+        left
+    }
+
+    /// Looks for a session: here, then with the other nodes. To be asked again when the link is ready.
+    pub fn seek(&mut self, now: Time, seeker: &Seeker<'_>, link: LinkId) -> Sought {
+        self.core.now = now;
+        let sought = self.migration.seek(&mut self.core, seeker, link);
+        self.route();
+        sought
+    }
+
+    /// Whether the party of a user is known well enough to answer their hello. If not, the link is named in
+    /// `Effects::ready` when it is, or when it cannot be known.
+    pub fn meet(&mut self, now: Time, user: Option<&Arc<str>>, link: LinkId) -> bool {
+        self.core.now = now;
+        self.party.meet(&mut self.core, user, link)
+    }
+
+    /// The node stops: its sessions are offered to the others in turn. Their clients are told when they are gone.
+    pub fn leave_node(&mut self, now: Time, to: &[Arc<str>], drain_ms: u64) {
+        self.core.now = now;
+        self.migration.leave_node(&mut self.core, to, drain_ms);
+        self.route();
+    }
+
+    /// Sessions that are still on their way, to other nodes or out of the store to here.
+    pub fn leaving(&self) -> usize {
+        self.migration.under_way()
+    }
+}
+
+impl Deref for Shard {
+    type Target = Core;
+
+    fn deref(&self) -> &Core {
+        &self.core
+    }
+}
+
+impl DerefMut for Shard {
+    fn deref_mut(&mut self) -> &mut Core {
+        &mut self.core
+    }
+}

@@ -1,0 +1,126 @@
+//! What an app orders for its users through the server API. The same as the users' own commands, for anybody.
+
+use super::Shard;
+use crate::core::Claim;
+use crate::rows::hold_of;
+use crate::user::is_user;
+use std::sync::Arc;
+use tavern_domain::Channel;
+use tavern_domain::party::Call;
+use tavern_domain::presence::Visibility;
+use tavern_engine::PresenceKey;
+use tavern_wire::error::{Code, Refusal};
+
+#[derive(Clone, Debug)]
+pub enum Order {
+    Follow {
+        follower: Arc<str>,
+        followee: Arc<str>,
+        on: bool,
+    },
+    Show {
+        user: Arc<str>,
+        value: Visibility,
+    },
+    /// He is in a channel as long as his clients are in another, or all of them if none is named, or until a time.
+    Hold {
+        channel: Arc<str>,
+        user: Arc<str>,
+        with: Option<Arc<str>>,
+        ttl_ms: Option<u64>,
+    },
+    /// A command about parties, of a user or of the app itself.
+    Party {
+        call: Box<Call>,
+        /// It comes from the user himself: whoever floods is not heard.
+        limited: bool,
+    },
+    /// A letter for him, as JSON.
+    Letter {
+        user: Arc<str>,
+        data: Arc<str>,
+        /// Names the request, so that it is carried out once.
+        once: Option<Arc<str>>,
+    },
+    /// He is not in a channel any more, whoever put him there.
+    Release {
+        channel: Arc<str>,
+        user: Arc<str>,
+    },
+}
+
+impl Shard {
+    /// Runs a command of an app. Its number is named in `Effects::orders` with the reply.
+    pub(super) fn order(&mut self, number: u64, order: Order) {
+        let (core, claim) = (&mut self.core, Claim::Order(number));
+        let now = core.now;
+        if let Err(refusal) = check(&order) {
+            return core.finish(claim, Err(refusal));
+        }
+        match order {
+            Order::Follow { follower, followee, on } => {
+                self.people.follow(core, &follower, &followee, on, Some(claim));
+            }
+            Order::Show { user, value } => self.people.show(core, &user, value, claim, 0),
+            Order::Hold { channel, user, with, ttl_ms } => {
+                self.presence.hold(core, hold_of(now, &channel, &user, with, ttl_ms), claim);
+            }
+            Order::Party { call, limited } => self.party.order(core, *call, limited, claim),
+            Order::Letter { user, data, once } => {
+                self.inbox.post(core, user, &data, once.as_deref(), claim);
+            }
+            Order::Release { channel, user } => {
+                self.presence.release(core, PresenceKey { channel, user }, claim);
+            }
+        }
+    }
+}
+
+fn check(order: &Order) -> Result<(), Refusal> {
+    let users: &[&Arc<str>] = match order {
+        Order::Follow { follower, followee, .. } => &[follower, followee],
+        Order::Party { .. } => &[],
+        Order::Show { user, .. }
+        | Order::Hold { user, .. }
+        | Order::Letter { user, .. }
+        | Order::Release { user, .. } => &[user],
+    };
+    if !users.iter().all(|user| is_user(user)) {
+        return Err(bad_user());
+    }
+    if let Order::Party { call, .. } = order
+        && !call.user.iter().all(|user| is_user(user))
+    {
+        return Err(bad_user());
+    }
+    let channels: &[&Arc<str>] = match order {
+        Order::Hold { channel, with: Some(with), .. } => &[channel, with],
+        Order::Hold { channel, .. } | Order::Release { channel, .. } => &[channel],
+        _ => &[],
+    };
+    for channel in channels {
+        check_channel(channel)?;
+    }
+    match order {
+        Order::Hold { channel, with: Some(with), .. } if channel == with => {
+            Err(Refusal::new(Code::BadRequest, "nobody is carried by the channel he is put into"))
+        }
+        Order::Follow { follower, followee, on: true } if follower == followee => {
+            Err(Refusal::new(Code::BadRequest, "nobody follows himself"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn bad_user() -> Refusal {
+    Refusal::new(Code::BadRequest, "a user id has 1 to 128 bytes and no control characters")
+}
+
+fn check_channel(name: &str) -> Result<(), Refusal> {
+    let channel = Channel::parse(name).map_err(|error| Refusal::new(Code::BadRequest, error.to_string()))?;
+    if channel.is_reserved() {
+        let message = format!("channels of kind {:?} belong to the server", channel.kind);
+        return Err(Refusal::new(Code::NotAllowed, message));
+    }
+    Ok(())
+}
