@@ -9,7 +9,6 @@ pub mod channel;
 pub mod delivery;
 pub mod id;
 pub mod identity;
-pub mod lease;
 pub mod limits;
 pub mod party;
 pub mod pattern;

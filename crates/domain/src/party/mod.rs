@@ -1,55 +1,59 @@
-//! Parties: who is in one, who is invited, who leads, and how a whole group goes into a match. Rules only; where the
-//! documents are kept and how letters arrive is not known here.
+//! Parties: who is a member, who is invited, who leads, and how a whole group goes into a match. Rules only: storage and
+//! the delivery of events are elsewhere.
 //!
-//! One call of `run` is one command. It is given the documents that were read, and answers with the documents it lacks,
-//! or with a reply and everything that must be written in one commit. It changes nothing of what it was given.
-//! Must hold: a user is in at most one party, and what is kept of him agrees with the members; members and open invites
-//! are no more than the rules allow, and nobody is both; no living party has one member and no invite; every invite ends
-//! once, and whoever did not end it himself is told once; a ticket names exactly the members; a refused command changes
-//! nothing.
+//! One call of [`run`] decides one command. It is given the facts that were loaded, and returns the facts it still needs, or
+//! a reply and everything that must be written in one commit. It does not change what it was given.
+//! Must hold: a user is in at most one party, and their own record agrees with its members; members and open invites
+//! together never exceed `max_members`, and no user is both; no party has one member and no invite; every invite ends once,
+//! and each side that did not end it is told once; a ticket names exactly the members; a refused command changes nothing.
 
-mod call;
-mod check;
-mod desk;
-mod document;
-mod go;
-mod guest;
-mod invite;
-mod lead;
-mod letter;
+mod commands;
+mod draft;
+mod event;
+mod facts;
+mod goodbye;
+mod leave;
+mod party;
+mod presence;
+mod reply;
+mod request;
 mod settle;
-mod table;
+mod ticket;
+mod user;
 
-pub use call::{Call, Command, Refusal, Reply};
-pub use document::{Away, Go, Member, Party, Pending, State};
-pub use guest::{Done, Guest};
-pub use letter::{Letter, Reason, Told, Word};
-pub use table::{Need, Standing, Table};
+pub use event::{Letter, Reason, Told, Word};
+pub use facts::{Need, Standing, Table};
+pub use party::{Away, Go, Member, Party, Pending, State};
+pub use reply::{Refusal, Reply};
+pub use request::{Call, Command};
+pub use user::{Done, Guest};
 
 use crate::time::Time;
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use desk::{Desk, Stop};
+use draft::{PartyDraft, Step, Stop};
 
 /// The id of a user.
 pub type User = Arc<str>;
 
-/// What the configuration says about parties.
+/// The limits of parties, from the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
     /// Members and open invites together, 2 to 64.
     pub max_members: u32,
+    /// How long an invite stays open.
     pub invite_ms: u64,
     /// How long members may take to say that they are ready.
     pub gather_ms: u64,
-    /// How long a member who was lost stays after the grace of his presence.
+    /// How long a disconnected member stays after the grace period of their presence.
     pub grace_ms: u64,
-    /// How long somebody who declined is not invited again by the same user.
+    /// How long a user who declined is not invited again by the same user.
     pub reinvite_ms: u64,
     pub invites_per_minute: u32,
     /// Open invites of one user.
     pub max_pending: u32,
-    /// Members say themselves that they are ready; else whoever is online is.
+    /// True: members must say that they are ready. False: every online member is.
     pub require_ready: bool,
 }
 
@@ -71,14 +75,17 @@ impl Default for Rules {
 /// What must be written in one commit.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Changes {
-    /// `None` is a party that is destroyed.
+    /// `None`: the party is deleted.
     pub parties: Vec<(u64, Option<Party>)>,
-    /// An empty guest is to be deleted.
+    /// An empty record is to be deleted.
     pub guests: Vec<(User, Guest)>,
-    /// In the order in which they are told.
+    /// Messages to users, in the order of delivery.
     pub letters: Vec<Letter>,
+    /// Events for the topic of parties.
     pub told: Vec<Told>,
+    /// Users who became members.
     pub entered: Vec<(u64, User)>,
+    /// Users who are no longer members.
     pub left: Vec<(u64, User)>,
 }
 
@@ -88,9 +95,10 @@ impl Changes {
     }
 }
 
+/// The result of one run.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Turn {
-    /// Read these, put them on the table and run again from the beginning. Never empty.
+    /// Load these, add them to the facts and run again. Never empty.
     Need(Vec<Need>),
     Answered {
         reply: Reply,
@@ -98,75 +106,84 @@ pub enum Turn {
     },
 }
 
-/// Runs one command on what was read.
-pub fn run(now: Time, rules: &Rules, table: &Table, call: &Call) -> Turn {
-    assert!((2..=64).contains(&rules.max_members), "a party has 2 to 64 seats");
-    let mut desk = Desk::new(now, rules, table);
-    let answered = desk.answer(call);
-    match desk.conclude(call, answered) {
-        Ok((reply, changes)) => Turn::Answered { reply, changes },
-        Err(needs) => Turn::Need(needs),
+/// Decides one command on the facts that were loaded.
+pub fn run(now: Time, rules: &Rules, facts: &Table, call: &Call) -> Turn {
+    assert!((2..=64).contains(&rules.max_members), "a party has 2 to 64 members");
+    let mut draft = PartyDraft::new(now, rules, facts);
+    let decided = decide(&mut draft, call);
+    match conclude(&mut draft, call, decided) {
+        Ok(reply) => Turn::Answered { reply, changes: draft.changes },
+        Err(_) => Turn::Need(draft.into_needs()),
     }
 }
 
-impl Desk<'_> {
-    fn answer(&mut self, call: &Call) -> Result<Reply, Stop> {
-        if let Some(reply) = self.answered_before(call)? {
-            return Err(Stop::Again(reply));
-        }
-        if !call.is_sound() {
-            return Err(Refusal::BadRequest.into());
-        }
-        let Some(user) = call.user.clone() else {
-            return self.serve(call);
-        };
-        self.prefetch(&user, call)?;
-        self.farewell(&user)?;
-        match &call.command {
-            Command::Get => self.get(&user, call),
-            Command::Invite { user: target } => self.invite(&user, target, call),
-            Command::CancelInvite { user: target } => self.cancel_invite(&user, target, call),
-            Command::Accept { party_id } => self.accept(&user, *party_id, call),
-            Command::Decline { party_id, message } => self.decline(&user, *party_id, message.clone()),
-            Command::Kick { user: target, message } => self.kick(&user, target, message.clone(), call),
-            Command::Leave { message } => self.leave(&user, message.clone(), call),
-            Command::Promote { user: target } => self.promote(&user, target, call),
-            Command::Disband { message } => self.disband(&user, message.clone(), call),
-            Command::SetData { data } => self.set_data(&user, data, call),
-            Command::Go { params } => self.go(&user, params.clone(), call),
-            Command::CancelGo => self.withdraw(&user, call),
-            Command::Ready { go_id } => self.ready(&user, *go_id, call),
-            Command::Block { user: target } => self.block(&user, target),
-            Command::Unblock { user: target } => self.unblock(&user, target),
-            Command::Wake { .. } | Command::Check { .. } | Command::Answer { .. } => {
-                Err(Refusal::BadRequest.into())
-            }
-        }
+fn decide(draft: &mut PartyDraft<'_>, call: &Call) -> Step<Reply> {
+    if let Some(user) = call.user.as_ref().filter(|_| call.is_sound()) {
+        // Before the request id is looked up: both are loaded in one round trip.
+        draft.require(commands::prefetch(draft, user, call))?;
     }
+    if let Some(reply) = answered_before(draft, call)? {
+        return Err(Stop::Repeated(reply));
+    }
+    if !call.is_sound() {
+        return Err(Refusal::BadRequest.into());
+    }
+    match &call.user {
+        Some(user) => commands::of_user(draft, user, call),
+        None => commands::of_server(draft, call),
+    }
+}
 
-    /// What the server, or an app, asks for itself.
-    fn serve(&mut self, call: &Call) -> Result<Reply, Stop> {
-        match &call.command {
-            Command::Get => {
-                let id = call.party.ok_or(Refusal::BadRequest)?;
-                match self.open(id)? {
-                    true => Ok(Reply::of(self.party(id))),
-                    false => Err(Refusal::NoSuchParty.into()),
-                }
-            }
-            Command::Wake { party } => self.open(*party).map(|_| Reply::Nothing),
-            Command::Check { user } => self.check(user),
-            Command::Answer { party, go_id, matched, details } => {
-                self.matchmaker_says(*party, *go_id, *matched, details.clone())
-            }
-            _ => Err(Refusal::BadRequest.into()),
-        }
-    }
+/// The stored reply, if a request with this id was answered before.
+fn answered_before(draft: &mut PartyDraft<'_>, call: &Call) -> Step<Option<Reply>> {
+    let (Some(user), Some(rid)) = (&call.user, &call.rid) else { return Ok(None) };
+    let now = draft.now;
+    Ok(draft.stored_record(user)?.answered(now, rid).cloned())
+}
 
-    fn get(&mut self, user: &User, call: &Call) -> Result<Reply, Stop> {
-        match call.party {
-            Some(_) => self.own(user, call).map(|id| Reply::of(self.party(id))),
-            None => Ok(Reply::Party(self.seat(user)?.map(|id| self.party(id).clone().into()))),
+/// The final reply. A command that was refused or repeated changes nothing but the list of answered requests.
+fn conclude(draft: &mut PartyDraft<'_>, call: &Call, decided: Step<Reply>) -> Step<Reply> {
+    let reply = match decided {
+        Ok(reply) => {
+            remember(draft, call, &reply)?;
+            draft.collect();
+            return Ok(reply);
         }
+        Err(Stop::Need) => return Err(Stop::Need),
+        Err(Stop::Repeated(reply)) => {
+            let party = stored_party(draft, call)?;
+            return Ok(reply.with_party(party));
+        }
+        Err(Stop::Refused(why, retry_after_ms)) => {
+            Reply::Refused { why, retry_after_ms, party: stored_party(draft, call)? }
+        }
+    };
+    // Deadlines that are due are dropped too: they are applied when their own timer fires.
+    draft.discard();
+    remember(draft, call, &reply)?;
+    draft.collect();
+    Ok(reply)
+}
+
+/// The caller's party as it is stored, without deadlines that are due: clients apply later messages to it.
+fn stored_party(draft: &mut PartyDraft<'_>, call: &Call) -> Step<Option<Box<Party>>> {
+    let Some(user) = &call.user else { return Ok(None) };
+    let Some(id) = draft.stored_record(user)?.party else { return Ok(None) };
+    let party = draft.stored_party(id)?.filter(|party| party.member(user).is_some());
+    Ok(party.cloned().map(Box::new))
+}
+
+/// Stores the reply to a request with an id, so that it is executed once. A request that was not executed may be retried
+/// with the same id, and a flood of them writes nothing.
+fn remember(draft: &mut PartyDraft<'_>, call: &Call, reply: &Reply) -> Step {
+    let (Some(user), Some(rid)) = (&call.user, &call.rid) else { return Ok(()) };
+    let executed = match reply {
+        Reply::Refused { why, .. } => !matches!(why, Refusal::BadRequest | Refusal::RateLimited),
+        _ => call.command != Command::Get,
+    };
+    if executed {
+        let now = draft.now;
+        draft.record(user)?.remember(now, Arc::clone(rid), reply.without_party());
     }
+    Ok(())
 }

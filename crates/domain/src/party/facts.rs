@@ -1,21 +1,21 @@
-//! What was read for a command, and what else it needs.
+//! What was loaded for a command, and what else it needs.
 
 use super::{Guest, Party, User};
 use crate::time::Time;
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 
-/// Where a user is, as far as parties care.
+/// A user's presence, as far as parties care.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Standing {
-    /// This store has never seen him.
+    /// The store has never seen this user.
     Never,
     Absent,
-    /// Nobody is connected for him, and he may come back until the grace of his presence ends.
+    /// Disconnected, and may come back until the grace period of their presence ends.
     Lost {
         since: Time,
         until: Time,
-        /// With his server, and not by himself.
+        /// Their server went down.
         node_down: bool,
     },
     Online {
@@ -29,6 +29,7 @@ impl Standing {
     }
 }
 
+/// A fact to load.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Need {
     Party(u64),
@@ -38,7 +39,7 @@ pub enum Need {
     Id,
 }
 
-/// The documents of one command. What is not on it was not read; a party that was read and does not exist is `None`.
+/// The facts of one command. What is not in it was not loaded; a party that was loaded and does not exist is `None`.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
     parties: BTreeMap<u64, Option<Party>>,
@@ -53,7 +54,7 @@ impl Table {
         self.parties.insert(id, party);
     }
 
-    /// A user of whom nothing is kept is an empty guest.
+    /// A user without a stored record has an empty one.
     pub fn put_guest(&mut self, user: User, guest: Guest) {
         self.guests.insert(user, guest);
     }
@@ -72,5 +73,15 @@ impl Table {
 
     pub fn standing(&self, user: &User) -> Option<&Standing> {
         self.standings.get(user)
+    }
+
+    /// Whether a fact was loaded.
+    pub fn has(&self, need: &Need) -> bool {
+        match need {
+            Need::Party(id) => self.parties.contains_key(id),
+            Need::Guest(user) => self.guests.contains_key(user),
+            Need::Standing(user) => self.standings.contains_key(user),
+            Need::Id => self.id.is_some(),
+        }
     }
 }

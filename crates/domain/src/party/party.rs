@@ -1,35 +1,39 @@
-//! A party as it is kept: its members, its open invites, its ticket. Knows nobody's connection and no clock.
+//! A party as it is stored: its members, its open invites, its ticket.
 //! Must hold: the first member leads; a ticket with a deadline is still gathering, one without is queued.
 
 use super::User;
-use super::letter::Actor;
+use super::event::Actor;
 use crate::time::Time;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+/// A party as it is stored.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Party {
     pub id: u64,
-    /// 1 for the first invite, and one more for each change.
+    /// Starts at 1 and grows by one with each change.
     pub version: u64,
-    /// The first leads.
+    /// The first one leads.
     pub members: Vec<Member>,
+    /// The open invites.
     pub pending: Vec<Pending>,
+    /// The ticket.
     pub go: Option<Go>,
-    /// A JSON object, as it was sent.
+    /// A JSON object, as the leader sent it.
     pub data: Option<Arc<str>>,
 }
 
+/// A member of a party.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Member {
     pub user: User,
     pub name: Option<Arc<str>>,
     pub since: Time,
-    /// None: online.
+    /// `None`: online.
     pub away: Option<Away>,
 }
 
-/// A member who was lost, and until when his seat is kept.
+/// When a member disconnected, and until when their seat is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Away {
     pub since: Time,
@@ -43,26 +47,27 @@ pub struct Pending {
     pub name: Option<Arc<str>>,
     pub by: User,
     pub expires: Time,
-    /// Sent to somebody who blocks the inviter: it arrives nowhere, and nobody in the party can tell.
+    /// The invitee blocks the inviter: they never see it, and the party cannot tell.
     pub dark: bool,
 }
 
-/// A ticket: the whole group on its way into a match.
+/// A ticket: the whole group wants a match.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Go {
-    /// The version of the change that made it, so no two tickets of a party are alike.
+    /// The version of the change that created it, so it is unique within the party.
     pub id: u64,
     pub members: Vec<User>,
-    /// JSON, as it was sent.
+    /// JSON, as the leader sent it.
     pub params: Option<Arc<str>>,
     pub ready: Vec<User>,
-    /// Until when all must be ready. None: queued.
+    /// Until when all members must be ready. `None`: queued.
     pub until: Option<Time>,
 }
 
+/// The state of a party.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// One member, and somebody is invited.
+    /// One member and an open invite.
     Forming,
     Idle,
     Gathering,
@@ -94,7 +99,7 @@ impl Party {
         self.members.first().expect("a party has a member")
     }
 
-    /// The first moment at which time alone changes something.
+    /// The next deadline.
     pub fn next_wake(&self) -> Option<Time> {
         let invites = self.pending.iter().map(|pending| pending.expires);
         let away = self.members.iter().filter_map(|member| member.away).map(|away| away.until);
@@ -113,12 +118,12 @@ impl Party {
         self.members.iter().map(|member| member.user.clone()).collect()
     }
 
-    /// To whom the end of an invite is told: the inviter, or the leader if the inviter has gone.
+    /// Who is told how an invite ended: the inviter, or the leader if the inviter has left.
     pub(super) fn host_of(&self, pending: &Pending) -> User {
         self.member(&pending.by).unwrap_or(self.leader()).user.clone()
     }
 
-    /// Somebody with the name by which the party knows him.
+    /// A user with the display name that the party knows.
     pub(super) fn actor(&self, user: &User) -> Actor {
         let name = match (self.member(user), self.invite_of(user)) {
             (Some(member), _) => member.name.clone(),
@@ -130,12 +135,18 @@ impl Party {
 
     pub(super) fn member_mut(&mut self, user: &str) -> &mut Member {
         let found = self.members.iter_mut().find(|member| *member.user == *user);
-        found.expect("he is a member")
+        found.expect("they are a member")
+    }
+
+    /// Removes the invite of a user.
+    pub(super) fn take_invite(&mut self, user: &str) -> Pending {
+        let at = self.pending.iter().position(|pending| *pending.user == *user);
+        self.pending.remove(at.expect("they are invited"))
     }
 
     /// Moves a member to the front; the others keep their order.
     pub(super) fn put_first(&mut self, user: &str) {
-        let at = self.members.iter().position(|member| *member.user == *user).expect("he is a member");
+        let at = self.members.iter().position(|member| *member.user == *user).expect("they are a member");
         self.members[..=at].rotate_right(1);
     }
 }

@@ -1,69 +1,71 @@
-//! What people are told about a party, and what other services are told.
-//! Must hold: every member is told of every change of his party by exactly one letter, whose version is that of the
-//! change, so that folding the letters over an old snapshot gives the new one, and a gap can be seen.
+//! What members and invitees are told about a party, and what other services are told.
+//! Must hold: every member gets exactly one message for every change of the party, with the version of the change, so that
+//! applying the messages to an old snapshot gives the new one, and a missing one is noticed.
 
 use super::User;
 use crate::time::Time;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+/// A message to one user about a party.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Letter {
     pub to: User,
     pub party_id: u64,
     pub version: u64,
     pub at: Time,
-    /// Whom it is about: who did it, or whom it happened to.
+    /// The user it is about: who did it, or whom it happened to.
     pub actor: User,
-    /// His display name.
+    /// Their display name.
     pub name: Option<Arc<str>>,
     pub what: Word,
 }
 
+/// What happened.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Word {
     /// To the invitee.
     Invite {
         expires: Time,
     },
-    /// To the invitee who did not answer himself.
+    /// To an invitee who did not end the invite themselves.
     InviteCancel {
         reason: Reason,
     },
-    /// To the members: the actor has invited somebody. The first one of a party makes it.
+    /// To the members: the actor has invited a user. The first one creates the party.
     Invited {
         user: User,
         name: Option<Arc<str>>,
         expires: Time,
     },
-    /// To the members who get neither accept nor decline: the invite of the actor has ended, and he is no member.
+    /// To the members who get neither accept nor decline: the invite of the actor has ended.
     Uninvited {
         reason: Reason,
     },
-    /// To the inviter, or to the leader if the inviter has gone: the actor has joined.
+    /// To the inviter, or to the leader if the inviter has left: the actor has joined.
     Accept,
-    /// To the same: the invite of the actor has ended otherwise. With `Reason::Logout` the error is "user not logged".
+    /// To the same user: the invite of the actor has ended otherwise. With `Reason::Logout` the error is "user not logged".
     Decline {
         reason: Reason,
         message: Option<Arc<str>>,
     },
-    /// To the other members.
+    /// To the other members: the actor has joined.
     Join,
-    /// To the one who must go.
+    /// To the member who was kicked.
     Kick {
         message: Option<Arc<str>>,
     },
-    /// To the rest: the actor is a member no more.
+    /// To the others: the actor is no longer a member.
     Leave {
         reason: Reason,
         by: Option<User>,
         message: Option<Arc<str>>,
     },
-    /// The actor leads; `by` whom, unless the one before him has gone.
+    /// The actor leads; `by` is the earlier leader, unless they have left.
     Leader {
         by: Option<User>,
     },
-    /// The party is no more.
+    /// The party has ended.
     Disband {
         reason: Reason,
         message: Option<Arc<str>>,
@@ -71,34 +73,35 @@ pub enum Word {
     Data {
         data: Arc<str>,
     },
-    /// `queued`: nobody is waited for.
+    /// The leader created a ticket. `queued`: all members are ready.
     PartyGo {
         go_id: u64,
         members: Vec<User>,
         params: Option<Arc<str>>,
         queued: bool,
     },
-    /// The actor is ready; `queued`: he was the last.
+    /// The actor is ready. `queued`: they were the last.
     Ready {
         go_id: u64,
         queued: bool,
     },
+    /// The matchmaker found a match.
     PartyMatched {
         go_id: u64,
         details: Option<Arc<str>>,
     },
-    /// Somebody is missing (progress 201), or the matchmaker has said so.
+    /// Members are missing (progress 201), or the matchmaker failed.
     GoFailed {
         go_id: u64,
         missing: Vec<User>,
         details: Option<Arc<str>>,
     },
-    /// The actor is the cause.
+    /// The ticket was cancelled because of the actor.
     GoCancel {
         go_id: u64,
         reason: Reason,
     },
-    /// The actor was lost, and his seat is kept.
+    /// The actor disconnected, and their seat is kept.
     Offline,
     /// The actor is back.
     Online,
@@ -107,25 +110,25 @@ pub enum Word {
 /// Why something ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// An invite: its guest said no.
+    /// The invitee declined.
     Declined,
-    /// An invite, or a ticket: somebody who may said so.
+    /// The leader cancelled the invite or the ticket.
     Cancelled,
     Expired,
     JoinedOtherParty,
     PartyQueued,
-    /// By his own will.
+    /// They left themselves.
     Left,
     Kicked,
-    /// Lost, and not back in time.
+    /// Disconnected, and not back in time.
     Timeout,
-    /// Said goodbye, or is not there any more.
+    /// Logged out, or absent.
     Logout,
-    /// Lost, and may come back.
+    /// Disconnected, and may come back.
     Offline,
-    /// The leader has ended the party.
+    /// The leader ended the party.
     Disbanded,
-    /// Nobody else is in the party and nobody is invited.
+    /// One member is left and no invite is open.
     Empty,
 }
 
@@ -148,7 +151,7 @@ impl Reason {
     }
 }
 
-/// What other services are told. A ticket is told when it is queued, and its end only then.
+/// An event for other services. A ticket is announced when it is queued, and its end only then.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Told {
     Created { id: u64, leader: User },
@@ -159,7 +162,7 @@ pub enum Told {
     GoCancelled { id: u64, go_id: u64 },
 }
 
-/// Somebody a letter is about.
+/// The user a message is about.
 #[derive(Clone, Debug)]
 pub(super) struct Actor {
     pub user: User,

@@ -1,5 +1,5 @@
-//! What is kept of one user for the sake of parties. Most users have nothing here, and nothing is kept of them.
-//! Must hold: every list is bounded; what is over is forgotten with the next change.
+//! What is stored about one user for parties. Most users have nothing here, and no row is stored for them.
+//! Must hold: every list is bounded; expired entries are dropped with the next change.
 
 use super::{Reply, User};
 use crate::limits;
@@ -7,20 +7,21 @@ use crate::time::Time;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+/// What is stored about one user for parties.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Guest {
     pub party: Option<u64>,
-    /// Parties whose invites he sees, oldest first.
+    /// Parties whose invites they see, oldest first.
     pub invites: Vec<u64>,
-    /// Whose invites he does not want to see.
+    /// Users whose invites they do not want to see.
     pub blocks: Vec<User>,
-    /// Who declined an invite of this user, and until when he does not invite them again.
+    /// Users who declined their invites, and until when they must not be invited again.
     pub declined: Vec<(User, Time)>,
-    /// When he invited somebody, within the last minute.
+    /// When they sent invites, within the last minute.
     pub sent: Vec<Time>,
-    /// What his last requests with an id were answered.
+    /// The replies to their last requests with an id.
     pub done: Vec<Done>,
-    /// He said goodbye with his last session, and his party does not know yet.
+    /// They logged out, and their party does not know yet.
     pub bye: Option<Time>,
 }
 
@@ -29,24 +30,24 @@ pub struct Guest {
 pub struct Done {
     pub rid: Arc<str>,
     pub at: Time,
-    /// Without any party in it: who asks again wants to see the present one.
+    /// Without a party: a repeated request is shown the current one.
     pub reply: Reply,
 }
 
 impl Guest {
-    /// Nothing has to be kept of him.
+    /// Nothing has to be stored.
     pub fn is_empty(&self) -> bool {
         *self == Guest::default()
     }
 
-    /// Forgets what is over.
+    /// Drops what has expired.
     pub fn prune(&mut self, now: Time) {
         self.sent.retain(|at| now.since(*at) < limits::PARTY_MINUTE_MS);
         self.declined.retain(|(_, until)| now < *until);
         self.done.retain(|done| now.since(done.at) < limits::PARTY_DONE_MS);
     }
 
-    /// When all that is kept of him is over, so that a store may drop it by itself. None: not by time alone.
+    /// When everything in it has expired, so that a store may delete it. `None`: it does not expire.
     pub fn forgotten_at(&self) -> Option<Time> {
         if self.party.is_some() || !self.invites.is_empty() || !self.blocks.is_empty() || self.bye.is_some() {
             return None;
@@ -64,7 +65,7 @@ impl Guest {
 
     pub(super) fn remember(&mut self, now: Time, rid: Arc<str>, reply: Reply) {
         self.prune(now);
-        // The same id again, after the time was over.
+        // The same id again, after it had expired.
         self.done.retain(|done| done.rid != rid);
         while self.done.len() >= limits::PARTY_DONE {
             self.done.remove(0);

@@ -1,0 +1,192 @@
+//! The working copies of one command: loaded on first use, changed here, and collected at the end.
+//! Must hold: the facts are never changed; a party that differs from the stored one has a higher version.
+
+use super::event::Actor;
+use super::{Changes, Guest, Letter, Need, Party, Refusal, Reply, Rules, Standing, Table, User, Word};
+use crate::time::Time;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+/// Why a command ended without a reply of its own.
+pub(super) enum Stop {
+    /// A fact is missing.
+    Need,
+    /// With the time after which a retry makes sense.
+    Refused(Refusal, Option<u64>),
+    /// The request was answered before, with this.
+    Repeated(Reply),
+}
+
+impl From<Refusal> for Stop {
+    fn from(why: Refusal) -> Stop {
+        Stop::Refused(why, None)
+    }
+}
+
+pub(super) type Step<T = ()> = Result<T, Stop>;
+
+pub(super) struct PartyDraft<'a> {
+    pub now: Time,
+    pub rules: &'a Rules,
+    facts: &'a Table,
+    needs: Vec<Need>,
+    parties: BTreeMap<u64, Option<Party>>,
+    records: BTreeMap<User, Guest>,
+    pub changes: Changes,
+    /// Where the messages of the command itself begin, after those of deadlines that were due.
+    command_from: usize,
+}
+
+impl<'a> PartyDraft<'a> {
+    pub fn new(now: Time, rules: &'a Rules, facts: &'a Table) -> PartyDraft<'a> {
+        PartyDraft {
+            now,
+            rules,
+            facts,
+            needs: Vec::new(),
+            parties: BTreeMap::new(),
+            records: BTreeMap::new(),
+            changes: Changes::default(),
+            command_from: 0,
+        }
+    }
+
+    /// Stops unless all of these are loaded.
+    pub fn require(&mut self, needs: impl IntoIterator<Item = Need>) -> Step {
+        for need in needs {
+            if !self.facts.has(&need) && !self.needs.contains(&need) {
+                self.needs.push(need);
+            }
+        }
+        if self.needs.is_empty() { Ok(()) } else { Err(Stop::Need) }
+    }
+
+    /// What must be loaded before the command can be decided.
+    pub fn into_needs(self) -> Vec<Need> {
+        assert!(!self.needs.is_empty(), "only a missing fact leaves a command undecided");
+        self.needs
+    }
+
+    /// A user's record as it is stored.
+    pub fn stored_record(&mut self, user: &User) -> Step<&'a Guest> {
+        self.require([Need::Guest(user.clone())])?;
+        Ok(self.facts.guest(user).expect("it is loaded"))
+    }
+
+    /// A party as it is stored.
+    pub fn stored_party(&mut self, id: u64) -> Step<Option<&'a Party>> {
+        self.require([Need::Party(id)])?;
+        Ok(self.facts.party(id).expect("it is loaded"))
+    }
+
+    /// The party that a user's record names, if the record is loaded.
+    pub fn known_party_of(&self, user: &User) -> Option<u64> {
+        self.facts.guest(user).and_then(|record| record.party)
+    }
+
+    /// The working copy of a user's record.
+    pub fn record(&mut self, user: &User) -> Step<&mut Guest> {
+        if !self.records.contains_key(user) {
+            let stored = self.stored_record(user)?.clone();
+            self.records.insert(user.clone(), stored);
+        }
+        Ok(self.records.get_mut(user).expect("it was inserted"))
+    }
+
+    pub fn standing(&mut self, user: &User) -> Step<&'a Standing> {
+        self.require([Need::Standing(user.clone())])?;
+        Ok(self.facts.standing(user).expect("it is loaded"))
+    }
+
+    /// A party id that was never used.
+    pub fn new_id(&mut self) -> Step<u64> {
+        self.require([Need::Id])?;
+        Ok(self.facts.id.expect("it is loaded"))
+    }
+
+    /// Makes the working copy of a party. False: there is one already.
+    pub fn load(&mut self, id: u64) -> Step<bool> {
+        if self.parties.contains_key(&id) {
+            return Ok(false);
+        }
+        let stored = self.stored_party(id)?.cloned();
+        self.parties.insert(id, stored);
+        Ok(true)
+    }
+
+    /// Whether a party that was loaded exists.
+    pub fn exists(&self, id: u64) -> bool {
+        self.parties.get(&id).is_some_and(Option::is_some)
+    }
+
+    pub fn party(&self, id: u64) -> &Party {
+        self.parties.get(&id).and_then(Option::as_ref).expect("the party is loaded and exists")
+    }
+
+    /// Begins one change of a party: the messages that follow carry its new version.
+    pub fn change(&mut self, id: u64) -> &mut Party {
+        let party = self.parties.get_mut(&id).and_then(Option::as_mut);
+        let party = party.expect("the party is loaded and exists");
+        party.version += 1;
+        party
+    }
+
+    pub fn create(&mut self, party: Party) {
+        let id = party.id;
+        let before = self.parties.insert(id, Some(party));
+        assert!(before.flatten().is_none(), "a party id is never reused");
+    }
+
+    pub fn remove(&mut self, id: u64) {
+        self.parties.insert(id, None);
+    }
+
+    /// Every check has passed and every due deadline is applied: what follows is the command itself.
+    pub fn begin_command(&mut self) {
+        self.command_from = self.changes.letters.len();
+    }
+
+    pub fn tell(&mut self, id: u64, to: &User, actor: &Actor, what: Word) {
+        let version = self.party(id).version;
+        let Actor { user, name } = actor.clone();
+        let letter = Letter { to: to.clone(), party_id: id, version, at: self.now, actor: user, name, what };
+        self.changes.letters.push(letter);
+    }
+
+    pub fn tell_members(&mut self, id: u64, actor: &Actor, what: &Word) {
+        for user in self.party(id).users() {
+            self.tell(id, &user, actor, what.clone());
+        }
+    }
+
+    /// Forgets every change.
+    pub fn discard(&mut self) {
+        self.parties.clear();
+        self.records.clear();
+        self.changes = Changes::default();
+    }
+
+    /// Moves the working copies that differ from what is stored into `changes`.
+    pub fn collect(&mut self) {
+        // The end of a party comes last, and due deadlines before what the command did.
+        let from = self.command_from.min(self.changes.letters.len());
+        self.changes.letters[from..].sort_by_key(|letter| matches!(letter.what, Word::Disband { .. }));
+        for (id, party) in core::mem::take(&mut self.parties) {
+            let before = self.facts.party(id).flatten();
+            if party.as_ref() != before {
+                let older = before.map_or(0, |before| before.version);
+                assert!(
+                    party.as_ref().is_none_or(|party| party.version > older),
+                    "a change raises the version"
+                );
+                self.changes.parties.push((id, party));
+            }
+        }
+        for (user, mut record) in core::mem::take(&mut self.records) {
+            if self.facts.guest(&user) != Some(&record) {
+                record.prune(self.now);
+                self.changes.guests.push((user, record));
+            }
+        }
+    }
+}

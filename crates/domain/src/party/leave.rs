@@ -1,0 +1,140 @@
+//! How members and invites leave a party, and how it ends, whatever the cause.
+//! Must hold: each side of an invite that did not end it is told once; a party with one member and no invite ends.
+
+use super::draft::{PartyDraft, Step};
+use super::event::Actor;
+use super::{Reason, Told, User, Word, ticket};
+use alloc::sync::Arc;
+
+/// How an invite ends.
+pub(super) struct InviteEnd {
+    pub reason: Reason,
+    pub message: Option<Arc<str>>,
+    /// The user who ended it by a command about this invite; the reply to that command is their notice.
+    pub by: Option<User>,
+}
+
+impl From<Reason> for InviteEnd {
+    fn from(reason: Reason) -> InviteEnd {
+        InviteEnd { reason, message: None, by: None }
+    }
+}
+
+/// How a member leaves.
+pub(super) struct Departure {
+    pub reason: Reason,
+    /// The leader who kicked them.
+    pub by: Option<User>,
+    pub message: Option<Arc<str>>,
+}
+
+impl From<Reason> for Departure {
+    fn from(reason: Reason) -> Departure {
+        Departure { reason, by: None, message: None }
+    }
+}
+
+pub(super) fn end_invite(draft: &mut PartyDraft<'_>, id: u64, user: &User, end: InviteEnd) -> Step {
+    let pending = draft.change(id).take_invite(user);
+    let host = draft.party(id).host_of(&pending);
+    let InviteEnd { reason, message, by } = end;
+    let invitee = Actor { user: user.clone(), name: pending.name.clone() };
+    if !pending.dark {
+        draft.record(user)?.invites.retain(|invite| *invite != id);
+        if by.as_ref() != Some(user) {
+            let actor = draft.party(id).actor(by.as_ref().unwrap_or(&pending.by));
+            draft.tell(id, user, &actor, Word::InviteCancel { reason });
+        }
+    }
+    for member in draft.party(id).users() {
+        let what = match member == host && by.as_ref() != Some(&host) {
+            true => Word::Decline { reason, message: message.clone() },
+            false => Word::Uninvited { reason },
+        };
+        draft.tell(id, &member, &invitee, what);
+    }
+    Ok(())
+}
+
+/// Removes a member. After a leader the next online member leads, or the next one if none is online.
+pub(super) fn remove_member(draft: &mut PartyDraft<'_>, id: u64, user: &User, departure: Departure) -> Step {
+    let Departure { reason, by, message } = departure;
+    let actor = draft.party(id).actor(user);
+    draft.changes.told.push(Told::Left { id, user: user.clone(), reason });
+    if draft.party(id).members.len() == 1 {
+        return dissolve(draft, id, &actor, Reason::Disbanded, Reason::Empty, None);
+    }
+    ticket::cancel(draft, id, &actor, reason);
+    draft.record(user)?.party = None;
+    let led = draft.party(id).leader().user == *user;
+    draft.change(id).members.retain(|member| member.user != *user);
+    draft.changes.left.push((id, user.clone()));
+    if let Some(by) = &by {
+        let leader = draft.party(id).actor(by);
+        draft.tell(id, user, &leader, Word::Kick { message: message.clone() });
+    }
+    let leave = Word::Leave { reason, by, message };
+    if reason == Reason::Timeout {
+        // They did not leave themselves, and may be reconnecting at this moment.
+        draft.tell(id, user, &actor, leave.clone());
+    }
+    draft.tell_members(id, &actor, &leave);
+    if led {
+        let party = draft.party(id);
+        let next = party.members.iter().find(|member| member.away.is_none()).unwrap_or(party.leader());
+        let next = next.user.clone();
+        make_leader(draft, id, &next, None);
+    }
+    end_if_empty(draft, id)
+}
+
+pub(super) fn make_leader(draft: &mut PartyDraft<'_>, id: u64, user: &User, by: Option<User>) {
+    draft.change(id).put_first(user);
+    let actor = draft.party(id).actor(user);
+    draft.tell_members(id, &actor, &Word::Leader { by });
+}
+
+/// Ends a party that has one member and no invite.
+pub(super) fn end_if_empty(draft: &mut PartyDraft<'_>, id: u64) -> Step {
+    if !draft.exists(id) || draft.party(id).members.len() > 1 || !draft.party(id).pending.is_empty() {
+        return Ok(());
+    }
+    let last = draft.party(id).actor(&draft.party(id).leader().user);
+    end(draft, id, &last, Reason::Empty, None)
+}
+
+/// Ends the ticket and the invites for one reason, and then the party for another.
+pub(super) fn dissolve(
+    draft: &mut PartyDraft<'_>,
+    id: u64,
+    actor: &Actor,
+    invites: Reason,
+    reason: Reason,
+    message: Option<Arc<str>>,
+) -> Step {
+    ticket::cancel(draft, id, actor, invites);
+    while let Some(pending) = draft.party(id).pending.first() {
+        let user = pending.user.clone();
+        end_invite(draft, id, &user, invites.into())?;
+    }
+    end(draft, id, actor, reason, message)
+}
+
+fn end(
+    draft: &mut PartyDraft<'_>,
+    id: u64,
+    actor: &Actor,
+    reason: Reason,
+    message: Option<Arc<str>>,
+) -> Step {
+    let users = draft.party(id).users();
+    draft.change(id);
+    draft.tell_members(id, actor, &Word::Disband { reason, message });
+    for user in users {
+        draft.record(&user)?.party = None;
+        draft.changes.left.push((id, user));
+    }
+    draft.changes.told.push(Told::Disbanded { id, reason });
+    draft.remove(id);
+    Ok(())
+}
