@@ -17,7 +17,16 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("crates/store", &["tavern-domain"]),
     (
         "crates/engines",
-        &["tavern-domain", "tavern-store", "tavern-local", "rusqlite", "tokio", "tracing", "serde_json"],
+        &[
+            "tavern-domain",
+            "tavern-store",
+            "tavern-wire",
+            "tavern-local",
+            "rusqlite",
+            "tokio",
+            "tracing",
+            "serde_json",
+        ],
     ),
     ("crates/hub", &["tavern-domain", "tavern-wire", "tavern-engine", "tavern-store", "serde_json"]),
     (

@@ -42,10 +42,15 @@ pub fn resp(data: &[u8]) {
     }
     let mut frame = Vec::new();
     resp::pmessage_frame(&mut frame, data, data, data);
-    let bulk = resp::Value::Bulk;
-    let expected =
-        vec![bulk(b"pmessage".to_vec()), bulk(data.to_vec()), bulk(data.to_vec()), bulk(data.to_vec())];
-    assert_eq!(resp::read_value(&frame), Ok(Some((resp::Value::Array(expected), frame.len()))));
+    let Ok(Some((resp::Value::List(parts), used))) = resp::read_value(&frame) else {
+        panic!("a frame is not read back");
+    };
+    let part = |value: &resp::Value| match value {
+        resp::Value::Bulk(place) => frame[place.clone()].to_vec(),
+        other => panic!("{other:?} in a frame"),
+    };
+    assert_eq!(used, frame.len());
+    assert_eq!(parts.iter().map(part).collect::<Vec<_>>(), [b"pmessage", data, data, data]);
 }
 
 type Commands = Vec<Vec<Vec<u8>>>;

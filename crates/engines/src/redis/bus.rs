@@ -4,8 +4,8 @@
 //!
 //! Addresses are those of the store (`door`). On a cluster any server that answers is taken: it tells the others.
 
-use super::door::{Door, ask};
-use super::resp::{self, Value};
+use super::door::Door;
+use super::socket::{self, ask};
 use crate::open::Place;
 use crate::remote::{Dialect, Frame, Host, RemoteBus, Socket, broken};
 use bytes::BytesMut;
@@ -13,6 +13,7 @@ use std::io;
 use std::sync::Arc;
 use tavern_store::bus::{BusError, BusInbox};
 use tavern_store::subject::Subject;
+use tavern_wire::resp::{self, Value};
 
 /// Redis takes far more; a server that is asked for this much at once stays quick for others.
 const LONGEST: usize = 1024 * 1024;
@@ -51,28 +52,31 @@ impl Dialect for Redis {
     }
 
     fn begin(&self, subject: &Subject, length: usize, out: &mut Vec<u8>) {
-        resp::command_but_last(&[b"PUBLISH", subject.as_str().as_bytes()], length, out);
+        resp::array(out, 3);
+        resp::bulk(out, b"PUBLISH");
+        resp::bulk(out, subject.as_str().as_bytes());
+        resp::bulk_head(out, length);
     }
 
     fn subscribe(&mut self, subject: &Subject, out: &mut Vec<u8>) {
         let (command, name) = listening("SUBSCRIBE", "PSUBSCRIBE", subject);
-        resp::command(&[command.as_bytes(), name.as_bytes()], out);
+        resp::command(out, &[command.as_bytes(), name.as_bytes()]);
     }
 
     fn unsubscribe(&mut self, subject: &Subject, out: &mut Vec<u8>) {
         let (command, name) = listening("UNSUBSCRIBE", "PUNSUBSCRIBE", subject);
-        resp::command(&[command.as_bytes(), name.as_bytes()], out);
+        resp::command(out, &[command.as_bytes(), name.as_bytes()]);
     }
 
     fn ping(out: &mut Vec<u8>) {
-        resp::command(&[b"PING"], out);
+        resp::command(out, &[b"PING"]);
     }
 
     /// A Redis server never asks.
     fn pong(_out: &mut Vec<u8>) {}
 
     fn read(input: &mut BytesMut) -> io::Result<Option<Frame>> {
-        let Some((value, used)) = resp::read(input)? else { return Ok(None) };
+        let Some((value, used)) = socket::read(input)? else { return Ok(None) };
         let whole = input.split_to(used).freeze();
         Ok(Some(match value {
             Value::Simple(text) if &whole[text.clone()] == b"PONG" => Frame::Pong,

@@ -12,9 +12,9 @@ pub(super) fn put(sheet: &mut Sheet, deadline: &Deadline) {
     let due = deadline.due.max(Time(1));
     sheet.text("T");
     sheet.listed(Table::Deadlines, &[&deadline.kind, &deadline.name]);
-    sheet.word(&[&Json::new().end_with_due(due)]);
+    sheet.word(&Json::new().end_with_due(due));
     let member = [&padded(due.0), &*deadline.kind, &*deadline.name];
-    sheet.word(&[&Terms::default().with(Table::DeadlinesDue, &member).0]);
+    sheet.word(&Terms::default().with(Table::DeadlinesDue, &member).0);
 }
 
 pub(super) async fn due(

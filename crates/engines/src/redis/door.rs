@@ -12,12 +12,12 @@
 //! | `service` | what sentinels call the master, `mymaster` when it is not given |
 //! | `wait` | how many replicas must have a commit before it is answered, or `aof`: the server's disk must have it |
 
-use super::resp::{self, Value};
+use super::socket::ask;
 use crate::remote::{Address, Host, Socket, Tls, broken, dial};
 use bytes::BytesMut;
 use std::io;
 use tavern_store::bus::BusError;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tavern_wire::resp::Value;
 
 const PORT: u16 = 6379;
 const SENTINEL_PORT: u16 = 26379;
@@ -168,30 +168,6 @@ impl Door {
                 _ => Err(broken("a sentinel names no server")),
             },
             _ => Err(broken("the sentinel does not know this service")),
-        }
-    }
-}
-
-/// One question on a connection that nobody else uses yet.
-pub(super) async fn ask(
-    socket: &mut Socket,
-    input: &mut BytesMut,
-    parts: &[&[u8]],
-) -> io::Result<(Value, BytesMut)> {
-    let mut out = Vec::new();
-    resp::command(parts, &mut out);
-    socket.write_all(&out).await?;
-    socket.flush().await?;
-    loop {
-        if let Some((value, used)) = resp::read(input)? {
-            let said = input.split_to(used);
-            if let Value::Error(text) = value {
-                return Err(broken(&String::from_utf8_lossy(&said[text])));
-            }
-            return Ok((value, said));
-        }
-        if socket.read_buf(input).await? == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
         }
     }
 }

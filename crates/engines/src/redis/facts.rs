@@ -1,14 +1,14 @@
 //! What a Redis server says about itself to whoever looks after it. What its ACL does not let this user ask is said too.
 
 use super::door::Door;
-use super::resp::{self, Value};
+use super::socket;
 use crate::facts::{Fact, secrecy, version_number};
 use crate::remote::{Socket, broken, look};
 use bytes::BytesMut;
 use std::collections::BTreeMap;
 use std::io;
 use tavern_store::bus::BusError;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tavern_wire::resp::Value;
 
 /// What the server is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,59 +48,45 @@ async fn ask(door: &Door) -> io::Result<(Option<Settings>, Option<Settings>)> {
         }
     }
     let (mut socket, mut input) = outcome?;
-    let info = command(&mut socket, &mut input, &[b"INFO"]).await?;
-    let info = match info.parts.as_deref() {
+    let info = texts(&mut socket, &mut input, &[b"INFO"]).await?;
+    let info = match info.as_deref() {
         Some([text]) => Some(lines(text)),
         _ => None,
     };
-    let mut config = command(&mut socket, &mut input, &[b"CONFIG", b"GET", b"append*"]).await?;
-    let policy = command(&mut socket, &mut input, &[b"CONFIG", b"GET", b"maxmemory*"]).await?;
-    if let (Some(config), Some(policy)) = (&mut config.parts, policy.parts) {
+    let mut config = texts(&mut socket, &mut input, &[b"CONFIG", b"GET", b"append*"]).await?;
+    let policy = texts(&mut socket, &mut input, &[b"CONFIG", b"GET", b"maxmemory*"]).await?;
+    if let (Some(config), Some(policy)) = (&mut config, policy) {
         config.extend(policy);
     }
     let pairs = |parts: Vec<String>| {
         parts.chunks_exact(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect::<Settings>()
     };
-    Ok((info, config.parts.map(pairs)))
+    Ok((info, config.map(pairs)))
 }
 
-/// The texts of an answer; None: it was refused.
-struct Texts {
-    parts: Option<Vec<String>>,
-}
-
-async fn command(socket: &mut Socket, input: &mut BytesMut, parts: &[&[u8]]) -> io::Result<Texts> {
-    let mut out = Vec::new();
-    resp::command(parts, &mut out);
-    socket.write_all(&out).await?;
-    socket.flush().await?;
-    loop {
-        if let Some((value, used)) = resp::read(input)? {
-            let whole = input.split_to(used);
-            let text =
-                |place: &std::ops::Range<usize>| String::from_utf8_lossy(&whole[place.clone()]).into_owned();
-            let parts = match &value {
-                Value::Error(_) => None,
-                Value::Bulk(place) | Value::Simple(place) => Some(vec![text(place)]),
-                Value::List(list) => Some(
-                    list.iter()
-                        .map(|part| match part {
-                            Value::Bulk(place) | Value::Simple(place) => text(place),
-                            _ => String::new(),
-                        })
-                        .collect(),
-                ),
-                Value::Number(_) | Value::Scalar => Some(Vec::new()),
-            };
-            return Ok(Texts { parts });
+/// The texts of a reply; None: the command is not allowed.
+async fn texts(
+    socket: &mut Socket,
+    input: &mut BytesMut,
+    parts: &[&[u8]],
+) -> io::Result<Option<Vec<String>>> {
+    let (value, said) = match socket::ask(socket, input, parts).await {
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => return Ok(None),
+        reply => reply?,
+    };
+    let text = |value: &Value| match value {
+        Value::Bulk(place) | Value::Simple(place) => {
+            String::from_utf8_lossy(&said[place.clone()]).into_owned()
         }
-        if socket.read_buf(input).await? == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-    }
+        _ => String::new(),
+    };
+    Ok(Some(match &value {
+        Value::List(parts) => parts.iter().map(text).collect(),
+        value => vec![text(value)],
+    }))
 }
 
-/// `name:value`, one each line; in RESP3 a mark of the kind of text stands in front.
+/// `name:value`, one each line.
 fn lines(text: &str) -> Settings {
     let pairs = text.lines().filter_map(|line| line.split_once(':'));
     pairs.map(|(name, value)| (name.to_owned(), value.trim().to_owned())).collect()

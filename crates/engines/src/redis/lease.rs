@@ -21,14 +21,14 @@ fn holder(writer: &Writer) -> Vec<u8> {
 pub(super) fn check(sheet: &mut Sheet, which: usize, take: &Take, writer: &Writer) {
     sheet.text("K");
     sheet.text(&take.name);
-    sheet.word(&[&holder(writer)]);
+    sheet.word(&holder(writer));
     sheet.number(which as u64);
 }
 
 pub(super) fn take(sheet: &mut Sheet, take: &Take, writer: &Writer) {
     sheet.text("L");
     sheet.text(&take.name);
-    sheet.word(&[&holder(writer)]);
+    sheet.word(&holder(writer));
     sheet.number(take.lease_ms);
 }
 

@@ -16,7 +16,7 @@ pub(super) fn free(sheet: &mut Sheet, freed: &Freed) {
 pub(super) fn post(sheet: &mut Sheet, letter: &NewLetter) {
     sheet.text("B");
     sheet.text(&letter.user);
-    sheet.word(&[&Json::new().body(&letter.body).end()]);
+    sheet.word(&Json::new().body(&letter.body).end());
     sheet.number(letter.body.len() as u64);
     sheet.number(letter.most_letters as u64);
     sheet.number(letter.most_bytes as u64);

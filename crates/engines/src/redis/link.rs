@@ -1,15 +1,16 @@
 //! One connection to a server: requests go out in the order asked and are answered in that order, many under way at once.
 //! Must hold: every request is answered once, also when the connection ends; what the server announces reserves nothing.
 
-use super::resp::{self, Value};
+use super::socket;
 use super::value::Trouble;
-use crate::remote::{Socket, broken};
+use crate::remote::{Socket, broken, read_more};
 use bytes::{Bytes, BytesMut};
 use std::collections::VecDeque;
 use std::io;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
+use tavern_wire::resp::{self, Value};
+use tokio::io::{AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
@@ -72,7 +73,7 @@ impl Link {
 
     pub async fn ask(&self, parts: &[&[u8]]) -> Result<Reply, Trouble> {
         let mut out = Vec::new();
-        resp::command(parts, &mut out);
+        resp::command(&mut out, parts);
         self.send(out.into()).answer().await
     }
 
@@ -125,28 +126,22 @@ async fn say(
 async fn hear(mut socket: ReadHalf<Socket>, waiting: &Mutex<VecDeque<Asked>>) -> io::Result<()> {
     let mut input = BytesMut::new();
     loop {
-        while let Some((value, used)) = resp::read(&input)? {
+        while let Some((value, used)) = socket::read(&input)? {
             let whole = input.split_to(used).freeze();
             let asker = waiting.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
             let asker = asker.ok_or_else(|| broken("an answer to nothing"))?;
             // Nobody waits any more for an answer that came too late.
             let _ = asker.send(reply(value, &whole));
         }
-        if input.len() > ANSWER_BYTES {
-            return Err(broken("an answer is too long"));
-        }
-        input.reserve(BYTES_TOGETHER / 4);
-        if socket.read_buf(&mut input).await? == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
+        read_more(&mut socket, &mut input, ANSWER_BYTES).await?;
     }
 }
 
 fn reply(value: Value, whole: &Bytes) -> Reply {
     match value {
-        Value::Scalar => Reply::Nothing,
-        Value::Number(number) => Reply::Number(number),
-        Value::Simple(place) | Value::Bulk(place) => Reply::Text(whole.slice(place)),
+        Value::Null => Reply::Nothing,
+        Value::Int(number) => Reply::Number(number),
+        Value::Simple(place) | Value::Bulk(place) | Value::Scalar(place) => Reply::Text(whole.slice(place)),
         Value::Error(place) => Reply::Error(broken(&String::from_utf8_lossy(&whole[place])).to_string()),
         Value::List(parts) => Reply::List(parts.into_iter().map(|part| reply(part, whole)).collect()),
     }

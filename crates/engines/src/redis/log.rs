@@ -19,7 +19,7 @@ pub(super) fn append(sheet: &mut Sheet, append: &Append) {
     sheet.text(&append.topic);
     sheet.number(append.id.is_some().into());
     sheet.text(append.id.as_deref().unwrap_or(""));
-    sheet.word(&[&append.body]);
+    sheet.word(&append.body);
 }
 
 pub(super) fn restore(sheet: &mut Sheet, entry: &Entry) {
@@ -30,7 +30,7 @@ pub(super) fn restore(sheet: &mut Sheet, entry: &Entry) {
     sheet.number(entry.at.ms());
     sheet.number(entry.id.is_some().into());
     sheet.text(entry.id.as_deref().unwrap_or(""));
-    sheet.word(&[&entry.body]);
+    sheet.word(&entry.body);
 }
 
 pub(super) fn trim(sheet: &mut Sheet, trim: &Trim) {
@@ -92,7 +92,7 @@ pub(super) async fn topics(
     let limit = limit.clamp(1, limits::PAGE_ROWS);
     let mut words = Sheet::default();
     match after {
-        Some(name) => words.word(&[b"(", name.as_bytes()]),
+        Some(name) => words.word(&[b"(", name.as_bytes()].concat()),
         None => words.text("-"),
     }
     words.number(u64::from(limit) + 1);

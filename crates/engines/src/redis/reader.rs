@@ -167,8 +167,8 @@ impl Pages<'_> {
         limit: u32,
     ) -> Result<Listed, Trouble> {
         let mut words = Sheet::default();
-        words.word(&[&span.from]);
-        words.word(&[&span.to]);
+        words.word(&span.from);
+        words.word(&span.to);
         words.number(u64::from(limit.clamp(1, limits::PAGE_ROWS)) + 1);
         words.number(SENT_BYTES as u64);
         words.text(how);
@@ -196,8 +196,8 @@ impl Pages<'_> {
         let span = Span::under(&[name], after.as_ref().map(|after| &after[..]));
         let mut words = Sheet::default();
         words.text(name);
-        words.word(&[&span.from]);
-        words.word(&[&span.to]);
+        words.word(&span.from);
+        words.word(&span.to);
         words.number(u64::from(limit.clamp(1, limits::PAGE_ROWS)) + 1);
         words.number(SENT_BYTES as u64);
         let mut parts = self.way.ask(&UNDER.on(self.keys, &tables, &words)).await?.list()?;

@@ -1,13 +1,13 @@
 //! The scripts that run inside the server, each known by the SHA-1 of its text. Must hold: a server that has forgotten a script
 //! says so before it does anything, and is told it again.
 
-use super::resp;
 use super::sheet::Sheet;
 use super::table::{self, Keys, Table};
 use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use bytes::Bytes;
 use std::fmt::Write;
 use std::sync::LazyLock;
+use tavern_wire::resp;
 
 pub(super) struct Script {
     text: String,
@@ -57,7 +57,7 @@ impl Script {
 
     pub fn load(&self) -> Bytes {
         let mut out = Vec::new();
-        resp::command(&[b"SCRIPT", b"LOAD", self.text.as_bytes()], &mut out);
+        resp::command(&mut out, &[b"SCRIPT", b"LOAD", self.text.as_bytes()]);
         out.into()
     }
 
@@ -78,11 +78,11 @@ impl Script {
     ) -> Request {
         let mut out = Vec::with_capacity(words.out.len() + 2048);
         let count = keys.len();
-        let _ = std::io::Write::write_fmt(&mut out, format_args!("*{}\r\n", 3 + count + words.words));
+        resp::array(&mut out, 3 + count + words.words);
         for word in [&b"EVALSHA"[..], self.name.as_bytes(), count.to_string().as_bytes()] {
-            resp::bulk(&[word], &mut out);
+            resp::bulk(&mut out, word);
         }
-        keys.for_each(|key| resp::bulk(&[key], &mut out));
+        keys.for_each(|key| resp::bulk(&mut out, key));
         out.extend_from_slice(&words.out);
         Request { slot, command: out.into(), script: Some(self) }
     }
@@ -91,7 +91,7 @@ impl Script {
 impl Request {
     pub fn plain(slot: u16, parts: &[&[u8]]) -> Request {
         let mut out = Vec::new();
-        resp::command(parts, &mut out);
+        resp::command(&mut out, parts);
         Request { slot, command: out.into(), script: None }
     }
 }

@@ -1,7 +1,6 @@
 //! Commits as the words that the script of commits reads, and receipts from what it answers. Must hold: the steps of a commit stand in
 //! the order of the one algorithm (`commit.rs`), and answers are read in the order in which its steps give them.
 
-use super::resp;
 use super::table::Table;
 use super::value::{Trouble, number, text};
 use super::{deadline, document, hold, key, lease, letter, log, presence, session, social};
@@ -11,6 +10,7 @@ use tavern_store::log::Appended;
 use tavern_store::presence::{Held, Presence, PresenceKey};
 use tavern_store::row::{Row, RowKey, Writer};
 use tavern_store::store::{Commit, NodeChange, Proof, Receipt, StoreError};
+use tavern_wire::resp;
 
 /// Words on their way to a script.
 #[derive(Default)]
@@ -22,21 +22,20 @@ pub(super) struct Sheet {
 }
 
 impl Sheet {
-    /// One word, from its parts.
-    pub fn word(&mut self, parts: &[&[u8]]) {
-        resp::bulk(parts, &mut self.out);
+    pub fn word(&mut self, word: &[u8]) {
+        resp::bulk(&mut self.out, word);
         self.words += 1;
     }
 
     pub fn text(&mut self, text: &str) {
-        self.word(&[text.as_bytes()]);
+        self.word(text.as_bytes());
     }
 
     pub fn number(&mut self, number: u64) {
         let mut digits = std::mem::take(&mut self.scratch);
         digits.clear();
         let _ = write!(digits, "{number}");
-        self.word(&[&digits]);
+        self.word(&digits);
         self.scratch = digits;
     }
 
@@ -54,7 +53,7 @@ impl Sheet {
             }
             joined.extend_from_slice(name.as_bytes());
         }
-        self.word(&[&joined]);
+        self.word(&joined);
         self.scratch = joined;
     }
 
@@ -90,8 +89,8 @@ impl Sheet {
         self.text(&presence.key.channel);
         self.text(&presence.key.user);
         self.number(expected);
-        self.word(&[&json]);
-        self.word(&[&terms.0]);
+        self.word(&json);
+        self.word(&terms.0);
         self.number(by.into());
     }
 
@@ -235,8 +234,8 @@ impl Sheet {
         self.text("P");
         self.place(&key);
         self.text(channel_of(&key));
-        self.word(&[&json]);
-        self.word(&[&terms.0]);
+        self.word(&json);
+        self.word(&terms.0);
         self.lists(&key);
     }
 }

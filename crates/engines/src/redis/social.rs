@@ -25,14 +25,14 @@ pub(super) fn put_user(sheet: &mut Sheet, user: &User) {
         Some(seen) => sheet.number(seen.0),
         None => sheet.text(""),
     }
-    sheet.word(&[&rest(user.visibility)]);
+    sheet.word(&rest(user.visibility));
 }
 
 pub(super) fn see(sheet: &mut Sheet, seen: &Seen) {
     sheet.text("S");
     sheet.text(&seen.user);
     sheet.number(seen.at.0);
-    sheet.word(&[&rest(Visibility::Everyone)]);
+    sheet.word(&rest(Visibility::Everyone));
 }
 
 /// Behind the version and when he was seen.
@@ -118,8 +118,8 @@ async fn edges(
     let span = Span::under(&[user], after.as_ref().map(|after| &after[..]));
     let limit = limit.clamp(1, limits::PAGE_ROWS);
     let mut words = Sheet::default();
-    words.word(&[&span.from]);
-    words.word(&[&span.to]);
+    words.word(&span.from);
+    words.word(&span.to);
     words.number(u64::from(limit) + 1);
     words.text(how);
     let request = EDGES.on(pages.keys, &[list, Table::Follows], &words);

@@ -4,7 +4,6 @@
 use super::door::Wait;
 use super::link::Reply;
 use super::reader::Pages;
-use super::resp;
 use super::script::{COMMIT, Request};
 use super::sheet::{self, Sheet};
 use super::table::{Keys, Table};
@@ -17,6 +16,7 @@ use std::time::Duration;
 use tavern_domain::Time;
 use tavern_store::clock::Clock;
 use tavern_store::store::{Commit, Receipt, StoreError};
+use tavern_wire::resp;
 
 /// How long replicas or the disk may take, which is less than anybody waits for an answer.
 const SAFE_WITHIN: Duration = Duration::from_secs(2);
@@ -88,9 +88,9 @@ impl Scribe<'_> {
         match self.wait {
             Wait::Primary => return None,
             Wait::Replicas(count) => {
-                resp::command(&[b"WAIT", count.to_string().as_bytes(), patience.as_bytes()], &mut out);
+                resp::command(&mut out, &[b"WAIT", count.to_string().as_bytes(), patience.as_bytes()]);
             }
-            Wait::Disk => resp::command(&[b"WAITAOF", b"1", b"0", patience.as_bytes()], &mut out),
+            Wait::Disk => resp::command(&mut out, &[b"WAITAOF", b"1", b"0", patience.as_bytes()]),
         }
         Some(out.into())
     }

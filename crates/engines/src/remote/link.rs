@@ -6,14 +6,14 @@ use super::bus::{Shared, unavailable};
 use super::dialect::{Dialect, broken};
 use super::ear::{Delivery, Ear};
 use super::pen::Pen;
-use super::socket::Socket;
+use super::socket::{Socket, read_more};
 use bytes::BytesMut;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
+use tokio::io::{AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::mpsc;
 
 /// How long reaching a server and logging in may take.
@@ -31,6 +31,9 @@ const BRIDGE: Duration = Duration::from_secs(1);
 const FAREWELL: Duration = Duration::from_secs(1);
 /// Bytes written together.
 pub const BYTES_TOGETHER: usize = 256 * 1024;
+
+/// The longest frame of a server. Messages of a node are shorter: longer ones travel in parts.
+const FRAME_BYTES: usize = 64 * 1024 * 1024;
 
 type Reached = std::sync::mpsc::Sender<io::Result<()>>;
 
@@ -198,11 +201,8 @@ async fn hear<D: Dialect>(
             return Ok(());
         }
         if is_empty {
-            input.reserve(BYTES_TOGETHER / 4);
-            let read = tokio::time::timeout(SILENCE, socket.read_buf(&mut input)).await;
-            if read.map_err(|_| broken("the server says nothing"))?? == 0 {
-                return Err(io::ErrorKind::UnexpectedEof.into());
-            }
+            let read = tokio::time::timeout(SILENCE, read_more(&mut socket, &mut input, FRAME_BYTES)).await;
+            read.map_err(|_| broken("the server says nothing"))??;
             shared.hear();
         }
     }

@@ -23,4 +23,4 @@ mod socket;
 pub(crate) use address::{Address, Host};
 pub(crate) use bus::{RemoteBus, look};
 pub(crate) use dialect::{Dialect, Frame, broken, line};
-pub(crate) use socket::{Socket, Tls, dial};
+pub(crate) use socket::{Socket, Tls, dial, read_more};

@@ -1,6 +1,8 @@
 //! Sockets to a server: plain or TLS. Knows no protocol and no patience: the link gives up for it.
 
 use super::address::Host;
+use super::dialect::broken;
+use bytes::BytesMut;
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, ServerName};
@@ -8,9 +10,12 @@ use std::io;
 use std::sync::Arc;
 use tavern_store::bus::BusError;
 use tavern_store::limits;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+
+/// Room for one read.
+const READ_BYTES: usize = 64 * 1024;
 
 pub trait Duplex: AsyncRead + AsyncWrite + Unpin + Send {}
 
@@ -22,6 +27,22 @@ pub async fn dial(host: &Host) -> io::Result<TcpStream> {
     let socket = TcpStream::connect((host.name.as_str(), host.port)).await?;
     socket.set_nodelay(true)?;
     Ok(socket)
+}
+
+/// Reads what has come. An input of more than `most` bytes without a whole frame is an error: no frame is that long.
+pub async fn read_more(
+    socket: &mut (impl AsyncRead + Unpin),
+    input: &mut BytesMut,
+    most: usize,
+) -> io::Result<()> {
+    if input.len() > most {
+        return Err(broken("the server sent a frame that is too long"));
+    }
+    input.reserve(READ_BYTES);
+    match socket.read_buf(input).await? {
+        0 => Err(io::ErrorKind::UnexpectedEof.into()),
+        _ => Ok(()),
+    }
 }
 
 /// Whom to trust.
@@ -55,5 +76,21 @@ impl Tls {
     pub async fn wrap(&self, socket: TcpStream, host: &Host) -> io::Result<Socket> {
         let name = ServerName::try_from(host.name.clone()).map_err(io::Error::other)?;
         Ok(Box::new(self.0.connect(name, socket).await?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_input_without_an_end_is_refused() {
+        let mut input = BytesMut::new();
+        read_more(&mut &b"$99\r\nabc"[..], &mut input, 5).await.unwrap();
+        assert_eq!(&input[..], b"$99\r\nabc");
+        let error = read_more(&mut &b"defg"[..], &mut input, 5).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+        let error = read_more(&mut &b""[..], &mut input, 99).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
     }
 }

@@ -9,8 +9,8 @@ mod write;
 pub use parse::{Limits, Parsed, Parser, UNAUTHENTICATED_ARG_BYTES, UNAUTHENTICATED_ARGS};
 pub use reply::{REPLY_DEPTH, Value, read_value};
 pub use write::{
-    Proto, array, boolean, bulk, double, error, int, map, message_frame, null_array, null_bulk,
-    pmessage_frame, push, set, simple, verbatim,
+    Proto, array, boolean, bulk, bulk_head, command, double, error, int, map, message_frame, null_array,
+    null_bulk, pmessage_frame, push, set, simple, verbatim,
 };
 
 /// Why a byte stream is not the Redis protocol. Its text is the error reply, without the leading `-`.

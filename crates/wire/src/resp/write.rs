@@ -31,8 +31,19 @@ pub fn int(out: &mut Vec<u8>, value: i64) {
     out.extend_from_slice(b"\r\n");
 }
 
+/// A command, as a client sends it.
+pub fn command(out: &mut Vec<u8>, parts: &[&[u8]]) {
+    array(out, parts.len());
+    parts.iter().for_each(|part| bulk(out, part));
+}
+
+/// The head of a string; `len` bytes and a line break follow.
+pub fn bulk_head(out: &mut Vec<u8>, len: usize) {
+    head(out, b'$', len);
+}
+
 pub fn bulk(out: &mut Vec<u8>, bytes: &[u8]) {
-    head(out, b'$', bytes.len());
+    bulk_head(out, bytes.len());
     out.extend_from_slice(bytes);
     out.extend_from_slice(b"\r\n");
 }
@@ -167,6 +178,16 @@ mod tests {
         check(|out, _| bulk(out, b"a\r\n"), "$3\r\na\r\n\r\n", "$3\r\na\r\n\r\n");
         check(|out, _| bulk(out, b""), "$0\r\n\r\n", "$0\r\n\r\n");
         check(|out, _| array(out, 12), "*12\r\n", "*12\r\n");
+    }
+
+    #[test]
+    fn a_command_is_an_array_of_strings() {
+        check(
+            |out, _| command(out, &[b"GET", b"a"]),
+            "*2\r\n$3\r\nGET\r\n$1\r\na\r\n",
+            "*2\r\n$3\r\nGET\r\n$1\r\na\r\n",
+        );
+        check(|out, _| bulk_head(out, 12), "$12\r\n", "$12\r\n");
     }
 
     #[test]

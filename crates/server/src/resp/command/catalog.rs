@@ -217,8 +217,7 @@ mod tests {
             let (value, taken) = read_value(&out).unwrap().unwrap();
             assert_eq!(taken, out.len());
             match value {
-                Value::Map(pairs) => assert_eq!(pairs.len(), TABLE.len()),
-                Value::Array(values) => assert_eq!(values.len(), TABLE.len() * 2),
+                Value::List(values) => assert_eq!(values.len(), TABLE.len() * 2),
                 other => panic!("{other:?}"),
             }
             for spec in TABLE {
