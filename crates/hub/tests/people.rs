@@ -303,7 +303,7 @@ fn a_follower_that_moves_between_nodes_hears_what_it_missed_and_nothing_else() {
     scene.street.live(100);
     scene.check(1, &bob, "");
     scene.join(2, &mut ann, "game#A");
-    scene.check(1, &bob, "ann online [game#A] in_game_channel game#A");
+    scene.check(1, &bob, "ann online [game#A] none game#A");
     // The node that he is on stops hearing of her; what happens meanwhile he hears where he goes next.
     scene.street.set_fate(|_, to, parcel| match parcel.subject.kind() == "_people" && to == "two" {
         true => vec![],

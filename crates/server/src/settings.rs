@@ -1,6 +1,7 @@
 //! What the hub is told of the configuration.
 
 use crate::config::{self, Config};
+use std::sync::Arc;
 use tavern_domain::Epoch;
 use tavern_domain::party::Rules;
 use tavern_domain::presence::{Activities, Mode, Thresholds};
@@ -85,5 +86,21 @@ fn activities(config: &Config) -> Activities {
         channels: vec![("lobby#puzzles".into(), "solving_puzzles".into())],
         others: config.kind("default").activity.as_str().into(),
         priority: config.presence.priority.iter().map(|word| word.as_str().into()).collect(),
+        arrivals: words(ARRIVALS),
+        departures: words(DEPARTURES),
     }
+}
+
+/// The word that followers are told when a user arrives in a channel, by its whole name or its kind.
+const ARRIVALS: &[(&str, &str)] = &[
+    ("activegame", "started_game"),
+    ("game", "in_game_channel"),
+    ("anno", "annotating_game"),
+    ("lobby#puzzles", "solving_puzzles"),
+];
+/// The same for a departure.
+const DEPARTURES: &[(&str, &str)] = &[("activegame", "ended_game")];
+
+fn words(list: &[(&str, &str)]) -> Vec<(Arc<str>, Arc<str>)> {
+    list.iter().map(|(name, word)| ((*name).into(), (*word).into())).collect()
 }

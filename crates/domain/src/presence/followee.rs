@@ -4,7 +4,7 @@
 //! Must hold: an older fact changes nothing; the last status told is the true one; the same is not told twice.
 
 use super::attendance::Attendance;
-use super::status::{Activities, Status, Turn, Whereabouts, turn};
+use super::status::{Activities, Status, Turn, Whereabouts};
 use super::visibility::Visibility;
 use crate::channel::Channel;
 use crate::time::Time;
@@ -104,6 +104,13 @@ struct Place {
     stay: Option<Stay>,
 }
 
+/// What a fact changed.
+struct Moved {
+    channel: Option<Arc<str>>,
+    /// Whether the user came or went; `None`: neither.
+    arrived: Option<bool>,
+}
+
 /// A disconnect that was not told yet, and what followers believe meanwhile.
 #[derive(Clone, Debug)]
 struct Held {
@@ -149,8 +156,12 @@ impl Followee {
     /// Something became so: gives what followers must hear of it. A disconnect waits for `hold_ms`.
     pub fn hear(&mut self, now: Time, activities: &Activities, hold_ms: u64, fact: Fact) -> Option<Tidings> {
         let believed = self.believed(activities);
-        let turn = self.take(now, fact)?;
-        self.tell(now, activities, hold_ms, believed, turn)
+        let moved = self.take(now, fact)?;
+        let turn = match (&moved.channel, moved.arrived) {
+            (Some(channel), Some(arrived)) => activities.turn(channel, arrived),
+            _ => Turn::None,
+        };
+        self.tell(now, activities, hold_ms, believed, (turn, moved.channel))
     }
 
     /// A disconnect that was held back long enough.
@@ -205,7 +216,7 @@ impl Followee {
             // He was seen to come somewhere while he seemed to be gone: that is what happened.
             let came = status.activities.iter().find(|one| !believed.channels.contains(&one.channel));
             if let Some(came) = came {
-                (turn, channel) = (super::status::turn(&came.channel, true), Some(came.channel.clone()));
+                (turn, channel) = (activities.turn(&came.channel, true), Some(came.channel.clone()));
             }
         }
         // Since when he was here before is nothing new while he is here.
@@ -214,15 +225,15 @@ impl Followee {
         (!same).then_some(Tidings { status, turn, channel })
     }
 
-    /// Takes a fact in. None: it is known already, or older than what is known.
-    fn take(&mut self, now: Time, fact: Fact) -> Option<(Turn, Option<Arc<str>>)> {
+    /// Applies a fact. `None`: it is known already, or older than what is known.
+    fn take(&mut self, now: Time, fact: Fact) -> Option<Moved> {
         match fact {
             Fact::Shown { version, visibility } => {
                 if version <= self.shown_version {
                     return None;
                 }
                 (self.shown_version, self.visibility) = (version, visibility);
-                Some((Turn::None, None))
+                Some(Moved { channel: None, arrived: None })
             }
             Fact::Place { channel, version, stay, last_seen, name } => {
                 let was = self.keep(now, &channel, version, stay)?;
@@ -232,8 +243,8 @@ impl Followee {
                 if is_own(&channel) {
                     self.last_seen = self.last_seen.max(last_seen);
                 }
-                let turn = if was == stay.is_some() { Turn::None } else { turn(&channel, stay.is_some()) };
-                Some((turn, Some(channel)))
+                let arrived = Some(stay.is_some()).filter(|is| *is != was);
+                Some(Moved { channel: Some(channel), arrived })
             }
         }
     }
@@ -275,6 +286,7 @@ mod tests {
         Activities {
             kinds: vec![("game".into(), "playing".into())],
             others: "online".into(),
+            arrivals: vec![("game".into(), "in_game_channel".into())],
             ..Activities::default()
         }
     }

@@ -1,21 +1,26 @@
-//! What a user is doing: the channels he is in, what that means, and the word for what changed.
-//! Must hold: always the whole status, never a difference.
+//! What a user is doing: the channels they are in, the activities that means, and the word for what changed. The words
+//! come from the configuration. Must hold: always the whole status, never a difference.
 
 use crate::channel::Channel;
 use crate::time::Time;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-/// What being somewhere means, in the words of the configuration.
+/// The words for what users do, from the configuration.
 #[derive(Clone, Debug, Default)]
 pub struct Activities {
-    /// By kind of channel.
+    /// The activity of being in a channel, by its kind.
     pub kinds: Vec<(Arc<str>, Arc<str>)>,
-    /// By the whole name; stronger than the kind.
+    /// The same by the whole name, which wins over the kind.
     pub channels: Vec<(Arc<str>, Arc<str>)>,
+    /// The activity of being in any other channel.
     pub others: Arc<str>,
-    /// The most telling first; those not named come last.
+    /// Activities in the order in which they are listed; those not named come last.
     pub priority: Vec<Arc<str>>,
+    /// The word for an arrival in a channel, by its whole name or its kind.
+    pub arrivals: Vec<(Arc<str>, Arc<str>)>,
+    /// The word for a departure from a channel, by its whole name or its kind.
+    pub departures: Vec<(Arc<str>, Arc<str>)>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,44 +47,45 @@ pub struct Whereabouts {
     pub since: Time,
 }
 
-/// The word for what happened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Why followers are told of a status.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Turn {
     None,
+    /// The user's last session is gone.
     Disconnected,
-    StartedGame,
-    EndedGame,
-    SolvingPuzzles,
-    AnnotatingGame,
-    InGameChannel,
+    /// A word of the configuration, such as `started_game`.
+    Word(Arc<str>),
 }
 
 impl Turn {
-    pub fn as_str(self) -> &'static str {
+    pub fn as_str(&self) -> &str {
         match self {
             Turn::None => "none",
             Turn::Disconnected => "disconnected",
-            Turn::StartedGame => "started_game",
-            Turn::EndedGame => "ended_game",
-            Turn::SolvingPuzzles => "solving_puzzles",
-            Turn::AnnotatingGame => "annotating_game",
-            Turn::InGameChannel => "in_game_channel",
+            Turn::Word(word) => word,
         }
     }
 }
 
 impl Activities {
+    /// The activity of being in a channel.
     pub fn of(&self, channel: &str) -> &Arc<str> {
-        let find =
-            |list: &'_ [(Arc<str>, Arc<str>)], name: &str| list.iter().position(|(of, _)| &**of == name);
-        if let Some(at) = find(&self.channels, channel) {
-            return &self.channels[at].1;
-        }
-        let kind = Channel::parse(channel).map_or("", |channel| channel.kind);
-        find(&self.kinds, kind).map_or(&self.others, |at| &self.kinds[at].1)
+        let by_kind = || find(&self.kinds, kind_of(channel));
+        find(&self.channels, channel).or_else(by_kind).unwrap_or(&self.others)
     }
 
-    /// The status of somebody who is in these channels. His own `user#` channel says whether he is there at all.
+    /// The word for an arrival in a channel, or for a departure from it.
+    pub fn turn(&self, channel: &str, arrived: bool) -> Turn {
+        let kind = kind_of(channel);
+        if kind == "user" {
+            return if arrived { Turn::None } else { Turn::Disconnected };
+        }
+        let words = if arrived { &self.arrivals } else { &self.departures };
+        let word = find(words, channel).or_else(|| find(words, kind));
+        word.map_or(Turn::None, |word| Turn::Word(word.clone()))
+    }
+
+    /// The status of a user who is in these channels. `online` and `leaving` are those of their own `user#` channel.
     pub fn status(
         &self,
         online: bool,
@@ -96,7 +102,7 @@ impl Activities {
             since: place.since,
         };
         let mut activities: Vec<Activity> = places.iter().map(activity).collect();
-        // Stable: equals stay in the order of their channels.
+        // A stable sort: equal ones stay in the order of their channels.
         activities.sort_by_key(|activity| self.rank(&activity.activity));
         let channels = places.iter().map(|place| place.channel.clone()).collect();
         Status { online, leaving: online && leaving, activities, channels, last_seen }
@@ -107,18 +113,12 @@ impl Activities {
     }
 }
 
-/// The word for somebody's arrival in a channel, or for his departure from it.
-pub fn turn(channel: &str, arrived: bool) -> Turn {
-    let kind = Channel::parse(channel).map_or("", |channel| channel.kind);
-    match (kind, arrived) {
-        ("user", false) => Turn::Disconnected,
-        ("activegame", true) => Turn::StartedGame,
-        ("activegame", false) => Turn::EndedGame,
-        ("game", true) => Turn::InGameChannel,
-        ("anno", true) => Turn::AnnotatingGame,
-        ("lobby", true) if channel == "lobby#puzzles" => Turn::SolvingPuzzles,
-        _ => Turn::None,
-    }
+fn find<'a>(words: &'a [(Arc<str>, Arc<str>)], name: &str) -> Option<&'a Arc<str>> {
+    words.iter().find(|(known, _)| **known == *name).map(|(_, word)| word)
+}
+
+fn kind_of(channel: &str) -> &str {
+    Channel::parse(channel).map_or("", |channel| channel.kind)
 }
 
 #[cfg(test)]

@@ -8,7 +8,6 @@ use crate::core::Core;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tavern_domain::Time;
-use tavern_domain::presence::status::turn;
 use tavern_domain::presence::{Fact, Rumour, Status, Turn, Visibility};
 use tavern_engine::limits::RETRY_AFTER_MS;
 use tavern_engine::{Answer, Found, Person, Read, Work};
@@ -69,7 +68,8 @@ impl People {
         }
         let word = match fact {
             Fact::Place { channel, stay, .. } => {
-                Word { turn: turn(channel, stay.is_some()), channel: Some(channel.clone()) }
+                let turn = core.node.settings.activities.turn(channel, stay.is_some());
+                Word { turn, channel: Some(channel.clone()) }
             }
             Fact::Shown { .. } => Word { turn: Turn::None, channel: None },
         };
@@ -118,7 +118,7 @@ impl People {
         let status = if shown { followee.status(&core.node.settings.activities) } else { hidden };
         let activity = service::encode(&Told {
             user,
-            turn: if shown { word.turn } else { Turn::Disconnected },
+            turn: if shown { word.turn.clone() } else { Turn::Disconnected },
             channel: word.channel.as_deref().filter(|_| shown),
             name: followee.name.as_deref().filter(|_| shown),
             status: &status,

@@ -16,6 +16,8 @@ pub fn settings() -> Settings {
         kinds: pairs(&[("activegame", "playing"), ("game", "in_game_channel")]),
         others: "online".into(),
         priority: vec!["playing".into()],
+        arrivals: pairs(&[("activegame", "started_game"), ("game", "in_game_channel")]),
+        departures: pairs(&[("activegame", "ended_game")]),
         ..Activities::default()
     };
     Settings { activities, ..Settings::default() }

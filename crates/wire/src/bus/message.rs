@@ -253,6 +253,8 @@ pub struct FolloweeActivity {
     pub meta: String,
     #[prost(message, optional, tag = "4")]
     pub status: Option<Status>,
+    #[prost(string, tag = "5")]
+    pub change: String,
 }
 
 #[derive(Clone, PartialEq, Message)]

@@ -14,6 +14,17 @@ pub struct Told<'a> {
     pub status: &'a Status,
 }
 
+/// The words of `UserActivityType`, in the order of its values. Any other word is `TypeNone` there.
+const ACTIVITY_TYPES: [&str; 7] = [
+    "none",
+    "disconnected",
+    "started_game",
+    "ended_game",
+    "solving_puzzles",
+    "annotating_game",
+    "in_game_channel",
+];
+
 pub fn encode(told: &Told<'_>) -> Vec<u8> {
     let activity = |activity: &tavern_domain::presence::Activity| Activity {
         activity: activity.activity.to_string(),
@@ -28,17 +39,11 @@ pub fn encode(told: &Told<'_>) -> Vec<u8> {
         last_seen: told.status.last_seen.map(Time::ms),
         name: told.name.map(Into::into),
     };
-    let atype = match told.turn {
-        Turn::None => 0,
-        Turn::Disconnected => 1,
-        Turn::StartedGame => 2,
-        Turn::EndedGame => 3,
-        Turn::SolvingPuzzles => 4,
-        Turn::AnnotatingGame => 5,
-        Turn::InGameChannel => 6,
-    };
+    let change = told.turn.as_str();
+    let atype = ACTIVITY_TYPES.iter().position(|word| *word == change).unwrap_or(0) as i32;
     let meta = told.channel.unwrap_or_default().into();
-    FolloweeActivity { atype, user_id: told.user.into(), meta, status: Some(status) }.encode_to_vec()
+    let change = change.into();
+    FolloweeActivity { atype, user_id: told.user.into(), meta, status: Some(status), change }.encode_to_vec()
 }
 
 #[cfg(test)]
@@ -61,17 +66,22 @@ mod tests {
         };
         let told = Told {
             user: "ann",
-            turn: Turn::StartedGame,
+            turn: Turn::Word("started_game".into()),
             channel: Some("activegame#A"),
             name: Some("Ann"),
             status: &status,
         };
         let read = FolloweeActivity::decode(&*encode(&told)).unwrap();
         assert_eq!((read.atype, &*read.user_id, &*read.meta), (2, "ann", "activegame#A"));
+        assert_eq!(read.change, "started_game");
         let status = read.status.unwrap();
         assert_eq!((status.online, status.channels.len(), status.last_seen), (true, 2, Some(9)));
         assert_eq!(status.activities[0].activity, "playing");
         // The bytes that any other program reads: field 1 is the enum, field 2 the user.
         assert!(encode(&told).starts_with(b"\x08\x02\x12\x03ann\x1a\x0cactivegame#A"));
+        // A word of the application's own is in `change` alone.
+        let told = Told { turn: Turn::Word("drafting".into()), ..told };
+        let read = FolloweeActivity::decode(&*encode(&told)).unwrap();
+        assert_eq!((read.atype, &*read.change), (0, "drafting"));
     }
 }

@@ -109,7 +109,8 @@ mod tests {
             channels: vec!["game#A".into()],
             last_seen: Some(Time(3)),
         };
-        let tidings = Tidings { status, turn: Turn::StartedGame, channel: Some("game#A".into()) };
+        let tidings =
+            Tidings { status, turn: Turn::Word("started_game".into()), channel: Some("game#A".into()) };
         let mut out = Vec::new();
         status_tail(&mut out, "ann", Some("Ann"), &tidings);
         let expected = r#","event":"status","user":"ann","status":{"user":"ann","name":"Ann","online":true,"leaving":false,"activities":[{"activity":"playing","channel":"game#A","since":5}],"channels":["game#A"],"last_seen":3},"change":"started_game","channel":"game#A"}"#;

@@ -14,6 +14,13 @@ fn activities() -> Activities {
         ]),
         channels: pairs(&[("lobby#puzzles", "solving_puzzles")]),
         others: "online".into(),
+        arrivals: pairs(&[
+            ("activegame", "started_game"),
+            ("game", "in_game_channel"),
+            ("anno", "annotating_game"),
+            ("lobby#puzzles", "solving_puzzles"),
+        ]),
+        departures: pairs(&[("activegame", "ended_game")]),
         priority: ["playing", "in_game_channel", "watching", "solving_puzzles", "annotating", "online"]
             .map(Arc::from)
             .to_vec(),
@@ -32,7 +39,7 @@ fn shown(status: &Status) -> String {
 }
 
 #[test]
-fn the_most_telling_activity_comes_first() {
+fn activities_are_listed_by_priority() {
     assert_eq!(
         shown(&status(&["lobby#puzzles", "user#ann", "game#G", "activegame#G", "lobby#x"])),
         "playing activegame#G, in_game_channel game#G, solving_puzzles lobby#puzzles, online lobby#x"
@@ -41,20 +48,20 @@ fn the_most_telling_activity_comes_first() {
 }
 
 #[test]
-fn his_own_channel_is_in_neither_list() {
+fn the_users_own_channel_is_not_listed() {
     let status = status(&["user#ann", "game#A"]);
     assert_eq!((status.channels.len(), status.activities.len()), (1, 1));
 }
 
 #[test]
-fn who_is_offline_does_nothing_anywhere() {
+fn an_offline_user_has_no_activities() {
     let places = [Whereabouts { channel: "game#A".into(), since: Time(1) }];
     let status = activities().status(false, true, &places, Some(Time(9)));
     assert_eq!(status, Status { last_seen: Some(Time(9)), ..Status::default() });
 }
 
 #[test]
-fn arrivals_and_departures_have_their_words() {
+fn arrivals_and_departures_use_the_configured_words() {
     for (channel, arrived, word) in [
         ("activegame#G", true, "started_game"),
         ("activegame#G", false, "ended_game"),
@@ -67,6 +74,6 @@ fn arrivals_and_departures_have_their_words() {
         ("user#ann", true, "none"),
         ("user#ann", false, "disconnected"),
     ] {
-        assert_eq!(turn(channel, arrived).as_str(), word, "{channel} {arrived}");
+        assert_eq!(activities().turn(channel, arrived).as_str(), word, "{channel} {arrived}");
     }
 }
