@@ -206,7 +206,7 @@ def test_an_outage_longer_than_every_lease_is_told_to_nobody(two, engine, room):
             until(lambda: "ok" in socket.call("update", channel=room, state=1), "the store takes changes again")
         time.sleep(2.5)
         assert [event["event"] for event in watcher.events_so_far()] == ["client_updated", "client_updated"]
-        assert "taken for dead" not in a.log() + b.log()
+        assert "fenced" not in a.log() + b.log()
 
 
 def test_a_server_that_is_cut_off_from_the_database(postgres, room):

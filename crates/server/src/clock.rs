@@ -1,13 +1,13 @@
-//! What time it is in the house. Facts are dated by the store; a node that decides when a grace is over must not go by a
-//! clock of its own. Between two words of the store the machine's steady clock counts.
-//! Must hold: it does not stand still and does not jump because somebody sets the machine's clock back.
+//! The node's clock. Facts are dated by the store, so a node that decides when a grace period is over must not use a clock
+//! of its own. Between two answers of the store the machine's steady clock counts.
+//! Must hold: it does not stand still and does not jump when the machine's clock is set back.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use tavern_domain::Time;
 use tavern_store::Clock;
 
-pub struct HouseClock {
+pub struct NodeClock {
     began: Instant,
     /// What is added to the milliseconds since `began`.
     ahead_ms: AtomicI64,
@@ -19,10 +19,10 @@ pub struct HouseClock {
 #[derive(Clone, Copy, Debug)]
 pub struct Moment(i64);
 
-impl HouseClock {
-    pub fn new() -> HouseClock {
+impl NodeClock {
+    pub fn new() -> NodeClock {
         let clock =
-            HouseClock { began: Instant::now(), ahead_ms: AtomicI64::new(0), by_wall: AtomicBool::new(true) };
+            NodeClock { began: Instant::now(), ahead_ms: AtomicI64::new(0), by_wall: AtomicBool::new(true) };
         clock.ahead_ms.store(wall_ms(), Ordering::Relaxed);
         clock
     }
@@ -51,7 +51,7 @@ impl HouseClock {
     }
 }
 
-impl Clock for HouseClock {
+impl Clock for NodeClock {
     fn now(&self) -> Time {
         let Moment(moment) = self.moment();
         let mut ahead = self.ahead_ms.load(Ordering::Relaxed);
@@ -77,7 +77,7 @@ mod tests {
 
     /// How far the clock is ahead of the steady one, when the store says these times.
     fn ahead(by_wall: bool, start: i64, words: &[(i64, i64, u64)]) -> i64 {
-        let clock = HouseClock::new();
+        let clock = NodeClock::new();
         clock.by_wall.store(by_wall, Ordering::Relaxed);
         clock.ahead_ms.store(start, Ordering::Relaxed);
         for &(asked, answered, time) in words {
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn it_goes_on_when_the_machine_is_set_back() {
-        let clock = HouseClock::new();
+        let clock = NodeClock::new();
         let before = clock.now();
         // As if the wall had been an hour ahead until now.
         clock.ahead_ms.fetch_add(3_600_000, Ordering::Relaxed);
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn the_wall_no_longer_counts_once_the_store_does() {
-        let clock = HouseClock::new();
+        let clock = NodeClock::new();
         clock.leave_to_store();
         clock.heard(clock.moment(), Time(1_000_000));
         assert!(clock.now() < Time(1_010_000));

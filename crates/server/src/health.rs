@@ -3,6 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use tavern_hub::Node;
 
 #[derive(Debug, Default)]
 pub struct Health {
@@ -38,6 +39,11 @@ impl Health {
     pub fn failed_part(&self) -> Option<&str> {
         self.failed_part.get().map(|part| &**part)
     }
+}
+
+/// Whether other nodes can be reached, as far as is known.
+pub fn is_bus_up(node: &Node) -> bool {
+    node.carrier.bus().is_none_or(|bus| bus.is_well())
 }
 
 #[cfg(test)]

@@ -1,28 +1,28 @@
 //! The server program `tavern` as a library, so that tests can run it.
 #![forbid(unsafe_code)]
 
+mod adoption;
 pub mod auth;
+mod authorize;
 pub mod boot;
 mod bus;
 pub mod cli;
 mod clock;
 pub mod config;
-mod desk;
-mod door;
-mod estate;
+mod connections;
 mod events;
 #[doc(hidden)]
 pub mod fuzz;
 mod health;
-mod history;
-mod hook;
 mod http;
+mod liveness;
 mod metrics;
+mod random;
 mod resp;
-mod services;
+mod samples;
 mod settings;
 mod shard;
+mod store_client;
 mod supervisor;
 mod tls;
-mod vigil;
 pub mod webhook;

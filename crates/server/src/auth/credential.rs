@@ -1,5 +1,5 @@
-//! What somebody shows at the door, and the door itself. A credential is a token, an API key, or in dev mode a name.
-//! Must hold: outside dev mode a name opens nothing.
+//! What a client shows, and who checks it. A credential is a token, an API key, or in dev mode a name.
+//! Must hold: outside dev mode a name grants nothing.
 
 use super::{AuthError, Keyring, Verifier, token};
 use crate::config::Mode;
@@ -7,6 +7,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use std::sync::{Arc, LazyLock};
 use tavern_domain::{Identity, Rights, Scopes, Time};
+use tavern_wire::error::{Code, Refusal};
 
 // No Debug: it holds secrets.
 #[derive(Clone, PartialEq, Eq)]
@@ -22,7 +23,7 @@ const PRESENTED_BYTES: usize = token::TOKEN_BYTES;
 
 impl Credential {
     /// A bare text: a token has two dots, a key has none. A configured admin key may look like anything and is
-    /// recognised by the gate first.
+    /// recognised by the authenticator first.
     pub fn of(text: &str) -> Credential {
         let looks_like_a_token =
             text.bytes().filter(|&b| b == b'.').count() == 2 && !text.starts_with("tvk_");
@@ -51,16 +52,16 @@ impl Credential {
     }
 }
 
-/// Lets people in, or says why not. Shared by every transport.
-pub struct Gate {
+/// Turns credentials into identities. Shared by every transport.
+pub struct Authenticator {
     mode: Mode,
     verifier: Verifier,
     keyring: Keyring,
 }
 
-impl Gate {
-    pub fn new(mode: Mode, verifier: Verifier, keyring: Keyring) -> Gate {
-        Gate { mode, verifier, keyring }
+impl Authenticator {
+    pub fn new(mode: Mode, verifier: Verifier, keyring: Keyring) -> Authenticator {
+        Authenticator { mode, verifier, keyring }
     }
 
     pub fn keyring(&self) -> &Keyring {
@@ -89,13 +90,24 @@ impl Gate {
         }
     }
 
-    /// Who somebody is that shows nothing: anonymous with every right in dev mode, nobody otherwise.
+    /// A client without a credential: anonymous with every right in dev mode, refused otherwise.
     pub fn admit_unnamed(&self) -> Result<Identity, AuthError> {
         if self.mode == Mode::Dev { dev_identity(None) } else { Err(AuthError::Missing) }
     }
 }
 
-/// Everything, shared by all who have it.
+/// Checks the tokens of `hello` for the hub. A key that must be looked up first does not belong there.
+pub struct HelloTokens(pub Arc<Authenticator>);
+
+impl tavern_hub::Gate for HelloTokens {
+    fn verify(&self, token: &str, now: Time) -> Result<Identity, Refusal> {
+        let decided = self.0.admit_now(&Credential::of(token), now);
+        let decided = decided.unwrap_or(Err(AuthError::Malformed));
+        decided.map_err(|error| Refusal::new(Code::Unauthenticated, error.to_string()))
+    }
+}
+
+/// Every right, shared by all who have it.
 pub fn all_rights() -> Arc<Rights> {
     static ALL: LazyLock<Arc<Rights>> = LazyLock::new(|| Arc::new(Rights::all()));
     ALL.clone()
@@ -150,7 +162,7 @@ mod tests {
         let gate = |mode| {
             let verifier =
                 Verifier::from_secret(&crate::config::Secret::new("0123456789abcdef0123456789abcdef"));
-            Gate::new(mode, verifier, Keyring::without_store(None))
+            Authenticator::new(mode, verifier, Keyring::without_store(None))
         };
         let ann = Credential::User("ann".into());
         let dev = gate(Mode::Dev).admit_now(&ann, Time(1)).unwrap().unwrap();

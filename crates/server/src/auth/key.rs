@@ -1,8 +1,9 @@
 //! API keys: `tvk_<id>_<secret>`. The store keeps only a hash; the ring of a running server knows the keys it has just
 //! seen. Must hold: a key that was revoked is refused at most `FRESH_MS` later; the key itself is stored nowhere.
 
-use super::{AuthError, random_text};
+use super::AuthError;
 use crate::config::Secret;
+use crate::random::random_text;
 use aws_lc_rs::{constant_time, digest};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};

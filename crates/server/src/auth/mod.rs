@@ -1,14 +1,12 @@
-//! Who is asking: tokens, API keys, and the open door of dev mode, turned into an `Identity`. Decides nothing about
+//! Who is asking: tokens, API keys, and names in dev mode, turned into an `Identity`. Decides nothing about
 //! channels. Must hold: no credential is ever part of an error, a log line or a Debug text.
 
 mod credential;
 mod key;
-mod random;
 mod token;
 
-pub use credential::{Credential, Gate, all_rights};
+pub use credential::{Authenticator, Credential, HelloTokens, all_rights};
 pub use key::{FRESH_MS, FreshKey, KeyError, KeySource, Keyring, mint, parse_scopes};
-pub use random::{SystemDice, fill_random, random_bits, random_text};
 pub use token::{Claims, TOKEN_BYTES, TokenKeyError, Verifier, sign};
 
 /// Why a credential was not accepted. All of them are `unauthenticated` for the client except `Unavailable`.

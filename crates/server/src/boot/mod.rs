@@ -3,6 +3,7 @@
 //! store; when a part fails, the process ends with an error, however the rest behaves.
 
 mod accept;
+mod assemble;
 mod process;
 mod start;
 mod stop;
@@ -53,7 +54,7 @@ async fn serve(
         started = start::start(config, health.clone(), supervisor) => started?,
         failure = supervisor.failed() => return Err(failure.into()),
     };
-    let config = running.config();
+    let config = &running.parts.config;
     announce(config);
     tracing::info!(node = %config.node, http = %config.listen, redis = ?config.resp, shards = config.threads, "ready");
     let failure = tokio::select! {

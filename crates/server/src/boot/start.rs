@@ -1,50 +1,45 @@
 //! The start: ports, store, epoch, shards, bus, then everything that runs beside the shards.
 
-use super::accept::{accept_http, accept_redis};
-use crate::auth::{self, Keyring, Verifier};
-use crate::bus::Ear;
-use crate::clock::HouseClock;
+use super::accept::{HttpAcceptor, RedisAcceptor};
+use super::assemble::{Parts, Ports};
+use crate::adoption::Adoption;
+use crate::bus::BusReceiver;
+use crate::clock::NodeClock;
 use crate::config::Config;
-use crate::desk::Desk;
-use crate::door::{self, Counts};
-use crate::estate;
 use crate::events::{Postman, courier, keeper, matchmaker};
 use crate::health::Health;
-use crate::history;
-use crate::hook::Hook;
-use crate::metrics;
-use crate::services::{Parts, Services, TokenGate};
-use crate::settings;
-use crate::shard::inbox::Inbox;
-use crate::shard::worker::{BELL, Seed};
+use crate::liveness::{self, Liveness};
+use crate::random::SystemRandom;
+use crate::samples::Sampler;
+use crate::shard::worker::Seed;
+use crate::store_client::StoreClient;
 use crate::supervisor::{Supervisor, Task};
 use crate::tls::Reloading;
-use crate::vigil;
 use anyhow::Context;
-use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 use tavern_domain::Epoch;
 use tavern_engines::LogBounds;
-use tavern_hub::{Node, Shard};
-use tavern_store::{Commit, NodeChange, Writer};
+use tavern_hub::Shard;
+use tavern_store::{Commit, NodeChange};
 use tokio::sync::Notify;
 
 /// A server that listens.
 pub struct Running {
-    pub services: Arc<Services>,
-    pub stop_delivery: Arc<Notify>,
+    pub parts: Parts,
+    pub adoption: Arc<Adoption>,
+    pub tasks: Tasks,
+}
+
+pub struct Tasks {
     pub liveness: Task,
     pub adoption: Task,
     pub delivery: Task,
+    /// Ends the delivery task when what it has sent is answered.
+    pub stop_delivery: Arc<Notify>,
     pub acceptors: Vec<Task>,
     /// Tasks with nothing to finish.
     pub others: Vec<Task>,
-}
-
-impl Running {
-    pub fn config(&self) -> &Config {
-        &self.services.config
-    }
 }
 
 pub async fn start(
@@ -52,82 +47,122 @@ pub async fn start(
     health: Arc<Health>,
     supervisor: &Supervisor,
 ) -> anyhow::Result<Running> {
-    // Both ports first: a second server on them should fail before it touches the store.
-    let web = door::bind(config.listen).with_context(|| busy_port(config.listen))?;
-    let redis = match config.resp {
-        Some(address) => Some(door::bind(address).with_context(|| busy_port(address))?),
-        None => None,
-    };
-    config.listen = web.local_addr()?;
-    if let Some(redis) = &redis {
-        config.resp = Some(redis.local_addr()?);
-    }
+    // Ports first: a second server on them should fail before it touches the store.
+    let ports = Ports::bind(&mut config)?;
     let tls = match &config.tls {
         Some(files) => Some(Reloading::load(files.clone())?),
         None => None,
     };
     let config = Arc::new(config);
-    let clock = Arc::new(HouseClock::new());
-    let desk = open_store(&config, &clock)?;
-    let writer = open_epoch(&config, &desk, &clock).await?;
-    let (services, seeds) = assemble(config.clone(), desk, clock, health, writer.epoch)?;
+    let clock = Arc::new(NodeClock::new());
+    let store = open_store(&config, &clock)?;
+    let epoch = open_epoch(&config, &store, &clock).await?;
+    let (parts, seeds) = Parts::assemble(config, clock, store, health, epoch)?;
     // Until the delivery worker knows whether somebody listens, everything is told.
-    services.node.tell_presence(true);
-    services.node.tell_parties(true);
-    open_bus(&services)?;
+    parts.node.tell_presence(true);
+    parts.node.tell_parties(true);
+    let adoption = Arc::new(Adoption {
+        node: parts.node.clone(),
+        store: parts.store.clone(),
+        clock: parts.clock.clone(),
+        shards: parts.shards.clone(),
+        health: parts.health.clone(),
+        wake: Arc::default(),
+    });
+    open_bus(&parts, &adoption)?;
     start_shards(seeds, supervisor)?;
-    estate::look(&services, true).await?;
-    let mut others = Vec::new();
+    adoption.look(true).await?;
+    let tasks = start_tasks(&parts, &adoption, ports, tls, supervisor)?;
+    Ok(Running { parts, adoption, tasks })
+}
+
+fn start_tasks(
+    parts: &Parts,
+    adoption: &Arc<Adoption>,
+    ports: Ports,
+    tls: Option<Arc<Reloading>>,
+    supervisor: &Supervisor,
+) -> anyhow::Result<Tasks> {
+    let config = &parts.config;
+    let liveness = Liveness {
+        node: parts.node.clone(),
+        store: parts.store.clone(),
+        clock: parts.clock.clone(),
+        shards: parts.shards.clone(),
+        health: parts.health.clone(),
+        bell: parts.topics.bell.clone(),
+    };
+    let liveness = supervisor.task("liveness", liveness.run(liveness::rules(config)));
+    let heartbeat = Duration::from_millis(config.nodes.heartbeat_ms);
+    let adoption = supervisor.task("adoption", adoption.clone().run(heartbeat));
+    let postman = Arc::new(Postman::new(config).context("cannot prepare the webhook sender")?);
+    let stop_delivery = Arc::new(Notify::new());
+    let deliver = courier::keep(parts.topics.clone(), postman, stop_delivery.clone());
+    let delivery = supervisor.task("delivery", deliver);
+    let sampler = Sampler {
+        node: parts.node.clone(),
+        connections: parts.connections.clone(),
+        tally: parts.topics.tally.clone(),
+        samples: parts.samples.clone(),
+    };
+    let mut others = vec![
+        supervisor.task("retention", keeper::keep(parts.topics.clone())),
+        supervisor.task("samples", sampler.run()),
+        supervisor.task_once("matchmaker", matchmaker::arrange(parts.topics.clone())),
+    ];
     if let Some(tls) = &tls {
         others.push(supervisor.task("tls-reload", tls.clone().watch()));
     }
-    let liveness = supervisor.task("liveness", vigil::keep(services.clone()));
-    let adoption = supervisor.task("adoption", estate::keep(services.clone()));
-    others.push(supervisor.task("retention", keeper::keep(services.clone())));
-    others.push(supervisor.task("samples", history::keep(services.clone())));
-    let postman = Arc::new(Postman::new(&config).context("cannot prepare the webhook sender")?);
-    let stop_delivery = Arc::new(Notify::new());
-    let deliver = courier::keep(services.clone(), postman, stop_delivery.clone());
-    let delivery = supervisor.task("delivery", deliver);
-    others.push(supervisor.task_once("matchmaker", matchmaker::arrange(services.clone())));
     if !config.metrics.statsd.is_empty() {
-        others.push(supervisor.task("statsd", metrics::send_statsd(services.clone())));
+        let send = parts.metrics.clone().send_statsd(config.metrics.clone(), config.node.clone());
+        others.push(supervisor.task("statsd", send));
     }
     if config.metrics.log_ms > 0 {
-        others.push(supervisor.task("metrics-log", metrics::log(services.clone())));
+        let write = parts.metrics.clone().write_log(config.metrics.log_ms);
+        others.push(supervisor.task("metrics-log", write));
     }
-    let accept = accept_http(services.clone(), tls.clone(), web);
-    let mut acceptors = vec![supervisor.task("http-acceptor", accept)];
-    if let Some(redis) = redis {
-        acceptors.push(supervisor.task("redis-acceptor", accept_redis(services.clone(), tls, redis)));
+    let http = HttpAcceptor { api: parts.api(), tls: tls.clone() };
+    let mut acceptors = vec![supervisor.task("http-acceptor", http.run(ports.http))];
+    if let Some(port) = ports.redis {
+        let redis = RedisAcceptor {
+            resp: parts.resp.clone(),
+            shards: parts.shards.clone(),
+            clock: parts.clock.clone(),
+            tls,
+        };
+        acceptors.push(supervisor.task("redis-acceptor", Arc::new(redis).run(port)));
     }
-    Ok(Running { services, stop_delivery, liveness, adoption, delivery, acceptors, others })
+    Ok(Tasks { liveness, adoption, delivery, stop_delivery, acceptors, others })
 }
 
-fn busy_port(address: SocketAddr) -> String {
-    format!("cannot listen on {address}; is another server there? choose another with --listen or --resp")
-}
-
-fn open_store(config: &Config, clock: &Arc<HouseClock>) -> anyhow::Result<Arc<Desk>> {
-    let desk = Arc::new(Desk::default());
-    let store =
-        tavern_engines::open(&config.store, clock.clone(), desk.clone()).context("cannot open the store")?;
+fn open_store(config: &Config, clock: &Arc<NodeClock>) -> anyhow::Result<Arc<StoreClient>> {
+    let client = Arc::new(StoreClient::default());
+    let store = tavern_engines::open(&config.store, clock.clone(), client.clone())
+        .context("cannot open the store")?;
     if store.keeps_time() {
         clock.leave_to_store();
     }
-    desk.set_store(store);
-    Ok(desk)
+    client.set_store(store);
+    Ok(client)
+}
+
+async fn open_epoch(config: &Config, store: &StoreClient, clock: &NodeClock) -> anyhow::Result<Epoch> {
+    let open = NodeChange::Open { name: config.node.as_str().into(), lease_ms: config.nodes.lease_ms };
+    let asked = clock.moment();
+    let receipt = store.commit(Commit { node: Some(open), ..Commit::default() }).await?;
+    clock.heard(asked, receipt.time);
+    Ok(receipt.epoch.unwrap_or(Epoch(0)))
 }
 
 /// From here on the node hears the others, and they hear it.
-fn open_bus(services: &Services) -> anyhow::Result<()> {
-    let config = &services.config;
-    let ear = Ear::new(
-        services.node.clone(),
-        services.inboxes.clone(),
-        services.left.clone(),
-        services.bell.clone(),
-    );
+fn open_bus(parts: &Parts, adoption: &Adoption) -> anyhow::Result<()> {
+    let config = &parts.config;
+    let receiver = Arc::new(BusReceiver {
+        node: parts.node.clone(),
+        shards: parts.shards.clone(),
+        adoption: adoption.wake.clone(),
+        bell: parts.topics.bell.clone(),
+    });
     let place = tavern_engines::Place {
         node: &config.node,
         prefix: &config.prefix,
@@ -139,71 +174,19 @@ fn open_bus(services: &Services) -> anyhow::Result<()> {
             message_bytes: config.limits.message_bytes,
         },
     };
-    let bus = tavern_engines::open_bus(&config.bus, &place, services.clock.clone(), ear)
+    let bus = tavern_engines::open_bus(&config.bus, &place, parts.clock.clone(), receiver)
         .context("cannot open the bus")?;
-    services.node.carrier.set_bus(bus);
-    services.node.listen();
+    parts.node.carrier.set_bus(bus);
+    parts.node.listen();
     Ok(())
-}
-
-async fn open_epoch(config: &Config, desk: &Desk, clock: &HouseClock) -> anyhow::Result<Writer> {
-    let name: Arc<str> = config.node.as_str().into();
-    let open = NodeChange::Open { name: name.clone(), lease_ms: config.nodes.lease_ms };
-    let asked = clock.moment();
-    let receipt = desk.commit(Commit { node: Some(open), ..Commit::default() }).await?;
-    clock.heard(asked, receipt.time);
-    let epoch = receipt.epoch.unwrap_or(Epoch(0));
-    Ok(Writer { node: name, epoch })
-}
-
-fn assemble(
-    config: Arc<Config>,
-    desk: Arc<Desk>,
-    clock: Arc<HouseClock>,
-    health: Arc<Health>,
-    epoch: Epoch,
-) -> anyhow::Result<(Arc<Services>, Vec<Seed>)> {
-    let verifier = Verifier::new(&config)?;
-    let keyring = Keyring::new(config.admin_key.clone(), desk.clone());
-    let gate = Arc::new(auth::Gate::new(config.mode, verifier, keyring));
-    let node = Node::new(settings::of(&config, epoch), Box::new(TokenGate(gate.clone())));
-    let mut polls = Vec::new();
-    let mut inboxes = Vec::new();
-    for _ in 0..config.threads {
-        let poll = mio::Poll::new()?;
-        let bell = mio::Waker::new(poll.registry(), BELL)?;
-        inboxes.push(Arc::new(Inbox::new(bell, config.limits.inbox_parcels)));
-        polls.push(poll);
-    }
-    let hook = match &config.authorize.url {
-        Some(url) => Some(Hook::new(url.parse().context("authorize.url is no address")?)),
-        None => None,
-    };
-    let services = Services::new(Parts {
-        doors: Counts::new(config.limits.connections, config.limits.connections_per_address),
-        runtime: tokio::runtime::Handle::current(),
-        config,
-        node: node.clone(),
-        inboxes: inboxes.clone(),
-        gate,
-        desk: desk.clone(),
-        clock,
-        health,
-        hook,
-    });
-    desk.set_shards(inboxes.clone());
-    // Each shard makes its own state inside its thread; here only what can travel.
-    let seeds = polls.into_iter().zip(inboxes).enumerate();
-    let seeds = seeds.map(|(index, (poll, inbox))| Seed::new(index, services.clone(), inbox, poll));
-    Ok((services.clone(), seeds.collect()))
 }
 
 fn start_shards(seeds: Vec<Seed>, supervisor: &Supervisor) -> anyhow::Result<()> {
     for seed in seeds {
         let name = seed.name();
         let run = move || {
-            let hub =
-                Shard::new(seed.node(), seed.index(), Box::new(auth::SystemDice::default()), seed.now());
+            let random = Box::new(SystemRandom::default());
+            let hub = Shard::new(seed.node(), seed.index(), random, seed.now());
             seed.run(hub);
         };
         supervisor.thread(&name, run).with_context(|| format!("cannot start the thread {name}"))?;

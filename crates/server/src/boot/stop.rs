@@ -3,10 +3,11 @@
 //! Must hold: a node some of whose sessions are lost says no goodbye: its lease ends instead, and then the other nodes
 //! treat its clients as lost.
 
-use super::start::Running;
-use crate::estate;
-use crate::services::Services;
-use crate::shard::mail::Mail;
+use super::assemble::Parts;
+use super::start::{Running, Tasks};
+use crate::adoption::Adoption;
+use crate::shard::Shards;
+use crate::shard::input::ShardInput;
 use crate::supervisor::{Supervisor, Task};
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,13 +25,14 @@ const LOOK: Duration = Duration::from_millis(10);
 const LAST_LOOKS: usize = 30;
 
 pub async fn stop(running: Running, supervisor: &Supervisor, failed: bool) -> anyhow::Result<()> {
-    let Running { services, stop_delivery, liveness, adoption, delivery, acceptors, others } = running;
-    let patience = Duration::from_millis(services.config.sessions.drain_ms);
+    let Running { parts, adoption, tasks } = running;
+    let Tasks { liveness, adoption: adopting, delivery, stop_delivery, acceptors, others } = tasks;
+    let patience = Duration::from_millis(parts.config.sessions.drain_ms);
     let patience = if failed { patience.min(FAILURE_DRAIN) } else { patience };
-    services.left.notify_one();
+    adoption.wake.notify_one();
     stop_delivery.notify_one();
     let finished = async {
-        adoption.ended().await;
+        adopting.ended().await;
         delivery.ended().await;
     };
     match failed {
@@ -38,7 +40,7 @@ pub async fn stop(running: Running, supervisor: &Supervisor, failed: bool) -> an
         false => finished.await,
     }
     others.iter().for_each(Task::abort);
-    let stopped = tokio::time::timeout(patience, drain(&services, patience, &liveness)).await;
+    let stopped = tokio::time::timeout(patience, drain(&parts, &adoption, patience, &liveness)).await;
     acceptors.iter().for_each(Task::abort);
     liveness.abort();
     let drained = stopped.unwrap_or_else(|_| {
@@ -46,34 +48,39 @@ pub async fn stop(running: Running, supervisor: &Supervisor, failed: bool) -> an
         Ok(())
     });
     // Shards that were not told yet end too.
-    services.inboxes.iter().for_each(|inbox| inbox.force(Mail::Stop(oneshot::channel().0)));
-    finish_answers(&services).await;
+    parts.shards.force_all(|| ShardInput::Stop(oneshot::channel().0));
+    finish_answers(&parts).await;
     let supervisor = supervisor.clone();
     tokio::task::spawn_blocking(move || supervisor.join_threads()).await?;
-    if let Some(bus) = services.node.carrier.bus().cloned() {
+    if let Some(bus) = parts.node.carrier.bus().cloned() {
         tokio::task::spawn_blocking(move || bus.stop()).await?;
     }
-    if let Some(store) = services.desk.store().cloned() {
+    if let Some(store) = parts.store.store().cloned() {
         tokio::task::spawn_blocking(move || store.stop()).await?;
     }
     tracing::info!("stopped");
     drained
 }
 
-async fn drain(services: &Services, patience: Duration, liveness: &Task) -> anyhow::Result<()> {
-    let node = &services.node;
+async fn drain(
+    parts: &Parts,
+    adoption: &Adoption,
+    patience: Duration,
+    liveness: &Task,
+) -> anyhow::Result<()> {
+    let node = &parts.node;
     // It may live under another epoch than it began with.
     let writer = Writer::new(&node.settings.node, node.epoch());
-    let frozen = ask_shards(services, Mail::Freeze).await;
-    let drain_ms = services.config.sessions.drain_ms;
-    let moved = tokio::time::timeout(patience / 3 * 2, migrate(services, drain_ms)).await;
+    let frozen = ask_shards(&parts.shards, ShardInput::Freeze).await;
+    let drain_ms = parts.config.sessions.drain_ms;
+    let moved = tokio::time::timeout(patience / 3 * 2, migrate(&parts.shards, adoption, drain_ms)).await;
     if moved.is_err() {
         tracing::warn!("migration timed out; the remaining sessions go to the store");
     }
-    let packed = ask_shards(services, Mail::Stop).await;
-    let shards = services.inboxes.len();
+    let packed = ask_shards(&parts.shards, ShardInput::Stop).await;
+    let shards = parts.shards.len();
     let complete = frozen.len() == shards && packed.len() == shards;
-    keep_sessions(services, &writer, packed.into_iter().flatten().collect()).await?;
+    keep_sessions(parts, &writer, packed.into_iter().flatten().collect()).await?;
     // A renewal after the goodbye would be refused, and the node would think that it was taken for dead.
     liveness.abort();
     if !complete {
@@ -82,24 +89,24 @@ async fn drain(services: &Services, patience: Duration, liveness: &Task) -> anyh
     }
     let stop = NodeChange::Stop { node: writer.clone() };
     let goodbye = Commit { writer: Some(writer), node: Some(stop), ..Commit::default() };
-    services.desk.commit(goodbye).await?;
+    parts.store.commit(goodbye).await?;
     node.say_left();
     Ok(())
 }
 
-/// Gives each shard a mail in turn and waits for its reply. A shard that has failed does not reply.
-async fn ask_shards<T>(services: &Services, mail: impl Fn(oneshot::Sender<T>) -> Mail) -> Vec<T> {
+/// Gives each shard an input in turn and waits for its reply. A shard that has failed does not reply.
+async fn ask_shards<T>(shards: &Shards, input: impl Fn(oneshot::Sender<T>) -> ShardInput) -> Vec<T> {
     let mut replies = Vec::new();
-    for inbox in &services.inboxes {
+    for shard in 0..shards.len() {
         let (reply, replied) = oneshot::channel();
-        inbox.force(mail(reply));
+        shards.force(shard, input(reply));
         replies.extend(replied.await.ok());
     }
     replies
 }
 
-async fn keep_sessions(services: &Services, writer: &Writer, mut packed: Vec<Packed>) -> anyhow::Result<()> {
-    let drain_ms = services.config.sessions.drain_ms;
+async fn keep_sessions(parts: &Parts, writer: &Writer, mut packed: Vec<Packed>) -> anyhow::Result<()> {
+    let drain_ms = parts.config.sessions.drain_ms;
     tracing::info!(sessions = packed.len(), "storing sessions");
     for part in packed.chunks_mut(SESSIONS_PER_COMMIT) {
         let puts = part.iter_mut().map(|session| {
@@ -108,14 +115,14 @@ async fn keep_sessions(services: &Services, writer: &Writer, mut packed: Vec<Pac
             Row::Session(stored(session, writer))
         });
         let commit = Commit { writer: Some(writer.clone()), puts: puts.collect(), ..Commit::default() };
-        services.desk.commit(commit).await?;
+        parts.store.commit(commit).await?;
     }
     Ok(())
 }
 
 /// Offers the sessions to the nodes that live, and waits until they have them.
-async fn migrate(services: &Services, drain_ms: u64) {
-    let living = match estate::meet(services).await {
+async fn migrate(shards: &Shards, adoption: &Adoption, drain_ms: u64) {
+    let living = match adoption.living_nodes().await {
         Ok(living) => living,
         Err(error) => return tracing::warn!(%error, "cannot read which nodes live; sessions go to the store"),
     };
@@ -123,18 +130,16 @@ async fn migrate(services: &Services, drain_ms: u64) {
         tracing::info!(nodes = living.len(), "offering sessions to other nodes");
     }
     let living: Arc<[Arc<str>]> = living.into();
-    for inbox in &services.inboxes {
-        inbox.force(Mail::Leave(living.clone(), drain_ms));
-    }
-    while ask_shards(services, Mail::Leaving).await.iter().sum::<usize>() > 0 {
+    shards.force_all(|| ShardInput::Leave(living.clone(), drain_ms));
+    while ask_shards(shards, ShardInput::Leaving).await.iter().sum::<usize>() > 0 {
         tokio::time::sleep(LOOK).await;
     }
 }
 
 /// Answers that the shards gave to HTTP are still on their way to the sockets.
-async fn finish_answers(services: &Services) {
+async fn finish_answers(parts: &Parts) {
     for _ in 0..LAST_LOOKS {
-        if services.doors.open() == 0 {
+        if parts.connections.open() == 0 {
             return;
         }
         tokio::time::sleep(LOOK).await;

@@ -3,7 +3,8 @@
 
 use super::options::ServerOptions;
 use super::stream::{Address, Stream, header_safe, is_timeout, percent_encode, read_head};
-use crate::auth::{Credential, random_bits};
+use crate::auth::Credential;
+use crate::random::random_bits;
 use anyhow::{Context, anyhow};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;

@@ -5,7 +5,7 @@ use super::client::{Client, ClientError, Incoming};
 use super::line::one_line;
 use super::options::{FolderOptions, ServerOptions};
 use super::{folder, print_line};
-use crate::auth::random_bits;
+use crate::random::random_bits;
 use anyhow::{Context, bail};
 use serde::Deserialize;
 use serde_json::json;

@@ -16,12 +16,12 @@ pub fn provide(config: &mut Config) -> io::Result<()> {
     assert_eq!(config.mode, Mode::Dev);
     fs::create_dir_all(&config.data)?;
     if config.secret.is_none() {
-        config.secret = Some(keep(&config.data, SECRET_FILE, || crate::auth::random_text(52))?);
+        config.secret = Some(keep(&config.data, SECRET_FILE, || crate::random::random_text(52))?);
         let place = config.data.join(SECRET_FILE).display().to_string();
         config.note("secret", json!("(hidden)"), Origin::Derived(place));
     }
     if config.admin_key.is_none() {
-        let fresh = || format!("tvk_dev_{}", crate::auth::random_text(40));
+        let fresh = || format!("tvk_dev_{}", crate::random::random_text(40));
         config.admin_key = Some(keep(&config.data, KEY_FILE, fresh)?);
         let place = config.data.join(KEY_FILE).display().to_string();
         config.note("admin_key", json!("(hidden)"), Origin::Derived(place));

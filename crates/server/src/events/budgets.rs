@@ -7,7 +7,7 @@ use super::keeper::{Behind, is_heard, tell};
 use super::office::queue::{Queue, version};
 use super::office::subscription::by_name;
 use super::office::{ledger, place};
-use crate::services::Services;
+use crate::events::TopicsApi;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tavern_hub::events::Reading;
@@ -30,30 +30,30 @@ pub struct Budgets {
 
 impl Budgets {
     /// One look at all of them.
-    pub async fn attend(&mut self, services: &Services) -> Result<(), Refusal> {
-        let own = services.config.node.as_str();
-        if services.node.neighbours().iter().any(|name| **name < *own) {
+    pub async fn attend(&mut self, api: &TopicsApi) -> Result<(), Refusal> {
+        let own = api.config.node.as_str();
+        if api.node.neighbours().iter().any(|name| **name < *own) {
             self.bounded.values_mut().for_each(|(_, counted)| *counted = None);
             return Ok(());
         }
-        self.list(services).await?;
+        self.list(api).await?;
         for (name, (budget, counted)) in &mut self.bounded {
-            let found = Queue::find(services, name).await?;
+            let found = Queue::find(api, name).await?;
             *counted = match found {
-                Some(queue) => attend_one(services, &queue, *budget, counted.take()).await?,
+                Some(queue) => attend_one(api, &queue, *budget, counted.take()).await?,
                 None => None,
             };
         }
         Ok(())
     }
 
-    async fn list(&mut self, services: &Services) -> Result<(), Refusal> {
-        let now = version(ledger::document(services, EVENTS, SUBSCRIPTIONS).await?.as_ref());
+    async fn list(&mut self, api: &TopicsApi) -> Result<(), Refusal> {
+        let now = version(ledger::document(api, EVENTS, SUBSCRIPTIONS).await?.as_ref());
         if self.listed == Some(now) {
             return Ok(());
         }
         let mut before = std::mem::take(&mut self.bounded);
-        for found in ledger::all(services, SUBSCRIPTION).await? {
+        for found in ledger::all(api, SUBSCRIPTION).await? {
             let read = ledger::found(Some(found), |bytes| record::read::<Subscription>(bytes))?;
             if let Some(one) = read.map(|kept| kept.row).filter(|one| one.max_backlog_bytes > 0) {
                 let counted = before
@@ -70,7 +70,7 @@ impl Budgets {
 
 /// Counts on, and drops what is too much. None: to be counted anew.
 async fn attend_one(
-    services: &Services,
+    api: &TopicsApi,
     queue: &Queue,
     budget: u64,
     counted: Option<Backlog>,
@@ -78,7 +78,7 @@ async fn attend_one(
     let (marks, progress) = (&queue.marks, &queue.delivery.row);
     let reached = progress.reached();
     let topics = marks.row.topics().cloned().collect();
-    let head = marks.row.seq_at_head(&by_name(ledger::counts(services, topics).await?));
+    let head = marks.row.seq_at_head(&by_name(ledger::counts(api, topics).await?));
     if head.saturating_sub(reached.seq).saturating_mul(EVENT_BYTES) <= budget {
         // However large they are: nothing is read for those who keep up.
         return Ok(None);
@@ -90,7 +90,7 @@ async fn attend_one(
     let mut reading = Reading::new(marks.row.clone(), backlog.counted());
     for _ in 0..PAGES {
         let begun = reading.at();
-        let Some((log, took)) = place::step(services, &mut reading, PAGE_ROWS).await? else { break };
+        let Some((log, took)) = place::step(api, &mut reading, PAGE_ROWS).await? else { break };
         if log.first > begun.position + 1 {
             // The log was cut meanwhile: the progress of this subscription is another now.
             return Ok(None);
@@ -105,10 +105,10 @@ async fn attend_one(
     }
     let Some(through) = backlog.over(reached, budget) else { return Ok(Some(backlog)) };
     let mut progress = progress.clone();
-    let lost = progress.shed(services.now(), through);
+    let lost = progress.shed(api.now(), through);
     let name = queue.name().clone();
     let behind = Behind { name, version: queue.delivery.version, progress, lost, copies: Vec::new() };
-    if tell(services, &[behind], is_heard(services).await?, None).await? {
+    if tell(api, &[behind], is_heard(api).await?, None).await? {
         backlog.reach(through);
     }
     // Whoever was quicker has changed it: what was counted may still count at the next look.

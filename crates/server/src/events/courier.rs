@@ -3,8 +3,8 @@
 
 use super::post::Postman;
 use super::tally::Tally;
-use crate::auth::SystemDice;
-use crate::services::Services;
+use crate::events::TopicsApi;
+use crate::random::SystemRandom;
 use crate::supervisor::panics;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,56 +25,55 @@ const TOLD_MS: u64 = 1_000;
 
 type Posted = (Arc<str>, u64, Outcome);
 
-pub async fn keep(services: Arc<Services>, postman: Arc<Postman>, stop: Arc<Notify>) {
-    let rules = rules(&services);
-    let mut courier =
-        Courier::new(services.node.clone(), rules, Box::new(SystemDice::default()), services.now());
+pub async fn keep(api: Arc<TopicsApi>, postman: Arc<Postman>, stop: Arc<Notify>) {
+    let rules = rules(&api);
+    let mut courier = Courier::new(api.node.clone(), rules, Box::new(SystemRandom::default()), api.now());
     let mut asked: JoinSet<(Ticket, Answer)> = JoinSet::new();
     // Bounded by the courier's own bound of posts.
     let (done, mut posts) = mpsc::unbounded_channel::<Posted>();
-    let mut told = services.now();
-    let mut neighbours = services.node.neighbours();
+    let mut told = api.now();
+    let mut neighbours = api.node.neighbours();
     let mut ending: Option<tokio::time::Instant> = None;
     loop {
-        carry_out(&services, &mut courier, &mut asked, &postman, &done);
+        carry_out(&api, &mut courier, &mut asked, &postman, &done);
         if ending.is_some_and(|end| courier.is_at_rest() || tokio::time::Instant::now() >= end) {
             return;
         }
-        let wait = Duration::from_millis(courier.next_wake().since(services.now())).min(SLEEP);
+        let wait = Duration::from_millis(courier.next_wake().since(api.now())).min(SLEEP);
         let wait = if ending.is_some() { wait.min(Duration::from_millis(20)) } else { wait };
         tokio::select! {
             Some(asked) = asked.join_next() => {
                 let (ticket, answer) = asked.expect("a question to the store panicked");
-                courier.answered(services.now(), ticket, answer);
+                courier.answered(api.now(), ticket, answer);
             }
-            Some((name, batch, outcome)) = posts.recv() => courier.posted(services.now(), &name, batch, outcome),
-            rung = services.bell.next() => {
-                let now = services.now();
+            Some((name, batch, outcome)) = posts.recv() => courier.posted(api.now(), &name, batch, outcome),
+            rung = api.bell.next() => {
+                let now = api.now();
                 rung.subscriptions.iter().for_each(|name| courier.changed(name));
                 if !rung.subscriptions.is_empty() {
                     // The others look at what has changed, and not only at their next heartbeat.
-                    services.node.nudge("");
+                    api.node.nudge("");
                 }
                 rung.overdue.iter().for_each(|deadline| courier.overdue(now, deadline));
                 rung.nudged.iter().for_each(|name| courier.nudged(now, name));
                 rung.topics.iter().for_each(|topic| courier.published(now, topic));
             }
             () = stop.notified(), if ending.is_none() => {
-                courier.stop(services.now());
+                courier.stop(api.now());
                 ending = Some(tokio::time::Instant::now() + LAST_POSTS);
             }
             () = tokio::time::sleep(wait) => {}
         }
-        let now = services.now();
+        let now = api.now();
         courier.wake(now);
         if now >= told {
             told = now + TOLD_MS;
             let oldest = courier.oldest().map(|(name, at)| (name.clone(), now.since(at))).collect();
-            services.tally.stands(courier.in_flight(), oldest);
+            api.tally.stands(courier.in_flight(), oldest);
         }
-        services.node.tell_presence(!courier.is_ready() || courier.is_heard(PRESENCE));
-        services.node.tell_parties(!courier.is_ready() || courier.is_heard(PARTIES));
-        let living = services.node.neighbours();
+        api.node.tell_presence(!courier.is_ready() || courier.is_heard(PRESENCE));
+        api.node.tell_parties(!courier.is_ready() || courier.is_heard(PARTIES));
+        let living = api.node.neighbours();
         if neighbours.iter().any(|known| !living.contains(known)) {
             // What it worked on is somebody's now.
             courier.look_all(now);
@@ -83,8 +82,8 @@ pub async fn keep(services: Arc<Services>, postman: Arc<Postman>, stop: Arc<Noti
     }
 }
 
-fn rules(services: &Services) -> CourierRules {
-    let events = &services.config.events;
+fn rules(api: &TopicsApi) -> CourierRules {
+    let events = &api.config.events;
     CourierRules {
         patience: Patience {
             backoff_min_ms: events.backoff_min_ms,
@@ -92,27 +91,27 @@ fn rules(services: &Services) -> CourierRules {
             disable_after_ms: events.disable_after_ms,
         },
         lease_ms: events.lease_ms,
-        look_ms: services.config.nodes.heartbeat_ms,
+        look_ms: api.config.nodes.heartbeat_ms,
     }
 }
 
 fn carry_out(
-    services: &Arc<Services>,
+    api: &Arc<TopicsApi>,
     courier: &mut Courier,
     asked: &mut JoinSet<(Ticket, Answer)>,
     postman: &Arc<Postman>,
     done: &mpsc::UnboundedSender<Posted>,
 ) {
     for (ticket, work) in courier.errands.work.drain(..) {
-        let services = services.clone();
+        let api = api.clone();
         asked.spawn(async move {
-            let answer = services.desk.answer_to(work).await;
+            let answer = api.store.answer_to(work).await;
             (ticket, answer.unwrap_or_else(|| Answer::Failed(StoreError::late())))
         });
     }
     for post in courier.errands.posts.drain(..) {
         let (postman, done) = (postman.clone(), done.clone());
-        let now_s = services.now().ms() / 1000;
+        let now_s = api.now().ms() / 1000;
         tokio::spawn(async move {
             // The worker waits for an outcome, whatever happens here.
             let outcome = panics::contain(postman.post(&post, now_s)).await.unwrap_or(Outcome::Failed);
@@ -121,10 +120,10 @@ fn carry_out(
         });
     }
     for name in courier.errands.nudges.drain(..) {
-        services.node.nudge(&name);
+        api.node.nudge(&name);
     }
     for notice in courier.errands.notices.drain(..) {
-        tell(&services.tally, &notice);
+        tell(&api.tally, &notice);
     }
 }
 

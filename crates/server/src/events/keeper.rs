@@ -4,7 +4,7 @@
 
 use super::budgets::Budgets;
 use super::office::{ledger, notice, place};
-use crate::services::Services;
+use crate::events::TopicsApi;
 use std::sync::Arc;
 use std::time::Duration;
 use tavern_domain::Time;
@@ -27,42 +27,42 @@ const TOLD: usize = 1_000;
 /// When others change the same subscriptions all the time, the next look tries again.
 const TRIES: u32 = 5;
 
-pub async fn keep(services: Arc<Services>) {
+pub async fn keep(api: Arc<TopicsApi>) {
     let mut budgets = Budgets::default();
     for look in 0u32.. {
         tokio::time::sleep(LOOK).await;
-        if services.is_stopping() {
+        if api.is_stopping() {
             return;
         }
-        if let Err(refusal) = attend(&services, look % AGES == 0).await {
+        if let Err(refusal) = attend(&api, look % AGES == 0).await {
             tracing::debug!(%refusal, "the look at the log is put off");
         }
-        if let Err(refusal) = budgets.attend(&services).await {
+        if let Err(refusal) = budgets.attend(&api).await {
             tracing::debug!(%refusal, "the look at the budgets of subscriptions is put off");
         }
     }
 }
 
 /// One look at the log.
-pub async fn attend(services: &Services, ages: bool) -> Result<(), Refusal> {
-    let events = &services.config.events;
-    let log = ends(services).await?;
+pub async fn attend(api: &TopicsApi, ages: bool) -> Result<(), Refusal> {
+    let events = &api.config.events;
+    let log = ends(api).await?;
     let mut before = log.first;
     let mut ids_before = 0;
     if ages {
-        let now = services.now();
-        let by_age = first_since(services, &log, now, events.retention_ms).await?;
+        let now = api.now();
+        let by_age = first_since(api, &log, now, events.retention_ms).await?;
         before = before.max(by_age);
-        sweep(services).await?;
-        let by_id_age = first_since(services, &log, now, ID_MS).await?;
+        sweep(api).await?;
+        let by_id_age = first_since(api, &log, now, ID_MS).await?;
         ids_before = by_id_age.max((log.head + 1).saturating_sub(events.dedupe_max));
     }
     if log.bytes > events.max_bytes {
-        before = before.max(first_within(services, &log, events.low_bytes).await?);
+        before = before.max(first_within(api, &log, events.low_bytes).await?);
     }
     if before > log.first || ids_before > 0 {
         for _ in 0..TRIES {
-            if cut(services, before, ids_before).await? {
+            if cut(api, before, ids_before).await? {
                 return Ok(());
             }
         }
@@ -71,17 +71,17 @@ pub async fn attend(services: &Services, ages: bool) -> Result<(), Refusal> {
     Ok(())
 }
 
-async fn ends(services: &Services) -> Result<Log, Refusal> {
-    Ok(ledger::counts(services, Vec::new()).await?.log)
+async fn ends(api: &TopicsApi) -> Result<Log, Refusal> {
+    Ok(ledger::counts(api, Vec::new()).await?.log)
 }
 
 /// The first position that was accepted no longer ago than this.
-async fn first_since(services: &Services, log: &Log, now: Time, age_ms: u64) -> Result<u64, Refusal> {
+async fn first_since(api: &TopicsApi, log: &Log, now: Time, age_ms: u64) -> Result<u64, Refusal> {
     let (mut old, mut young) = (log.first, log.head + 1);
     while old < young {
         let middle = old + (young - old) / 2;
         let read = Read::Log { topics: Vec::new(), after: middle - 1, limit: 1 };
-        match place::stretch(services, read).await?.page.rows.first() {
+        match place::stretch(api, read).await?.page.rows.first() {
             Some(entry) if now.since(entry.at) > age_ms => old = entry.position + 1,
             _ => young = middle,
         }
@@ -90,11 +90,11 @@ async fn first_since(services: &Services, log: &Log, now: Time, age_ms: u64) -> 
 }
 
 /// The first position from which the log holds no more than so many bytes.
-async fn first_within(services: &Services, log: &Log, low_bytes: u64) -> Result<u64, Refusal> {
+async fn first_within(api: &TopicsApi, log: &Log, low_bytes: u64) -> Result<u64, Refusal> {
     let (mut bytes, mut before) = (log.bytes, log.first);
     while bytes > low_bytes {
         let read = Read::Log { topics: Vec::new(), after: before - 1, limit: PAGE_ROWS };
-        let page = place::stretch(services, read).await?.page;
+        let page = place::stretch(api, read).await?.page;
         if page.rows.is_empty() {
             tracing::warn!("the log holds more than events.max_bytes and there is nothing to drop");
             break;
@@ -121,26 +121,26 @@ pub(super) struct Behind {
 }
 
 /// Drops everything before a position. False: somebody was quicker.
-async fn cut(services: &Services, before: u64, ids_before: u64) -> Result<bool, Refusal> {
-    let log = ends(services).await?;
-    let raised = ledger::document(services, EVENTS, LOG).await?.map_or(0, |found| found.version);
+async fn cut(api: &TopicsApi, before: u64, ids_before: u64) -> Result<bool, Refusal> {
+    let log = ends(api).await?;
+    let raised = ledger::document(api, EVENTS, LOG).await?.map_or(0, |found| found.version);
     let mut behind = Vec::new();
     if before > log.first {
-        for delivery in ledger::all(services, DELIVERY).await? {
-            behind.extend(look_at(services, &delivery, before, log.first).await?);
+        for delivery in ledger::all(api, DELIVERY).await? {
+            behind.extend(look_at(api, &delivery, before, log.first).await?);
         }
     }
-    let heard = is_heard(services).await?;
+    let heard = is_heard(api).await?;
     // The last of them go with the cut itself; the others are told a moment before.
     let last = behind.len().saturating_sub(1) / TOLD;
     for (at, part) in behind.chunks(TOLD).enumerate() {
-        if at < last && !tell(services, part, heard, None).await? {
+        if at < last && !tell(api, part, heard, None).await? {
             return Ok(false);
         }
     }
     let part = behind.chunks(TOLD).last().unwrap_or_default();
     let trim = (before > log.first).then_some(raised);
-    let done = tell(services, part, heard, Some((Trim { before, ids_before }, trim))).await?;
+    let done = tell(api, part, heard, Some((Trim { before, ids_before }, trim))).await?;
     if done && before > log.first {
         tracing::info!(
             from = log.first,
@@ -153,17 +153,17 @@ async fn cut(services: &Services, before: u64, ids_before: u64) -> Result<bool, 
 }
 
 /// Whether anybody has ever asked to hear about deliveries.
-pub(super) async fn is_heard(services: &Services) -> Result<bool, Refusal> {
-    Ok(ledger::document(services, record::TOPIC, DELIVERIES).await?.is_some())
+pub(super) async fn is_heard(api: &TopicsApi) -> Result<bool, Refusal> {
+    Ok(ledger::document(api, record::TOPIC, DELIVERIES).await?.is_some())
 }
 
 pub(super) async fn tell(
-    services: &Services,
+    api: &TopicsApi,
     behind: &[Behind],
     heard: bool,
     trim: Option<(Trim, Option<u64>)>,
 ) -> Result<bool, Refusal> {
-    let mut edit = ledger::Edit::new(services);
+    let mut edit = ledger::Edit::new(api);
     for one in behind {
         edit.expect(DELIVERY, &one.name, one.version);
         edit.put(DELIVERY, &one.name, record::write_progress(&one.progress));
@@ -171,7 +171,7 @@ pub(super) async fn tell(
             edit.put(COPY, &record::copy_name(&one.name, *batch), record::write(copies));
         }
         if let (true, Some((first, last))) = (heard, one.lost) {
-            edit.append([notice::shed(&one.name, first, last, services.now().ms())]);
+            edit.append([notice::shed(&one.name, first, last, api.now().ms())]);
         }
     }
     if let Some((trim, raised)) = trim {
@@ -182,25 +182,25 @@ pub(super) async fn tell(
         }
         edit.trim(trim);
     }
-    if edit.commit(services).await?.is_none() {
+    if edit.commit(api).await?.is_none() {
         return Ok(false);
     }
     for one in behind {
         if let Some((first, last)) = one.lost {
-            services.tally.note(&Notice::Lost { subscription: one.name.clone(), first, last });
+            api.tally.note(&Notice::Lost { subscription: one.name.clone(), first, last });
             tracing::warn!(subscription = %one.name, first, last, "events were dropped before they were delivered");
         }
-        services.bell.changed(one.name.clone());
+        api.bell.changed(one.name.clone());
     }
     if heard && !behind.is_empty() {
-        services.bell.published(DELIVERIES.into());
+        api.bell.published(DELIVERIES.into());
     }
     Ok(true)
 }
 
 /// What one subscription loses when everything before a position goes.
 async fn look_at(
-    services: &Services,
+    api: &TopicsApi,
     delivery: &Versioned<tavern_store::Document>,
     before: u64,
     log_first: u64,
@@ -213,17 +213,17 @@ async fn look_at(
     if progress.reached().position + 1 >= before && batches.is_empty() {
         return Ok(None);
     }
-    let Some(marks) = ledger::document(services, MARKS, &name).await? else { return Ok(None) };
+    let Some(marks) = ledger::document(api, MARKS, &name).await? else { return Ok(None) };
     let marks = Arc::new(record::read_marks(&marks.row.body).map_err(strange)?);
     let mut copies = Vec::new();
     for batch in batches {
-        let known = ledger::document(services, COPY, &record::copy_name(&name, batch.number)).await?;
+        let known = ledger::document(api, COPY, &record::copy_name(&name, batch.number)).await?;
         if known.is_none() {
-            copies.push((batch.number, copy(services, &marks, &batch).await?));
+            copies.push((batch.number, copy(api, &marks, &batch).await?));
         }
     }
-    let lost = match place::at(services, &marks, before - 1, log_first).await? {
-        Some(through) if through.seq > progress.reached().seq => progress.shed(services.now(), through),
+    let lost = match place::at(api, &marks, before - 1, log_first).await? {
+        Some(through) if through.seq > progress.reached().seq => progress.shed(api.now(), through),
         _ => None,
     };
     if lost.is_none() && copies.is_empty() {
@@ -233,7 +233,7 @@ async fn look_at(
 }
 
 /// The events of a batch, as the log has them.
-async fn copy(services: &Services, marks: &Arc<Marks>, batch: &Batch) -> Result<Vec<Copied>, Refusal> {
+async fn copy(api: &TopicsApi, marks: &Arc<Marks>, batch: &Batch) -> Result<Vec<Copied>, Refusal> {
     let mut copies = Vec::new();
     for run in batch.runs.iter().filter(|run| !run.gap) {
         let mut reading = Reading::new(marks.clone(), run.after);
@@ -241,7 +241,7 @@ async fn copy(services: &Services, marks: &Arc<Marks>, batch: &Batch) -> Result<
             let left = run.last - reading.at().seq;
             let limit = u32::try_from(left).unwrap_or(PAGE_ROWS).min(PAGE_ROWS);
             let Some(read) = reading.read(limit) else { break };
-            let took = reading.take(place::stretch(services, read).await?);
+            let took = reading.take(place::stretch(api, read).await?);
             let wanted = took.events.iter().filter(|(seq, _)| (run.first..=run.last).contains(seq));
             copies.extend(wanted.map(|(seq, entry)| Copied {
                 seq: *seq,
@@ -258,20 +258,20 @@ async fn copy(services: &Services, marks: &Arc<Marks>, batch: &Batch) -> Result<
 }
 
 /// Copies of batches that are settled.
-async fn sweep(services: &Services) -> Result<(), Refusal> {
-    for copy in ledger::all(services, COPY).await? {
+async fn sweep(api: &TopicsApi) -> Result<(), Refusal> {
+    for copy in ledger::all(api, COPY).await? {
         let Some((name, batch)) = copy.row.key.name().rsplit_once('/') else { continue };
-        let delivery = ledger::document(services, DELIVERY, name).await?;
+        let delivery = ledger::document(api, DELIVERY, name).await?;
         let progress = delivery.as_ref().and_then(|found| record::read_progress(&found.row.body).ok());
         let number: Option<u64> = batch.parse().ok();
         let known =
             progress.is_some_and(|kept| kept.batches.iter().any(|batch| Some(batch.number) == number));
         if !known {
-            let mut edit = ledger::Edit::new(services);
+            let mut edit = ledger::Edit::new(api);
             edit.expect(COPY, copy.row.key.name(), copy.version);
             edit.delete(COPY, copy.row.key.name());
             // Somebody else may have done it.
-            edit.commit(services).await?;
+            edit.commit(api).await?;
         }
     }
     Ok(())

@@ -2,7 +2,7 @@
 //! and shown like any other. Must hold: what the configuration says is so soon after the start, on whichever node it starts.
 
 use super::office::{self, Caller, Wish};
-use crate::services::Services;
+use crate::events::TopicsApi;
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,10 +17,10 @@ const PAUSE: Duration = Duration::from_millis(500);
 const LONGEST: Duration = Duration::from_secs(30);
 
 /// Makes, changes or removes the subscription, until it is as the configuration says.
-pub async fn arrange(services: Arc<Services>) {
+pub async fn arrange(api: Arc<TopicsApi>) {
     let mut pause = PAUSE;
     loop {
-        match settle(&services).await {
+        match settle(&api).await {
             Ok(()) => return,
             Err(refusal) if !refusal.code.retry() => {
                 return tracing::error!(%refusal, "parties.matchmaker_url cannot be used");
@@ -32,11 +32,11 @@ pub async fn arrange(services: Arc<Services>) {
     }
 }
 
-async fn settle(services: &Services) -> Result<(), Refusal> {
-    let parties = &services.config.parties;
+async fn settle(api: &TopicsApi) -> Result<(), Refusal> {
+    let parties = &api.config.parties;
     let caller = Caller { id: OWNER.into(), admin: false };
     match &parties.matchmaker_url {
-        None => match office::remove(services, &caller, NAME).await {
+        None => match office::remove(api, &caller, NAME).await {
             // There is none, or somebody else has one of this name.
             Err(refusal) if matches!(refusal.code, Code::NotFound | Code::NotAllowed) => Ok(()),
             outcome => outcome,
@@ -48,7 +48,7 @@ async fn settle(services: &Services) -> Result<(), Refusal> {
                 wish["secret"] = json!(secret.expose());
             }
             let wish = Wish::parse(wish.to_string().as_bytes())?;
-            office::put(services, &caller, NAME, wish).await.map(drop)
+            office::put(api, &caller, NAME, wish).await.map(drop)
         }
     }
 }

@@ -16,3 +16,36 @@ pub use bell::Bell;
 pub use office::Office;
 pub use post::{Postman, policy};
 pub use tally::Tally;
+
+use crate::clock::NodeClock;
+use crate::config::Config;
+use crate::health::Health;
+use crate::store_client::StoreClient;
+use std::sync::Arc;
+use tavern_domain::Time;
+use tavern_hub::Node;
+use tavern_store::Clock;
+
+/// What topics and subscriptions are worked on with.
+pub struct TopicsApi {
+    pub config: Arc<Config>,
+    pub node: Arc<Node>,
+    pub clock: Arc<NodeClock>,
+    pub store: Arc<StoreClient>,
+    pub health: Arc<Health>,
+    /// Wakes the delivery worker and those who pull.
+    pub bell: Arc<Bell>,
+    pub tally: Arc<Tally>,
+    /// What is known of topics here.
+    pub office: Office,
+}
+
+impl TopicsApi {
+    pub fn now(&self) -> Time {
+        self.clock.now()
+    }
+
+    pub fn is_stopping(&self) -> bool {
+        self.health.is_stopping()
+    }
+}

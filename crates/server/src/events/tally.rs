@@ -1,6 +1,6 @@
 //! What was counted about events, for the metrics. Must hold: one row for each subscription and topic that is known, no more.
 
-use crate::metrics::{Kind, Label, Series};
+use crate::metrics::{Kind, Label, Series, Source};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tavern_domain::delivery::{Reason, Verdict};
@@ -114,9 +114,10 @@ impl Tally {
         }
         sums
     }
+}
 
-    /// What was counted, for whoever shows it.
-    pub fn gather(&self, all: &mut Vec<Series>) {
+impl Source for Tally {
+    fn gather(&self, all: &mut Vec<Series>) {
         let counts = self.counts();
         let mut put = |name, kind, help, rows: &mut dyn Iterator<Item = (Vec<Label>, u64)>| {
             all.push(Series { rows: rows.collect(), ..Series::new(name, kind, help) });

@@ -2,10 +2,10 @@
 //! the subscriptions, which are this node's own.
 //! Must hold: a page costs at most two reads for each channel in it; users' own channels are listed only when asked for.
 
+use super::api::Api;
 use super::body::{Answer, json};
 use super::request::Query;
 use super::rest::page_of;
-use crate::services::Services;
 use http::request::Parts;
 use serde_json::{Value, json as value};
 use std::collections::BTreeMap;
@@ -30,12 +30,12 @@ struct Counted {
 }
 
 /// Channels somebody listens to on this node; with `present=true` also those where somebody is, and how many.
-pub async fn channels(services: &Services, parts: &Parts) -> Result<Answer, Refusal> {
+pub async fn channels(api: &Api, parts: &Parts) -> Result<Answer, Refusal> {
     let (after, limit) = page_of(parts)?;
     let query = Query::of(parts);
     let (prefix, present) = (prefix(&query, CHANNEL_BYTES)?, query.get("present") == Some("true"));
     let mut found: BTreeMap<String, Counted> = BTreeMap::new();
-    for (name, total) in services.node.registry.listened(Space::Channel) {
+    for (name, total) in api.node.registry.listened(Space::Channel) {
         let Ok(name) = std::str::from_utf8(&name) else { continue };
         let wanted = name.starts_with(prefix) && (after.is_empty() || name > after.as_str());
         if wanted && Channel::parse(name).is_ok() {
@@ -44,7 +44,7 @@ pub async fn channels(services: &Services, parts: &Parts) -> Result<Answer, Refu
     }
     if present {
         // Those that nobody listens to here come along; those beyond the page are counted in vain and not shown.
-        for (name, count) in inhabited(services, prefix, &after, limit + 1).await? {
+        for (name, count) in inhabited(api, prefix, &after, limit + 1).await? {
             found.entry(name).or_default().present = count;
         }
     }
@@ -65,7 +65,7 @@ pub async fn channels(services: &Services, parts: &Parts) -> Result<Answer, Refu
 
 /// The first channels with somebody in them, by name.
 async fn inhabited(
-    services: &Services,
+    api: &Api,
     prefix: &str,
     after: &str,
     limit: usize,
@@ -77,7 +77,7 @@ async fn inhabited(
     };
     let users_too = is_own_channel(prefix);
     loop {
-        let (presences, more) = presences(services, from.clone()).await?;
+        let (presences, more) = presences(api, from.clone()).await?;
         for presence in &presences {
             let name = &*presence.key.channel;
             if !name.starts_with(prefix) {
@@ -100,33 +100,28 @@ async fn inhabited(
             // The page may have cut this channel.
             let channel = last.key.channel.clone();
             if let Some((_, count)) = found.last_mut() {
-                *count = headcount(services, &channel).await?;
+                *count = headcount(api, &channel).await?;
             }
             PresenceKey::new(&format!("{channel}{END}"), "")
         };
     }
 }
 
-async fn presences(services: &Services, from: PresenceKey) -> Result<(Vec<Presence>, bool), Refusal> {
-    let (rows, more) = rows(services, RowKind::Presence, RowKey::Presence(from), PAGE_ROWS).await?;
+async fn presences(api: &Api, from: PresenceKey) -> Result<(Vec<Presence>, bool), Refusal> {
+    let (rows, more) = rows(api, RowKind::Presence, RowKey::Presence(from), PAGE_ROWS).await?;
     let presence = |row| if let Row::Presence(presence) = row { Some(presence) } else { None };
     Ok((rows.into_iter().filter_map(presence).collect(), more))
 }
 
-async fn rows(
-    services: &Services,
-    kind: RowKind,
-    after: RowKey,
-    limit: u32,
-) -> Result<(Vec<Row>, bool), Refusal> {
-    match services.desk.read(Read::Rows { kind, after: Some(after), limit }).await {
+async fn rows(api: &Api, kind: RowKind, after: RowKey, limit: u32) -> Result<(Vec<Row>, bool), Refusal> {
+    match api.store.read(Read::Rows { kind, after: Some(after), limit }).await {
         Ok(Found::Rows(page)) => Ok((page.rows.into_iter().map(|found| found.row).collect(), page.more)),
         _ => Err(unavailable()),
     }
 }
 
-async fn headcount(services: &Services, channel: &Arc<str>) -> Result<u64, Refusal> {
-    match services.desk.read(Read::Roster { channel: channel.clone(), after: None, limit: 1 }).await {
+async fn headcount(api: &Api, channel: &Arc<str>) -> Result<u64, Refusal> {
+    match api.store.read(Read::Roster { channel: channel.clone(), after: None, limit: 1 }).await {
         Ok(Found::Roster(roster)) => Ok(roster.users),
         _ => Err(unavailable()),
     }
@@ -154,7 +149,7 @@ struct Known {
 }
 
 /// Users by name: who is online, and whoever was.
-pub async fn users(services: &Services, parts: &Parts) -> Result<Answer, Refusal> {
+pub async fn users(api: &Api, parts: &Parts) -> Result<Answer, Refusal> {
     let (after, limit) = page_of(parts)?;
     let query = Query::of(parts);
     let prefix = prefix(&query, USER_BYTES)?;
@@ -162,7 +157,7 @@ pub async fn users(services: &Services, parts: &Parts) -> Result<Answer, Refusal
     let wanted = limit as u32 + 1;
     let mut found: BTreeMap<Arc<str>, Known> = BTreeMap::new();
     let start = PresenceKey::new(&own_channel(&from), "");
-    let (online, _) = rows(services, RowKind::Presence, RowKey::Presence(start), wanted).await?;
+    let (online, _) = rows(api, RowKind::Presence, RowKey::Presence(start), wanted).await?;
     for row in online {
         let Row::Presence(presence) = row else { continue };
         if !is_own_channel(&presence.key.channel) || !presence.key.user.starts_with(prefix) {
@@ -173,7 +168,7 @@ pub async fn users(services: &Services, parts: &Parts) -> Result<Answer, Refusal
         found.insert(presence.key.user, known);
     }
     // A name is not after itself: whoever is called exactly so is asked for by himself.
-    let exact = services.desk.read(Read::People { users: vec![prefix.into()], viewer: None });
+    let exact = api.store.read(Read::People { users: vec![prefix.into()], viewer: None });
     let exact = match prefix.is_empty() || from != prefix {
         true => None,
         false => match exact.await {
@@ -183,7 +178,7 @@ pub async fn users(services: &Services, parts: &Parts) -> Result<Answer, Refusal
             _ => return Err(unavailable()),
         },
     };
-    let (known, _) = rows(services, RowKind::User, RowKey::User(from.as_str().into()), wanted).await?;
+    let (known, _) = rows(api, RowKind::User, RowKey::User(from.as_str().into()), wanted).await?;
     let known = known.into_iter().filter_map(|row| if let Row::User(user) = row { Some(user) } else { None });
     for User { user, last_seen, .. } in exact.into_iter().chain(known) {
         if !user.starts_with(prefix) {

@@ -3,9 +3,10 @@
 use super::body::{Answer, Body, refusal};
 use super::edge::{Guest, Tls};
 use super::request::{self, Query};
-use crate::door::Seat;
+use crate::connections::Slot;
+use crate::shard::Shards;
 use crate::shard::conn::{Conn, Speaks};
-use crate::shard::mail::{Arrival, ImplicitHello, Mail, Named};
+use crate::shard::input::{Arrival, ImplicitHello, SessionName, ShardInput};
 use crate::shard::websocket::WebSocket;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -29,10 +30,10 @@ pub async fn connect(guest: &Guest, request: Request<Incoming>) -> Answer {
     match prepare(guest, &parts).await {
         Ok((accept, protocol, welcome)) => {
             let upgrade = hyper::upgrade::on(Request::from_parts(parts, body));
-            let services = guest.services.clone();
+            let shards = guest.api.shards.clone();
             tokio::spawn(async move {
                 match upgrade.await {
-                    Ok(upgraded) => welcome.arrive(&services, upgraded),
+                    Ok(upgraded) => welcome.arrive(&shards, upgraded),
                     Err(error) => tracing::debug!(%error, "a WebSocket handshake did not end"),
                 }
             });
@@ -47,29 +48,29 @@ struct Welcome {
     identity: Option<Identity>,
     hello: Option<ImplicitHello>,
     shard: usize,
-    seat: Seat,
+    slot: Slot,
 }
 
 async fn prepare(
     guest: &Guest,
     parts: &Parts,
 ) -> Result<(HeaderValue, Option<HeaderValue>, Welcome), Refusal> {
-    let services = &guest.services;
+    let api = &guest.api;
     let accept = accept_key(parts)?;
     let query = Query::of(parts);
-    let identity = request::identity(services, parts, &query).await?;
-    let session = query.get("session").and_then(Named::read);
+    let identity = request::identity(api, parts, &query).await?;
+    let session = query.get("session").and_then(SessionName::read);
     let seq = query.number("seq")?;
-    let shard = super::session::shard_of(services, session.as_ref());
+    let shard = api.shards.of_session(session.as_ref());
     let hello = identity.is_some().then_some(ImplicitHello { session, seq });
-    let seat = guest.take_seat(request::client_address(services, guest.peer, parts));
-    let Some(seat) = seat else {
+    let slot = guest.take_slot(request::client_address(api, guest.peer, parts));
+    let Some(slot) = slot else {
         return Err(
             Refusal::new(Code::RateLimited, "too many connections from this address").retry_after(5000)
         );
     };
     let protocol = parts.headers.get(SEC_WEBSOCKET_PROTOCOL).and_then(first_protocol);
-    Ok((accept, protocol, Welcome { identity, hello, shard, seat }))
+    Ok((accept, protocol, Welcome { identity, hello, shard, slot }))
 }
 
 /// The answer to the client's key, if this is a proper handshake.
@@ -118,7 +119,7 @@ fn switching(accept: HeaderValue, protocol: Option<HeaderValue>) -> Answer {
 }
 
 impl Welcome {
-    fn arrive(self, services: &crate::services::Services, upgraded: Upgraded) {
+    fn arrive(self, shards: &Shards, upgraded: Upgraded) {
         let (socket, tls, input) = match take_socket(upgraded) {
             Ok(taken) => taken,
             Err(error) => {
@@ -129,10 +130,10 @@ impl Welcome {
         let link = Link { id: LinkId(0), format: Format::WebSocket };
         let caller = Caller::new(link, self.identity).running_ahead();
         let speaks = Speaks::WebSocket(Box::new(WebSocket::new(caller)));
-        let conn = Conn::new(socket, tls, speaks, self.seat);
+        let conn = Conn::new(socket, tls, speaks, self.slot);
         let arrival = Arrival { conn, input, commands: Vec::new(), hello: self.hello };
         // A full shard refuses: the client sees its connection close and tries again.
-        if services.inboxes[self.shard].put(Mail::Arrival(Box::new(arrival))).is_err() {
+        if shards.put(self.shard, ShardInput::Arrival(Box::new(arrival))).is_err() {
             tracing::warn!(shard = self.shard, "a connection was refused: the shard has too much to do");
         }
     }

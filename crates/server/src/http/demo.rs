@@ -2,13 +2,13 @@
 //! needs besides them: how long the graces are, and the events that a service would be given.
 //! Must hold: outside dev mode and beyond this machine nothing but a page that says so.
 
+use super::api::Api;
 use super::asset;
 use super::body::{Answer, json, refusal};
 use super::edge::Guest;
 use super::request::Query;
 use crate::config::Mode;
 use crate::events::office::{self, Caller, Question, Wish};
-use crate::services::Services;
 use bytes::Bytes;
 use http::request::Parts;
 use serde_json::json as value;
@@ -52,13 +52,11 @@ static FILES: &[File] = files![
 ];
 
 pub async fn answer(guest: &Guest, parts: &Parts) -> Answer {
-    let here = guest.services.config.mode == Mode::Dev && guest.peer.ip().is_loopback();
+    let here = guest.api.config.mode == Mode::Dev && guest.peer.ip().is_loopback();
     match parts.uri.path() {
         "/demo" | "/demo/" => file(if here { "index.html" } else { "serve.html" }, parts),
-        "/demo/house.json" if here => json(house(&guest.services)),
-        "/demo/events" if here => {
-            events(&guest.services, parts).await.unwrap_or_else(|refused| refusal(&refused))
-        }
+        "/demo/house.json" if here => json(house(&guest.api)),
+        "/demo/events" if here => events(&guest.api, parts).await.unwrap_or_else(|refused| refusal(&refused)),
         path => {
             let name = path.strip_prefix("/demo/").unwrap_or_default();
             let known = FILES.iter().any(|file| file.name == name) && !name.ends_with(".html");
@@ -80,8 +78,8 @@ fn missing(path: &str) -> Answer {
 }
 
 /// What the page tells about the time that everybody has.
-fn house(services: &Services) -> String {
-    let config = &services.config;
+fn house(api: &Api) -> String {
+    let config = &api.config;
     value!({
         "grace_ms": config.kind(LOBBY).grace_ms,
         "resume_ms": config.sessions.resume_ms,
@@ -92,17 +90,18 @@ fn house(services: &Services) -> String {
 
 /// What a service is told: the next events of a subscription that the page keeps. What one window has acknowledged another
 /// may still read, so that any number of windows follow it.
-async fn events(services: &Services, parts: &Parts) -> Result<Answer, Refusal> {
+async fn events(api: &Api, parts: &Parts) -> Result<Answer, Refusal> {
     let query = Query::of(parts);
     let wait = Duration::from_millis(query.number("wait_ms")?.unwrap_or(0));
     let question = Question { after: query.number("after")?, wait, limit: office::LIMIT };
     let caller = Caller { id: OWNER.into(), admin: false };
-    match office::pull(services, &caller, SUBSCRIPTION, question).await {
+    match office::pull(&api.topics, &caller, SUBSCRIPTION, question).await {
         Err(refused) if refused.code == Code::NotFound => {
             let wish = value!({"topics": [PRESENCE, PARTIES], "pull": true});
-            office::put(services, &caller, SUBSCRIPTION, Wish::parse(wish.to_string().as_bytes())?).await?;
+            office::put(&api.topics, &caller, SUBSCRIPTION, Wish::parse(wish.to_string().as_bytes())?)
+                .await?;
             let anew = Question { after: None, ..question };
-            office::pull(services, &caller, SUBSCRIPTION, anew).await.map(json)
+            office::pull(&api.topics, &caller, SUBSCRIPTION, anew).await.map(json)
         }
         outcome => outcome.map(json),
     }

@@ -1,12 +1,13 @@
 //! The edge of HTTP: one connection, its requests in turn, each to its handler.
 //! Must hold: a hostile request costs bounded time and memory and gets an answer; routes are in one table.
 
+use super::api::Api;
 use super::body::{Answer, Body, refusal, text, whole};
 use super::{client, connect, demo, docs_site, openapi, origin, page, party, rest, session, stream};
-use crate::door::Seat;
+use crate::connections::Slot;
+use crate::health::is_bus_up;
 use crate::metrics;
-use crate::services::Services;
-use crate::shard::mail::HttpAnswer;
+use crate::shard::input::HttpAnswer;
 use crate::supervisor::{fault, panics};
 use http::{HeaderValue, Method, Response, StatusCode};
 use hyper::Request;
@@ -31,31 +32,31 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 
 /// One HTTP connection's sender.
 pub struct Guest {
-    pub services: Arc<Services>,
+    pub api: Arc<Api>,
     pub peer: SocketAddr,
     /// Taken along when the connection becomes a WebSocket.
-    seat: Mutex<Option<Seat>>,
+    slot: Mutex<Option<Slot>>,
     proxied: bool,
 }
 
 impl Guest {
-    /// The seat for a connection that leaves HTTP; behind a proxy it is counted for the client's own address.
-    pub fn take_seat(&self, address: IpAddr) -> Option<Seat> {
-        let seat = self.seat.lock().unwrap_or_else(PoisonError::into_inner).take()?;
-        if self.proxied { seat.settle(address) } else { Some(seat) }
+    /// The slot for a connection that leaves HTTP; behind a proxy it is counted for the client's own address.
+    pub fn take_slot(&self, address: IpAddr) -> Option<Slot> {
+        let slot = self.slot.lock().unwrap_or_else(PoisonError::into_inner).take()?;
+        if self.proxied { slot.count_for(address) } else { Some(slot) }
     }
 }
 
 /// How connections are served: shared by the accept loop.
 #[derive(Clone)]
 pub struct Edge {
-    pub services: Arc<Services>,
+    pub api: Arc<Api>,
     pub tls: Option<Arc<crate::tls::Reloading>>,
 }
 
-pub async fn serve(edge: Edge, socket: TcpStream, peer: SocketAddr, seat: Seat) {
-    let proxied = edge.services.config.trusted_proxies.iter().any(|proxy| proxy.contains(peer.ip()));
-    let guest = Arc::new(Guest { services: edge.services, peer, seat: Mutex::new(Some(seat)), proxied });
+pub async fn serve(edge: Edge, socket: TcpStream, peer: SocketAddr, slot: Slot) {
+    let proxied = edge.api.config.trusted_proxies.iter().any(|proxy| proxy.contains(peer.ip()));
+    let guest = Arc::new(Guest { api: edge.api, peer, slot: Mutex::new(Some(slot)), proxied });
     match &edge.tls {
         None => talk(TokioIo::new(socket), guest).await,
         Some(tls) => {
@@ -72,7 +73,7 @@ async fn talk<I>(io: I, guest: Arc<Guest>)
 where
     I: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
 {
-    let header_ms = guest.services.config.limits.http_header_ms;
+    let header_ms = guest.api.config.limits.http_header_ms;
     let service = service_fn(move |request| {
         // Boxed and gone when the request has been looked at: a parked poll holds none of it.
         let begun = Box::pin(panics::contain(begin(guest.clone(), request)));
@@ -114,7 +115,7 @@ fn failed(panicked: panics::Panicked) -> Step {
 
 /// Checks the page a request comes from, then hands it to its route. Tells for which page the answer is.
 async fn begin(guest: Arc<Guest>, request: Request<Incoming>) -> (Step, Option<HeaderValue>) {
-    let config = &guest.services.config;
+    let config = &guest.api.config;
     let refused = |message: &'static str| Step::Answer(refusal(&Refusal::new(Code::NotAllowed, message)));
     if !origin::host_allowed(config, request.headers()) {
         return (refused("in dev mode the Host must be a loopback name or address"), None);
@@ -141,20 +142,20 @@ async fn begin(guest: Arc<Guest>, request: Request<Incoming>) -> (Step, Option<H
 }
 
 /// The first reason why this node should get no new clients, or that it should.
-fn readiness(services: &Services) -> Answer {
-    let health = &services.health;
+fn readiness(api: &Api) -> Answer {
+    let health = &api.health;
     let reason = match health.failed_part() {
         Some(part) => format!("{part} has failed\n"),
         None if health.is_stopping() => "the server is stopping\n".to_owned(),
         None if !health.is_store_up() => "the store does not answer\n".to_owned(),
-        None if !services.is_bus_well() => "the bus does not answer\n".to_owned(),
+        None if !is_bus_up(&api.node) => "the bus does not answer\n".to_owned(),
         None => return text(StatusCode::OK, "ready\n"),
     };
     whole(StatusCode::SERVICE_UNAVAILABLE, "text/plain; charset=utf-8", reason)
 }
 
 async fn route(guest: &Arc<Guest>, request: Request<Incoming>) -> Answer {
-    let services = &guest.services;
+    let api = &guest.api;
     let path = request.uri().path().to_owned();
     let method = request.method().clone();
     fault::strikes("request");
@@ -179,9 +180,9 @@ async fn route(guest: &Arc<Guest>, request: Request<Incoming>) -> Answer {
             party::ping(guest, &parts).await.unwrap_or_else(|refused| refusal(&refused))
         }
         ("GET", "/livez") => text(StatusCode::OK, "ok\n"),
-        ("GET", "/readyz") => readiness(services),
+        ("GET", "/readyz") => readiness(api),
         ("GET", "/metrics") => {
-            let page = metrics::page(&metrics::gather(services));
+            let page = metrics::page(&api.metrics.gather());
             whole(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", page)
         }
         ("GET", "/openapi.json") => openapi::page(),

@@ -1,12 +1,12 @@
 //! Topics and subscriptions over HTTP: which route does what, and which scope it needs. The rest is the office's.
 
+use super::api::Api;
 use super::body::{Answer, json, whole};
 use super::idempotency::Known;
 use super::request::{self, Query};
 use super::rest::{holder_of, idempotency_key, page_of};
 use crate::events::office::body::object;
 use crate::events::office::{self, Caller, From, Question, Retry, Wish};
-use crate::services::Services;
 use http::StatusCode;
 use http::request::Parts;
 use hyper::body::Incoming;
@@ -19,12 +19,7 @@ use tavern_wire::error::{Code, Refusal};
 /// Settings with all their headers, or a list of all dead letters that are tried at once.
 const SETTINGS_BYTES: usize = 256 * 1024;
 
-pub async fn answer(
-    services: &Services,
-    parts: &Parts,
-    segments: &[&str],
-    body: Incoming,
-) -> Result<Answer, Refusal> {
+pub async fn answer(api: &Api, parts: &Parts, segments: &[&str], body: Incoming) -> Result<Answer, Refusal> {
     let scopes: &[Scope] = match (parts.method.as_str(), segments) {
         ("POST", ["topics", _, "events"]) => &[Scope::Events],
         ("PUT", ["topics", _]) => &[Scope::Admin],
@@ -32,50 +27,50 @@ pub async fn answer(
         (_, ["topics", ..]) => &[Scope::Events, Scope::Subscriptions],
         _ => &[Scope::Subscriptions],
     };
-    let caller = &caller(services, parts, scopes).await?;
+    let caller = &caller(api, parts, scopes).await?;
     let most = if segments.first() == Some(&"topics") { office::BODY_BYTES } else { SETTINGS_BYTES };
     // Before anything is refused: a connection whose body was not read cannot be used again.
     let body = &*request::body(body, most).await?;
     match (parts.method.as_str(), segments) {
-        ("POST", ["topics", topic, "events"]) => publish(services, parts, caller, topic, body).await,
+        ("POST", ["topics", topic, "events"]) => publish(api, parts, caller, topic, body).await,
         ("GET", ["topics"]) => {
             let (after, limit) = page_of(parts)?;
-            told(office::topics(services, &after, limit).await?)
+            told(office::topics(&api.topics, &after, limit).await?)
         }
-        ("GET", ["topics", topic]) => told(office::topic(services, topic).await?),
-        ("PUT", ["topics", topic]) => assign(services, topic, body).await,
+        ("GET", ["topics", topic]) => told(office::topic(&api.topics, topic).await?),
+        ("PUT", ["topics", topic]) => assign(api, topic, body).await,
         ("DELETE", ["topics", topic]) => {
-            office::end(services, caller, topic).await?;
+            office::end(&api.topics, caller, topic).await?;
             told(value!({"deleted": topic}))
         }
         ("GET", ["subscriptions"]) => {
             let (after, limit) = page_of(parts)?;
-            told(office::list(services, caller, &after, limit).await?)
+            told(office::list(&api.topics, caller, &after, limit).await?)
         }
-        ("PUT", ["subscriptions", name]) => put(services, caller, name, body).await,
-        ("GET", ["subscriptions", name]) => told(office::report(services, caller, name).await?),
+        ("PUT", ["subscriptions", name]) => put(api, caller, name, body).await,
+        ("GET", ["subscriptions", name]) => told(office::report(&api.topics, caller, name).await?),
         ("DELETE", ["subscriptions", name]) => {
-            office::remove(services, caller, name).await?;
+            office::remove(&api.topics, caller, name).await?;
             told(value!({"deleted": name}))
         }
         ("GET", ["subscriptions", name, "events"]) => {
-            Ok(json(office::pull(services, caller, name, question(parts)?).await?))
+            Ok(json(office::pull(&api.topics, caller, name, question(parts)?).await?))
         }
         ("POST", ["subscriptions", name, "replay"]) => {
             let from = From::parse(body)?;
-            told(office::replay(services, caller, name, from).await?)
+            told(office::replay(&api.topics, caller, name, from).await?)
         }
         ("POST", ["subscriptions", name, order @ ("enable" | "disable")]) => {
-            office::switch(services, caller, name, *order == "enable").await?;
-            told(office::report(services, caller, name).await?)
+            office::switch(&api.topics, caller, name, *order == "enable").await?;
+            told(office::report(&api.topics, caller, name).await?)
         }
         ("GET", ["subscriptions", name, "dead-letters"]) => {
             let (after, limit) = page_of(parts)?;
-            told(office::dead_letters(services, caller, name, &after, limit).await?)
+            told(office::dead_letters(&api.topics, caller, name, &after, limit).await?)
         }
         ("POST", ["subscriptions", name, "dead-letters", "retry"]) => {
             let wish = Retry::parse(body)?;
-            told(office::retry(services, caller, name, &wish).await?)
+            told(office::retry(&api.topics, caller, name, &wish).await?)
         }
         (method, _) => {
             let path = parts.uri.path();
@@ -92,13 +87,13 @@ struct Assignment {
 }
 
 /// Moves the claim on a topic, or clears it.
-async fn assign(services: &Services, topic: &str, body: &[u8]) -> Result<Answer, Refusal> {
+async fn assign(api: &Api, topic: &str, body: &[u8]) -> Result<Answer, Refusal> {
     let assignment: Assignment = object(body, "give {\"publisher\": KEY} with the id of a key, or null")?;
-    told(office::assign(services, topic, assignment.publisher.map(Into::into)).await?)
+    told(office::assign(&api.topics, topic, assignment.publisher.map(Into::into)).await?)
 }
 
-async fn caller(services: &Services, parts: &Parts, scopes: &[Scope]) -> Result<Caller, Refusal> {
-    holder_of(services, parts, scopes).await.map(|identity| Caller::of(&identity))
+async fn caller(api: &Api, parts: &Parts, scopes: &[Scope]) -> Result<Caller, Refusal> {
+    holder_of(api, parts, scopes).await.map(|identity| Caller::of(&identity))
 }
 
 fn told(value: serde_json::Value) -> Result<Answer, Refusal> {
@@ -106,7 +101,7 @@ fn told(value: serde_json::Value) -> Result<Answer, Refusal> {
 }
 
 async fn publish(
-    services: &Services,
+    api: &Api,
     parts: &Parts,
     caller: &Caller,
     topic: &str,
@@ -114,11 +109,11 @@ async fn publish(
 ) -> Result<Answer, Refusal> {
     let accepted = |body| Ok(whole(StatusCode::ACCEPTED, "application/json", body));
     let Some(once) = idempotency_key(parts, &format!("events\n{topic}"))? else {
-        let published = office::publish(services, caller, topic, None, body).await?;
+        let published = office::publish(&api.topics, caller, topic, None, body).await?;
         return accepted(tally(topic, &published));
     };
     // The log knows the key too; this node also knows what it answered, whatever comes with the key this time.
-    match services.remembered.begin(&once, Instant::now()) {
+    match api.remembered.begin(&once, Instant::now()) {
         Known::New => {}
         Known::Answered(answer) => return accepted(answer),
         Known::UnderWay => {
@@ -127,14 +122,14 @@ async fn publish(
         }
     }
     let given = parts.headers.get("idempotency-key").and_then(|given| given.to_str().ok());
-    match office::publish(services, caller, topic, given, body).await {
+    match office::publish(&api.topics, caller, topic, given, body).await {
         Ok(published) => {
             let body = tally(topic, &published);
-            services.remembered.finish(&once, &body);
+            api.remembered.finish(&once, &body);
             accepted(body)
         }
         Err(refused) => {
-            services.remembered.forget(&once);
+            api.remembered.forget(&once);
             Err(refused)
         }
     }
@@ -150,9 +145,9 @@ fn tally(topic: &str, published: &office::Published) -> Vec<u8> {
     .into_bytes()
 }
 
-async fn put(services: &Services, caller: &Caller, name: &str, body: &[u8]) -> Result<Answer, Refusal> {
+async fn put(api: &Api, caller: &Caller, name: &str, body: &[u8]) -> Result<Answer, Refusal> {
     let wish = Wish::parse(body)?;
-    let put = office::put(services, caller, name, wish).await?;
+    let put = office::put(&api.topics, caller, name, wish).await?;
     let mut answer = office::settings(caller, &put.subscription);
     answer["created"] = put.created.into();
     if let Some(secret) = put.secret {

@@ -1,6 +1,7 @@
 //! HTTP: the WebSocket handshake, SSE, long-poll, single commands, the server API and the pages for operators.
-//! Turns requests into mail for a shard and answers into responses. Knows no rules.
+//! Turns requests into inputs for a shard and answers into responses. Knows no rules.
 
+mod api;
 mod asset;
 mod body;
 mod census;
@@ -10,12 +11,12 @@ mod demo;
 mod docs_site;
 mod edge;
 mod events;
-pub mod idempotency;
+mod idempotency;
 mod openapi;
 pub(crate) mod origin;
 mod overview;
 mod page;
-pub mod party;
+mod party;
 mod people;
 pub(crate) mod request;
 mod rest;
@@ -23,4 +24,7 @@ mod session;
 mod stream;
 mod user;
 
+pub use api::Api;
 pub use edge::{Edge, serve};
+pub use idempotency::Remembered;
+pub use party::Pings;

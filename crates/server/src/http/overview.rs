@@ -1,32 +1,33 @@
 //! What an operator sees first: this node's numbers with their last two minutes, and its settings as they are in effect.
 //! Must hold: the numbers are those of `/metrics`; no secret is told, because settings are shown through `entries` alone.
 
+use super::api::Api;
 use super::body::{Answer, json};
 use crate::config::{Entry, Mode};
-use crate::history;
-use crate::metrics::{self, Label, Series};
-use crate::services::Services;
+use crate::health::is_bus_up;
+use crate::metrics::{Label, Series};
+use crate::samples;
 use serde_json::{Map, Value, json as value};
 
-pub fn overview(services: &Services) -> Answer {
-    let metrics: Map<String, Value> = metrics::gather(services).iter().flat_map(of_the_node).collect();
-    let events = services.tally.sums();
+pub fn overview(api: &Api) -> Answer {
+    let metrics: Map<String, Value> = api.metrics.gather().iter().flat_map(of_the_node).collect();
+    let events = api.topics.tally.sums();
     let lines: Map<String, Value> =
-        services.history.lines().into_iter().map(|(name, points)| (name.to_owned(), points.into())).collect();
+        api.samples.lines().into_iter().map(|(name, points)| (name.to_owned(), points.into())).collect();
     let rate = |name: &String, points: &Value| {
         let last = points.as_array().and_then(|points| points.last()).cloned();
         (name.clone(), last.unwrap_or(Value::Null))
     };
     let now: Map<String, Value> = lines.iter().map(|(name, points)| rate(name, points)).collect();
     let report = value!({
-        "node": services.node.settings.node,
+        "node": api.node.settings.node,
         "version": env!("CARGO_PKG_VERSION"),
-        "mode": mode(services),
-        "now": services.now().ms(),
-        "uptime_ms": services.started.elapsed().as_millis() as u64,
-        "store_up": services.health.is_store_up(),
-        "bus_up": services.is_bus_well(),
-        "stopping": services.is_stopping(),
+        "mode": mode(api),
+        "now": api.now().ms(),
+        "uptime_ms": api.started.elapsed().as_millis() as u64,
+        "store_up": api.health.is_store_up(),
+        "bus_up": is_bus_up(&api.node),
+        "stopping": api.health.is_stopping(),
         "metrics": metrics,
         "events": {
             "accepted": events.accepted,
@@ -37,7 +38,7 @@ pub fn overview(services: &Services) -> Answer {
             "in_flight": events.in_flight,
         },
         "rates": now,
-        "step_ms": history::STEP.as_millis() as u64,
+        "step_ms": samples::STEP.as_millis() as u64,
         "history": lines,
     });
     json(report.to_string())
@@ -50,14 +51,14 @@ fn of_the_node(series: &Series) -> Vec<(String, Value)> {
     rows.map(|(labels, value)| (series.named(labels), (*value).into())).collect()
 }
 
-fn mode(services: &Services) -> &'static str {
-    if services.config.mode == Mode::Dev { "dev" } else { "serve" }
+fn mode(api: &Api) -> &'static str {
+    if api.config.mode == Mode::Dev { "dev" } else { "serve" }
 }
 
 /// Every value that holds, as `tavern check` shows it.
-pub fn settings(services: &Services) -> Answer {
+pub fn settings(api: &Api) -> Answer {
     let shown =
         |entry: &Entry| value!({"key": entry.key, "value": entry.value, "origin": entry.origin.to_string()});
-    let values: Vec<Value> = services.config.entries().iter().map(shown).collect();
-    json(value!({"mode": mode(services), "values": values}).to_string())
+    let values: Vec<Value> = api.config.entries().iter().map(shown).collect();
+    json(value!({"mode": mode(api), "values": values}).to_string())
 }

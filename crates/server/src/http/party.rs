@@ -1,14 +1,14 @@
-//! Parties over HTTP: for services that hold a key with the scope `parties`, and in the form that the first party servers
+//! Parties over HTTP: for api that hold a key with the scope `parties`, and in the form that the first party servers
 //! spoke: `POST /party` with form fields, `/party/ping` that waits for events.
 
+use super::api::Api;
 use super::body::{Answer, json, json_with};
 use super::edge::Guest;
 use super::people::carry_out;
 use super::request::{self, Query, decode};
 use super::rest::{holder_of, page_of};
 use super::session::{put, stopping};
-use crate::services::Services;
-use crate::shard::mail::{HttpPoll, Mail, Named};
+use crate::shard::input::{HttpPoll, SessionName, ShardInput};
 use bytes::Bytes;
 use http::request::Parts;
 use hyper::body::Incoming;
@@ -31,32 +31,27 @@ const BODY_BYTES: usize = 16 * 1024;
 const PINGS: usize = 100_000;
 
 /// The routes below `/v1/parties` and `/v1/users/{user}/party`.
-pub async fn answer(
-    services: &Services,
-    parts: &Parts,
-    path: &[&str],
-    body: Incoming,
-) -> Result<Answer, Refusal> {
-    holder_of(services, parts, &[Scope::Parties]).await?;
+pub async fn answer(api: &Api, parts: &Parts, path: &[&str], body: Incoming) -> Result<Answer, Refusal> {
+    holder_of(api, parts, &[Scope::Parties]).await?;
     match (parts.method.as_str(), path) {
-        ("GET", ["parties"]) => list(services, parts).await,
+        ("GET", ["parties"]) => list(api, parts).await,
         ("GET", ["parties", id]) => {
             let call = Call { party: Some(number("party", id)?), ..nobody(Command::Get) };
-            order(services, call).await
+            order(api, call).await
         }
         ("POST", ["parties", id, "go", go_id]) => {
             let body = request::body(body, BODY_BYTES).await?;
             let (matched, details) = party::parse_answer(&body)?;
             let (party, go_id) = (number("party", id)?, number("go", go_id)?);
-            order(services, nobody(Command::Answer { party, go_id, matched, details })).await
+            order(api, nobody(Command::Answer { party, go_id, matched, details })).await
         }
         ("GET", ["users", user, "party"]) => {
-            order(services, Call { user: Some((*user).into()), ..nobody(Command::Get) }).await
+            order(api, Call { user: Some((*user).into()), ..nobody(Command::Get) }).await
         }
         ("POST", ["users", user, "party"]) => {
             let body = request::body(body, BODY_BYTES).await?;
             let call = called(party::parse(&body)?)?;
-            order(services, Call { user: Some((*user).into()), ..call }).await
+            order(api, Call { user: Some((*user).into()), ..call }).await
         }
         (method, path) => {
             let message = format!("there is nothing at {method} /v1/{}", path.join("/"));
@@ -83,16 +78,16 @@ fn called(wish: Wish) -> Result<Call, Refusal> {
     }
 }
 
-async fn order(services: &Services, call: Call) -> Result<Answer, Refusal> {
-    carry_out(services, Order::Party { call: Box::new(call), limited: false }).await.map(json)
+async fn order(api: &Api, call: Call) -> Result<Answer, Refusal> {
+    carry_out(api, Order::Party { call: Box::new(call), limited: false }).await.map(json)
 }
 
 /// Parties by their numbers, from the store: the same on every node.
-async fn list(services: &Services, parts: &Parts) -> Result<Answer, Refusal> {
+async fn list(api: &Api, parts: &Parts) -> Result<Answer, Refusal> {
     let (after, limit) = page_of(parts)?;
     let key = RowKey::Document(DocumentKey::new(PARTY, &after));
     let read = Read::Rows { kind: RowKind::Document, after: Some(key), limit: limit as u32 };
-    let Ok(Found::Rows(page)) = services.desk.read(read).await else {
+    let Ok(Found::Rows(page)) = api.store.read(read).await else {
         return Err(Refusal::new(Code::Unavailable, "the store does not answer").retry_after(RETRY_AFTER_MS));
     };
     let (mut body, mut last, mut ended) = (b"{\"parties\":[".to_vec(), None, !page.more);
@@ -116,8 +111,8 @@ async fn list(services: &Services, parts: &Parts) -> Result<Answer, Refusal> {
 }
 
 /// Who sends a request of the old form: a user with a token.
-async fn user_of(services: &Services, parts: &Parts) -> Result<(Identity, Arc<str>), Refusal> {
-    let identity = request::identity(services, parts, &Query::of(parts)).await?;
+async fn user_of(api: &Api, parts: &Parts) -> Result<(Identity, Arc<str>), Refusal> {
+    let identity = request::identity(api, parts, &Query::of(parts)).await?;
     let identity = identity.ok_or_else(|| Refusal::new(Code::Unauthenticated, "a token is needed"))?;
     match identity.user.clone() {
         Some(user) => Ok((identity, user)),
@@ -127,7 +122,7 @@ async fn user_of(services: &Services, parts: &Parts) -> Result<(Identity, Arc<st
 
 /// `POST /party` with `action=party&cmd=…`. Answers with the members of the reply, or with `error` as a text beside its code.
 pub async fn form(guest: &Guest, parts: &Parts, body: Incoming) -> Answer {
-    match carry_form(&guest.services, parts, body).await {
+    match carry_form(&guest.api, parts, body).await {
         Ok(reply) => json(reply),
         Err(refusal) => {
             let text = match refusal.code {
@@ -147,12 +142,12 @@ pub async fn form(guest: &Guest, parts: &Parts, body: Incoming) -> Answer {
     }
 }
 
-async fn carry_form(services: &Services, parts: &Parts, body: Incoming) -> Result<Vec<u8>, Refusal> {
-    let (identity, user) = user_of(services, parts).await?;
+async fn carry_form(api: &Api, parts: &Parts, body: Incoming) -> Result<Vec<u8>, Refusal> {
+    let (identity, user) = user_of(api, parts).await?;
     let body = request::body(body, BODY_BYTES).await?;
     let call = read_form(&body)?;
     let call = Call { user: Some(user), name: identity.name, ..call };
-    carry_out(services, Order::Party { call: Box::new(call), limited: true }).await
+    carry_out(api, Order::Party { call: Box::new(call), limited: true }).await
 }
 
 /// The fields of a form as the body of a command: old names stand for new ones, numbers and JSON are what they are.
@@ -200,21 +195,21 @@ impl Pings {
 
 /// `/party/ping`: waits for events of parties; acknowledges what the previous one was answered.
 pub async fn ping(guest: &Guest, parts: &Parts) -> Result<Answer, Refusal> {
-    let services = &guest.services;
-    let (identity, user) = user_of(services, parts).await?;
-    let known = services.pings.of(&user);
+    let api = &guest.api;
+    let (identity, user) = user_of(api, parts).await?;
+    let known = api.pings.of(&user);
     let (text, cursor) = known.map_or((None, None), |(text, cursor)| (Some(text), Some(cursor)));
-    let session = text.as_deref().and_then(Named::read);
-    let shard = super::session::shard_of(services, session.as_ref());
+    let session = text.as_deref().and_then(SessionName::read);
+    let shard = api.shards.of_session(session.as_ref());
     let (reply, waiting) = oneshot::channel();
     let timeout_ms = limits::POLL_PARK_MS;
     let identity = Some(identity);
     let mail = HttpPoll { named: session.is_some(), session, identity, cursor, timeout_ms, answer: reply };
-    put(services, shard, Mail::Poll(Box::new(mail)))?;
+    put(api, shard, ShardInput::Poll(Box::new(mail)))?;
     let (_, body) = waiting.await.map_err(|_| stopping())??;
     let polled: Value = serde_json::from_slice(&body).unwrap_or_default();
     let session = polled["session"].as_str().unwrap_or_default().to_owned();
-    services.pings.keep(user, session, polled["cursor"].as_u64().unwrap_or(0));
+    api.pings.keep(user, session, polled["cursor"].as_u64().unwrap_or(0));
     let events = polled["events"].as_array().into_iter().flatten();
     let events: Vec<&Value> = events.filter(|event| event["event"] == "party").collect();
     Ok(json(value!({"party": polled["party"], "party_events": events}).to_string()))

@@ -1,12 +1,12 @@
-//! Follows and visibility for services: the same as the users' own commands, for anybody. Orders go to a shard, which tells
+//! Follows and visibility for api: the same as the users' own commands, for anybody. Orders go to a shard, which tells
 //! everybody whom they concern.
 
+use super::api::Api;
 use super::body::{Answer, json};
 use super::request;
 use super::rest::{idempotency_key, remembered};
 use super::session::{put, stopping};
-use crate::services::Services;
-use crate::shard::mail::{HttpOrder, Mail};
+use crate::shard::input::{HttpOrder, ShardInput};
 use http::request::Parts;
 use hyper::body::Incoming;
 use serde::Deserialize;
@@ -25,18 +25,18 @@ struct Wish {
     value: String,
 }
 
-pub async fn follow(services: &Services, user: &str, whom: &str, on: bool) -> Result<Answer, Refusal> {
-    order(services, Order::Follow { follower: user.into(), followee: whom.into(), on }).await
+pub async fn follow(api: &Api, user: &str, whom: &str, on: bool) -> Result<Answer, Refusal> {
+    order(api, Order::Follow { follower: user.into(), followee: whom.into(), on }).await
 }
 
-pub async fn show(services: &Services, user: &str, body: Incoming) -> Result<Answer, Refusal> {
-    let body = request::body(body, services.config.limits.json_frame_bytes).await?;
+pub async fn show(api: &Api, user: &str, body: Incoming) -> Result<Answer, Refusal> {
+    let body = request::body(body, api.config.limits.json_frame_bytes).await?;
     let wish: Wish = serde_json::from_slice(&body).map_err(|_| {
         let message = "give {\"value\": \"everyone\", \"followers_i_follow\" or \"nobody\"}";
         Refusal::new(Code::BadRequest, message)
     })?;
     let value: Visibility = read_visibility(wish.value)?;
-    order(services, Order::Show { user: user.into(), value }).await
+    order(api, Order::Show { user: user.into(), value }).await
 }
 
 #[derive(Deserialize)]
@@ -50,8 +50,8 @@ struct Held {
 const TTL_MAX_S: u64 = 30 * 24 * 3600;
 
 /// Puts a user into a channel, for as long as the app says so.
-pub async fn hold(services: &Services, channel: &str, user: &str, body: Incoming) -> Result<Answer, Refusal> {
-    let body = request::body(body, services.config.limits.json_frame_bytes).await?;
+pub async fn hold(api: &Api, channel: &str, user: &str, body: Incoming) -> Result<Answer, Refusal> {
+    let body = request::body(body, api.config.limits.json_frame_bytes).await?;
     let bad = |message: String| Refusal::new(Code::BadRequest, message);
     let held: Held = match body.iter().all(u8::is_ascii_whitespace) {
         true => Held { with: None, ttl_s: None },
@@ -64,21 +64,16 @@ pub async fn hold(services: &Services, channel: &str, user: &str, body: Incoming
     }
     let ttl_ms = held.ttl_s.map(|ttl_s| ttl_s * 1000);
     let with = held.with.map(Into::into);
-    order(services, Order::Hold { channel: channel.into(), user: user.into(), with, ttl_ms }).await
+    order(api, Order::Hold { channel: channel.into(), user: user.into(), with, ttl_ms }).await
 }
 
-pub async fn release(services: &Services, channel: &str, user: &str) -> Result<Answer, Refusal> {
-    order(services, Order::Release { channel: channel.into(), user: user.into() }).await
+pub async fn release(api: &Api, channel: &str, user: &str) -> Result<Answer, Refusal> {
+    order(api, Order::Release { channel: channel.into(), user: user.into() }).await
 }
 
 /// A durable letter to a user. A request with a key is carried out once, also when it is repeated on another node.
-pub async fn write(
-    services: &Services,
-    parts: &Parts,
-    user: &str,
-    body: Incoming,
-) -> Result<Answer, Refusal> {
-    let body = request::body(body, services.config.limits.json_frame_bytes).await?;
+pub async fn write(api: &Api, parts: &Parts, user: &str, body: Incoming) -> Result<Answer, Refusal> {
+    let body = request::body(body, api.config.limits.json_frame_bytes).await?;
     let data: Arc<str> = parse_message_body(&body)?.into();
     let once = idempotency_key(parts, &format!("user#{user}"))?;
     let named = once.as_deref().map(|once| {
@@ -86,25 +81,25 @@ pub async fn write(
         digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect::<String>().into()
     });
     let letter = Order::Letter { user: user.into(), data, once: named };
-    remembered(services, once.as_deref(), carry_out(services, letter)).await
+    remembered(api, once.as_deref(), carry_out(api, letter)).await
 }
 
 /// Gives an order to a shard and waits for what becomes of it.
-pub async fn order(services: &Services, order: Order) -> Result<Answer, Refusal> {
-    carry_out(services, order).await.map(json)
+pub async fn order(api: &Api, order: Order) -> Result<Answer, Refusal> {
+    carry_out(api, order).await.map(json)
 }
 
-pub async fn carry_out(services: &Services, order: Order) -> Result<Vec<u8>, Refusal> {
+pub async fn carry_out(api: &Api, order: Order) -> Result<Vec<u8>, Refusal> {
     let (answer, waiting) = oneshot::channel();
-    let mail = Mail::Order(Box::new(HttpOrder { order, answer }));
-    put(services, services.next_shard(), mail)?;
+    let mail = ShardInput::Order(Box::new(HttpOrder { order, answer }));
+    put(api, api.shards.next(), mail)?;
     let body = waiting.await.map_err(|_| stopping())??;
     Ok(if body.is_empty() { b"{}".to_vec() } else { body })
 }
 
 /// Whom a user follows, or who follows him.
 pub async fn list(
-    services: &Services,
+    api: &Api,
     user: &str,
     followers: bool,
     after: &str,
@@ -116,7 +111,7 @@ pub async fn list(
         true => Read::Followers { user, after, limit },
         false => Read::Following { user, after, limit },
     };
-    let Ok(Found::Edges(page)) = services.desk.read(read).await else {
+    let Ok(Found::Edges(page)) = api.store.read(read).await else {
         return Err(Refusal::new(Code::Unavailable, "the store does not answer").retry_after(RETRY_AFTER_MS));
     };
     let name =

@@ -1,8 +1,8 @@
 //! Reading requests: who sends them, what is in the query, the bounded body.
 
+use super::api::Api;
 use crate::auth::{AuthError, Credential};
 use crate::config::{Cidr, Mode};
-use crate::services::Services;
 use bytes::Bytes;
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
@@ -96,22 +96,18 @@ pub fn credential(parts: &Parts, query: &Query) -> Result<Option<Credential>, Re
 }
 
 /// Who sends the request; None when it shows nothing.
-pub async fn identity(
-    services: &Services,
-    parts: &Parts,
-    query: &Query,
-) -> Result<Option<Identity>, Refusal> {
+pub async fn identity(api: &Api, parts: &Parts, query: &Query) -> Result<Option<Identity>, Refusal> {
     match credential(parts, query)? {
-        Some(Credential::User(_)) if services.config.mode != Mode::Dev => {
+        Some(Credential::User(_)) if api.config.mode != Mode::Dev => {
             Err(Refusal::new(Code::Unauthenticated, "?user= works in dev mode only; send a token"))
         }
-        Some(credential) => admit(services, &credential).await.map(Some),
+        Some(credential) => admit(api, &credential).await.map(Some),
         None => Ok(None),
     }
 }
 
-pub async fn admit(services: &Services, credential: &Credential) -> Result<Identity, Refusal> {
-    services.gate.admit(credential, services.now()).await.map_err(unauthenticated)
+pub async fn admit(api: &Api, credential: &Credential) -> Result<Identity, Refusal> {
+    api.authenticator.admit(credential, api.now()).await.map_err(unauthenticated)
 }
 
 /// The whole body, bounded in bytes and time.
@@ -150,8 +146,8 @@ async fn drain(mut incoming: Incoming) {
 }
 
 /// The address a request came from: the peer's, or what a trusted proxy says of it. The last untrusted hop counts.
-pub fn client_address(services: &Services, peer: SocketAddr, parts: &Parts) -> IpAddr {
-    forwarded_address(&services.config.trusted_proxies, peer.ip(), &parts.headers)
+pub fn client_address(api: &Api, peer: SocketAddr, parts: &Parts) -> IpAddr {
+    forwarded_address(&api.config.trusted_proxies, peer.ip(), &parts.headers)
 }
 
 pub(crate) fn forwarded_address(proxies: &[Cidr], peer: IpAddr, headers: &HeaderMap) -> IpAddr {

@@ -1,13 +1,13 @@
-//! The server API: for services that hold an API key. Each route says which scope it needs.
+//! The server API: for api that hold an API key. Each route says which scope it needs.
 
+use super::api::Api;
 use super::body::{Answer, json, refusal};
 use super::edge::Guest;
 use super::idempotency::{KEY_BYTES, Known};
 use super::request::{self, Query, decode};
 use super::session::{put, stopping};
 use super::{census, events, overview, party, people};
-use crate::services::Services;
-use crate::shard::mail::{HttpPublish, Mail, SessionReport};
+use crate::shard::input::{HttpPublish, SessionReport, ShardInput};
 use http::request::Parts;
 use hyper::Request;
 use hyper::body::Incoming;
@@ -30,93 +30,91 @@ pub async fn route(guest: &Guest, request: Request<Incoming>) -> Answer {
 }
 
 async fn answer(guest: &Guest, parts: &Parts, body: Incoming) -> Result<Answer, Refusal> {
-    let services = &guest.services;
+    let api = &guest.api;
     let path = parts.uri.path().trim_start_matches("/v1/").to_owned();
     let segments: Vec<String> = path.split('/').map(|segment| decode(segment, false)).collect();
     let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
     match (parts.method.as_str(), segments.as_slice()) {
         ("POST", ["channels", channel, "messages"]) => {
-            holder(services, parts, Scope::Publish).await?;
-            publish(services, parts, channel, body).await
+            holder(api, parts, Scope::Publish).await?;
+            publish(api, parts, channel, body).await
         }
         ("GET", ["channels"]) => {
-            holder(services, parts, Scope::Presence).await?;
-            census::channels(services, parts).await
+            holder(api, parts, Scope::Presence).await?;
+            census::channels(api, parts).await
         }
         ("GET", ["channels", channel, "presence"]) => {
-            holder(services, parts, Scope::Presence).await?;
-            presence(services, parts, channel).await
+            holder(api, parts, Scope::Presence).await?;
+            presence(api, parts, channel).await
         }
         ("PUT", ["channels", channel, "presence", user]) => {
-            holder(services, parts, Scope::Presence).await?;
-            people::hold(services, channel, user, body).await
+            holder(api, parts, Scope::Presence).await?;
+            people::hold(api, channel, user, body).await
         }
         ("DELETE", ["channels", channel, "presence", user]) => {
-            holder(services, parts, Scope::Presence).await?;
-            people::release(services, channel, user).await
+            holder(api, parts, Scope::Presence).await?;
+            people::release(api, channel, user).await
         }
         ("GET", ["overview"]) => {
-            holder(services, parts, Scope::Admin).await?;
-            Ok(overview::overview(services))
+            holder(api, parts, Scope::Admin).await?;
+            Ok(overview::overview(api))
         }
         ("GET", ["settings"]) => {
-            holder(services, parts, Scope::Admin).await?;
-            Ok(overview::settings(services))
+            holder(api, parts, Scope::Admin).await?;
+            Ok(overview::settings(api))
         }
         ("GET", ["users"]) => {
-            holder(services, parts, Scope::Presence).await?;
-            census::users(services, parts).await
+            holder(api, parts, Scope::Presence).await?;
+            census::users(api, parts).await
         }
         ("GET", ["users", name, "letters"]) => {
-            holder(services, parts, Scope::Admin).await?;
+            holder(api, parts, Scope::Admin).await?;
             let (after, limit) = page_of(parts)?;
-            super::user::letters(services, name, &after, limit).await
+            super::user::letters(api, name, &after, limit).await
         }
         ("GET", ["users", name]) => {
-            holder(services, parts, Scope::Presence).await?;
-            super::user::user(services, name).await
+            holder(api, parts, Scope::Presence).await?;
+            super::user::user(api, name).await
         }
         ("GET", ["users", name, list @ ("following" | "followers")]) => {
-            holder(services, parts, Scope::Presence).await?;
+            holder(api, parts, Scope::Presence).await?;
             let (after, limit) = page_of(parts)?;
-            people::list(services, name, *list == "followers", &after, limit).await
+            people::list(api, name, *list == "followers", &after, limit).await
         }
         (method @ ("PUT" | "DELETE"), ["users", name, "following", whom]) => {
-            holder(services, parts, Scope::Presence).await?;
-            people::follow(services, name, whom, method == "PUT").await
+            holder(api, parts, Scope::Presence).await?;
+            people::follow(api, name, whom, method == "PUT").await
         }
         ("PUT", ["users", name, "visibility"]) => {
-            holder(services, parts, Scope::Presence).await?;
-            people::show(services, name, body).await
+            holder(api, parts, Scope::Presence).await?;
+            people::show(api, name, body).await
         }
         ("POST", ["users", name, "messages"]) => {
-            holder(services, parts, Scope::Publish).await?;
-            people::write(services, parts, name, body).await
+            holder(api, parts, Scope::Publish).await?;
+            people::write(api, parts, name, body).await
         }
         ("GET", ["sessions", client]) => {
-            holder(services, parts, Scope::Presence).await?;
-            session(services, client).await
+            holder(api, parts, Scope::Presence).await?;
+            session(api, client).await
         }
         ("GET", ["nodes"]) => {
-            holder(services, parts, Scope::Admin).await?;
-            nodes(services).await
+            holder(api, parts, Scope::Admin).await?;
+            nodes(api).await
         }
-        (_, path @ (["parties", ..] | ["users", _, "party"])) => {
-            party::answer(services, parts, path, body).await
-        }
-        (_, path @ ["topics" | "subscriptions", ..]) => events::answer(services, parts, path, body).await,
+        (_, path @ (["parties", ..] | ["users", _, "party"])) => party::answer(api, parts, path, body).await,
+        (_, path @ ["topics" | "subscriptions", ..]) => events::answer(api, parts, path, body).await,
         (method, _) => Err(Refusal::new(Code::NotFound, format!("there is nothing at {method} /v1/{path}"))),
     }
 }
 
 /// The holder of the key that came along, if it has the scope.
-async fn holder(services: &Services, parts: &Parts, scope: Scope) -> Result<Identity, Refusal> {
-    holder_of(services, parts, &[scope]).await
+async fn holder(api: &Api, parts: &Parts, scope: Scope) -> Result<Identity, Refusal> {
+    holder_of(api, parts, &[scope]).await
 }
 
 /// The holder of the key that came along, if it has one of these scopes.
-pub async fn holder_of(services: &Services, parts: &Parts, scopes: &[Scope]) -> Result<Identity, Refusal> {
-    let identity = request::identity(services, parts, &Query::of(parts)).await?;
+pub async fn holder_of(api: &Api, parts: &Parts, scopes: &[Scope]) -> Result<Identity, Refusal> {
+    let identity = request::identity(api, parts, &Query::of(parts)).await?;
     let Some(identity) = identity else {
         return Err(Refusal::new(Code::Unauthenticated, "an API key is needed: Authorization: Bearer KEY"));
     };
@@ -128,14 +126,14 @@ pub async fn holder_of(services: &Services, parts: &Parts, scopes: &[Scope]) -> 
     Ok(identity)
 }
 
-async fn publish(services: &Services, parts: &Parts, name: &str, body: Incoming) -> Result<Answer, Refusal> {
+async fn publish(api: &Api, parts: &Parts, name: &str, body: Incoming) -> Result<Answer, Refusal> {
     let bad = |message: String| Refusal::new(Code::BadRequest, message);
     let channel = Channel::parse(name).map_err(|error| bad(error.to_string()))?;
     if channel.is_reserved() {
         let message = format!("channels of kind {:?} belong to the server", channel.kind);
         return Err(Refusal::new(Code::NotAllowed, message));
     }
-    let limits = &services.config.limits;
+    let limits = &api.config.limits;
     let body = request::body(body, limits.json_frame_bytes).await?;
     let data = parse_message_body(&body)?;
     if data.len() > limits.message_bytes {
@@ -143,17 +141,17 @@ async fn publish(services: &Services, parts: &Parts, name: &str, body: Incoming)
         return Err(Refusal::new(Code::TooLarge, message));
     }
     let once = idempotency_key(parts, name)?;
-    remembered(services, once.as_deref(), send(services, name, data)).await
+    remembered(api, once.as_deref(), send(api, name, data)).await
 }
 
 /// Carries a request out, or answers as the first time if it came before with the same key.
 pub async fn remembered(
-    services: &Services,
+    api: &Api,
     once: Option<&str>,
     work: impl Future<Output = Result<Vec<u8>, Refusal>>,
 ) -> Result<Answer, Refusal> {
     if let Some(once) = once {
-        match services.remembered.begin(once, Instant::now()) {
+        match api.remembered.begin(once, Instant::now()) {
             Known::New => {}
             Known::Answered(answer) => return Ok(json(answer)),
             Known::UnderWay => {
@@ -164,19 +162,19 @@ pub async fn remembered(
     }
     let outcome = work.await;
     match (&outcome, once) {
-        (Ok(body), Some(once)) => services.remembered.finish(once, body),
-        (Err(_), Some(once)) => services.remembered.forget(once),
+        (Ok(body), Some(once)) => api.remembered.finish(once, body),
+        (Err(_), Some(once)) => api.remembered.forget(once),
         _ => {}
     }
     outcome.map(json)
 }
 
-async fn send(services: &Services, name: &str, data: &str) -> Result<Vec<u8>, Refusal> {
+async fn send(api: &Api, name: &str, data: &str) -> Result<Vec<u8>, Refusal> {
     let (answer, waiting) = oneshot::channel();
     // All of a channel's messages go through one shard, so that one service has one order.
     let shard = name.bytes().fold(0usize, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte as usize));
     let mail = HttpPublish { channel: name.into(), data: data.as_bytes().to_vec(), answer };
-    put(services, shard % services.inboxes.len(), Mail::Publish(Box::new(mail)))?;
+    put(api, shard % api.shards.len(), ShardInput::Publish(Box::new(mail)))?;
     let receivers = waiting.await.map_err(|_| stopping())?;
     Ok(format!("{{\"receivers\":{receivers}}}").into_bytes())
 }
@@ -202,13 +200,13 @@ pub fn page_of(parts: &Parts) -> Result<(String, usize), Refusal> {
 }
 
 /// Who is in a channel, from the store: the same on every node.
-async fn presence(services: &Services, parts: &Parts, name: &str) -> Result<Answer, Refusal> {
+async fn presence(api: &Api, parts: &Parts, name: &str) -> Result<Answer, Refusal> {
     Channel::parse(name).map_err(|error| Refusal::new(Code::BadRequest, error.to_string()))?;
     let (after, limit) = page_of(parts)?;
     let counts_only = Query::of(parts).get("counts_only") == Some("true");
     let after = (!after.is_empty()).then(|| after.as_str().into());
     let read = Read::Roster { channel: name.into(), after, limit: limit as u32 };
-    let answer = services.desk.read(read).await;
+    let answer = api.store.read(read).await;
     let answer = answer.map_err(|error| {
         tracing::warn!(%error, "the store could not be asked who is in a channel");
         Refusal::new(Code::Unavailable, "the store does not answer").retry_after(RETRY_AFTER_MS)
@@ -220,12 +218,12 @@ async fn presence(services: &Services, parts: &Parts, name: &str) -> Result<Answ
     }
 }
 
-async fn session(services: &Services, client: &str) -> Result<Answer, Refusal> {
+async fn session(api: &Api, client: &str) -> Result<Answer, Refusal> {
     let unknown = || Refusal::new(Code::NotFound, format!("no session of client {client:?} on this node"));
     let client = ClientId::parse(client).ok_or_else(unknown)?;
-    for shard in 0..services.inboxes.len() {
+    for shard in 0..api.shards.len() {
         let (reply, waiting) = oneshot::channel();
-        put(services, shard, Mail::Inspect(client, reply))?;
+        put(api, shard, ShardInput::Inspect(client, reply))?;
         let report: Option<SessionReport> = waiting.await.map_err(|_| stopping())?;
         if let Some(report) = report {
             return Ok(json(serde_json::to_vec(&report).unwrap_or_default()));
@@ -235,15 +233,15 @@ async fn session(services: &Services, client: &str) -> Result<Answer, Refusal> {
 }
 
 /// This node as it is, and every node that the store knows.
-async fn nodes(services: &Services) -> Result<Answer, Refusal> {
-    let Ok((now, known)) = crate::estate::read_nodes(services).await else {
+async fn nodes(api: &Api) -> Result<Answer, Refusal> {
+    let Ok((now, known)) = crate::adoption::read_nodes(&api.store, &api.clock).await else {
         return Err(Refusal::new(Code::Unavailable, "the store does not answer").retry_after(RETRY_AFTER_MS));
     };
-    let settings = &services.node.settings;
+    let settings = &api.node.settings;
     let sum = |pick: fn(&tavern_hub::node::stats::Stats) -> u64| -> u64 {
-        services.node.stats.iter().map(|stats| pick(stats)).sum()
+        api.node.stats.iter().map(|stats| pick(stats)).sum()
     };
-    let own = Writer::new(&settings.node, services.node.epoch());
+    let own = Writer::new(&settings.node, api.node.epoch());
     let nodes: Vec<serde_json::Value> = known
         .into_iter()
         .map(|node| {
@@ -260,9 +258,9 @@ async fn nodes(services: &Services) -> Result<Answer, Refusal> {
             if node.writer == own {
                 told["here"] = value!({
                     "shards": settings.shards,
-                    "uptime_ms": services.started.elapsed().as_millis() as u64,
-                    "stopping": services.is_stopping(),
-                    "connections": services.doors.open(),
+                    "uptime_ms": api.started.elapsed().as_millis() as u64,
+                    "stopping": api.health.is_stopping(),
+                    "connections": api.connections.open(),
                     "sessions": sum(|stats| stats.sessions.get()),
                 });
             }

@@ -1,10 +1,10 @@
-//! Long-polls and single commands: one request, one mail to the shard of its session, one answer.
+//! Long-polls and single commands: one request, one input for the shard of its session, one answer.
 
+use super::api::Api;
 use super::body::{Answer, json_with, refusal};
 use super::edge::Guest;
 use super::request::{self, Query};
-use crate::services::Services;
-use crate::shard::mail::{HttpAnswer, HttpCommand, HttpPoll, Mail, Named};
+use crate::shard::input::{HttpAnswer, HttpCommand, HttpPoll, SessionName, ShardInput};
 use http::request::Parts;
 use hyper::Request;
 use hyper::body::Incoming;
@@ -14,8 +14,8 @@ use tavern_wire::error::{Code, Refusal};
 use tavern_wire::json;
 use tokio::sync::oneshot;
 
-/// How long a poll may lie in the inbox of a sleeping shard.
-const CROWD: Duration = Duration::from_millis(1);
+/// How long a poll may wait in the queue of a sleeping shard.
+const POLL_DELAY: Duration = Duration::from_millis(1);
 /// A poll's body names a session and three numbers.
 const POLL_BODY_BYTES: usize = 16 * 1024;
 
@@ -23,9 +23,9 @@ pub fn stopping() -> Refusal {
     Refusal::new(Code::Unavailable, "the server is stopping").retry_after(1000)
 }
 
-pub fn put(services: &Services, shard: usize, mail: Mail) -> Result<(), Refusal> {
+pub fn put(api: &Api, shard: usize, input: ShardInput) -> Result<(), Refusal> {
     let busy = || Refusal::new(Code::Unavailable, "the server has too much to do").retry_after(500);
-    services.inboxes[shard].put(mail).map_err(|_| busy())
+    api.shards.put(shard, input).map_err(|_| busy())
 }
 
 /// Takes a poll in. The request is gone afterwards: what parks is the receiver of its answer, and nothing that would
@@ -36,15 +36,15 @@ pub async fn begin_poll(
 ) -> Result<oneshot::Receiver<HttpAnswer>, Refusal> {
     let (parts, incoming) = request.into_parts();
     let parts = &parts;
-    let services = &guest.services;
+    let api = &guest.api;
     let body = request::body(incoming, POLL_BODY_BYTES).await?;
     let poll = json::parse_poll(&body)?;
-    let identity = identity(services, parts, poll.token.as_deref()).await?;
-    let session = poll.session.as_deref().and_then(Named::read);
+    let identity = identity(api, parts, poll.token.as_deref()).await?;
+    let session = poll.session.as_deref().and_then(SessionName::read);
     if session.is_none() && poll.session.is_none() && identity.is_none() {
         return Err(Refusal::new(Code::Unauthenticated, "the first poll needs a token"));
     }
-    let shard = shard_of(services, session.as_ref());
+    let shard = api.shards.of_session(session.as_ref());
     let (answer, waiting) = oneshot::channel();
     let timeout_ms = poll.timeout_ms.unwrap_or(limits::POLL_PARK_MS);
     let mail = HttpPoll {
@@ -55,19 +55,19 @@ pub async fn begin_poll(
         timeout_ms,
         answer,
     };
-    put_lazily(services, shard, Mail::Poll(Box::new(mail)))?;
+    put_lazily(api, shard, ShardInput::Poll(Box::new(mail)))?;
     Ok(waiting)
 }
 
-/// Puts mail that may wait a moment, so that a crowd of polls wakes its shard once.
-fn put_lazily(services: &Services, shard: usize, mail: Mail) -> Result<(), Refusal> {
-    let inbox = &services.inboxes[shard];
+/// Puts an input that may wait a moment, so that many polls at once wake their shard once.
+fn put_lazily(api: &Api, shard: usize, input: ShardInput) -> Result<(), Refusal> {
+    let queue = api.shards.queue(shard);
     let busy = || Refusal::new(Code::Unavailable, "the server has too much to do").retry_after(500);
-    if inbox.put_quietly(mail).map_err(|_| busy())? {
-        let inbox = inbox.clone();
+    if queue.put_quietly(input).map_err(|_| busy())? {
+        let queue = queue.clone();
         tokio::spawn(async move {
-            tokio::time::sleep(CROWD).await;
-            inbox.ring();
+            tokio::time::sleep(POLL_DELAY).await;
+            queue.ring();
         });
     }
     Ok(())
@@ -85,32 +85,23 @@ async fn begin_command(
     parts: &Parts,
     incoming: Incoming,
 ) -> Result<oneshot::Receiver<HttpAnswer>, Refusal> {
-    let services = &guest.services;
-    let frame = request::body(incoming, services.config.limits.json_frame_bytes).await?;
-    let identity = identity(services, parts, None).await?;
+    let api = &guest.api;
+    let frame = request::body(incoming, api.config.limits.json_frame_bytes).await?;
+    let identity = identity(api, parts, None).await?;
     let named = json::session_of(&frame);
-    let session = named.as_deref().and_then(Named::read);
-    let shard = shard_of(services, session.as_ref());
+    let session = named.as_deref().and_then(SessionName::read);
+    let shard = api.shards.of_session(session.as_ref());
     let (answer, waiting) = oneshot::channel();
     let mail = HttpCommand { frame: frame.to_vec(), session, identity, answer };
-    put(services, shard, Mail::Command(Box::new(mail)))?;
+    put(api, shard, ShardInput::Command(Box::new(mail)))?;
     Ok(waiting)
 }
 
-async fn identity(
-    services: &Services,
-    parts: &Parts,
-    token: Option<&str>,
-) -> Result<Option<Identity>, Refusal> {
+async fn identity(api: &Api, parts: &Parts, token: Option<&str>) -> Result<Option<Identity>, Refusal> {
     match token {
-        Some(token) => request::admit(services, &crate::auth::Credential::of(token)).await.map(Some),
-        None => request::identity(services, parts, &Query::of(parts)).await,
+        Some(token) => request::admit(api, &crate::auth::Credential::of(token)).await.map(Some),
+        None => request::identity(api, parts, &Query::of(parts)).await,
     }
-}
-
-/// The shard on which a session lives, or a new one would.
-pub fn shard_of(services: &Services, session: Option<&Named>) -> usize {
-    session.map_or_else(|| services.next_shard(), |named| named.key.shard(services.inboxes.len()))
 }
 
 pub fn answered(answer: Result<HttpAnswer, oneshot::error::RecvError>) -> Answer {

@@ -3,8 +3,8 @@
 use super::body::{Answer, Body, refusal, whole};
 use super::edge::Guest;
 use super::request::{self, Query};
-use crate::services::Services;
-use crate::shard::mail::{HttpStream, Mail, Named};
+use crate::shard::Shards;
+use crate::shard::input::{HttpStream, SessionName, ShardInput};
 use bytes::Bytes;
 use http::StatusCode;
 use http::header::{HeaderName, HeaderValue};
@@ -28,14 +28,14 @@ pub struct Events {
     link: LinkId,
     shard: usize,
     wants_room: Arc<AtomicBool>,
-    services: Arc<Services>,
+    shards: Shards,
 }
 
 impl Events {
     pub fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
         let piece = self.pieces.poll_recv(context);
         if piece.is_ready() && self.wants_room.swap(false, Ordering::AcqRel) {
-            self.services.inboxes[self.shard].force(Mail::StreamRoom(self.link));
+            self.shards.force(self.shard, ShardInput::StreamRoom(self.link));
         }
         piece
     }
@@ -56,10 +56,10 @@ pub async fn stream(guest: &Guest, parts: &Parts) -> Answer {
 }
 
 async fn open(guest: &Guest, parts: &Parts) -> Result<Events, Refusal> {
-    let services = &guest.services;
+    let api = &guest.api;
     let query = Query::of(parts);
-    let identity = request::identity(services, parts, &query).await?;
-    let session = query.get("session").and_then(Named::read);
+    let identity = request::identity(api, parts, &query).await?;
+    let session = query.get("session").and_then(SessionName::read);
     // A browser that reconnects by itself tells how far it got in this header; it is newer than the URL.
     let last = parts.headers.get("last-event-id").and_then(|id| id.to_str().ok()?.parse().ok());
     let seq = match last {
@@ -70,13 +70,13 @@ async fn open(guest: &Guest, parts: &Parts) -> Result<Events, Refusal> {
     if channels.len() > CHANNELS || channels.iter().any(|name| name.len() > limits::CHANNEL_BYTES) {
         return Err(Refusal::new(Code::BadRequest, "at most 16 channels of 255 bytes in the URL"));
     }
-    let shard = super::session::shard_of(services, session.as_ref());
+    let shard = api.shards.of_session(session.as_ref());
     let (events, pieces) = mpsc::channel(PIECES);
     let (begun, beginning) = oneshot::channel();
     let wants_room = Arc::new(AtomicBool::new(false));
     let request =
         HttpStream { session, identity, seq, channels, events, wants_room: wants_room.clone(), begun };
-    super::session::put(services, shard, Mail::Stream(Box::new(request)))?;
+    super::session::put(api, shard, ShardInput::Stream(Box::new(request)))?;
     let link = beginning.await.map_err(|_| super::session::stopping())??;
-    Ok(Events { pieces, link, shard, wants_room, services: services.clone() })
+    Ok(Events { pieces, link, shard, wants_room, shards: api.shards.clone() })
 }

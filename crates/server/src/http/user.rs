@@ -1,8 +1,8 @@
 //! `GET /v1/users/{user}`: where a user is, what that means, and why he counts as online; and his inbox. From the store: the
 //! same on every node.
 
+use super::api::Api;
 use super::body::{Answer, json};
-use crate::services::Services;
 use serde_json::{Value, json as value};
 use std::sync::Arc;
 use tavern_domain::Time;
@@ -17,11 +17,11 @@ use tavern_wire::record::{GUEST, read_guest};
 /// Channels of one user that are shown.
 const CHANNELS_MAX: usize = 10_000;
 
-pub async fn user(services: &Services, name: &str) -> Result<Answer, Refusal> {
+pub async fn user(api: &Api, name: &str) -> Result<Answer, Refusal> {
     let user = named(name)?;
-    let presences = presences(services, &user).await.map_err(|()| unavailable())?;
-    let Ok(Found::Time(now)) = services.desk.read(Read::Time).await else { return Err(unavailable()) };
-    let known = services.desk.read(Read::People { users: vec![user.clone()], viewer: None }).await;
+    let presences = presences(api, &user).await.map_err(|()| unavailable())?;
+    let Ok(Found::Time(now)) = api.store.read(Read::Time).await else { return Err(unavailable()) };
+    let known = api.store.read(Read::People { users: vec![user.clone()], viewer: None }).await;
     let Ok(Found::People(known)) = known else { return Err(unavailable()) };
     let known = known.into_iter().next().and_then(|person| person.known).map(|row| row.row);
     let visibility = known.as_ref().map_or(Visibility::Everyone, |user| user.visibility);
@@ -35,13 +35,13 @@ pub async fn user(services: &Services, name: &str) -> Result<Answer, Refusal> {
     let places: Vec<Whereabouts> = presences.iter().map(whereabouts).collect();
     // Whoever may still come back has not gone: what was told of him as gone would have to be taken back.
     let last_seen = if online { last_seen } else { last_seen.max(left) };
-    let status = services.node.settings.activities.status(online, leaving, &places, last_seen);
+    let status = api.node.settings.activities.status(online, leaving, &places, last_seen);
     let activities: Vec<Value> = status
         .activities
         .iter()
         .map(|one| value!({"activity": &*one.activity, "channel": &*one.channel, "since": one.since.ms()}))
         .collect();
-    let guest = guest(services, name).await?;
+    let guest = guest(api, name).await?;
     let channels: Vec<Value> = presences.iter().map(|presence| channel(now, presence)).collect();
     let report = value!({
         "user": name,
@@ -66,8 +66,8 @@ fn named(name: &str) -> Result<Arc<str>, Refusal> {
 }
 
 /// What parties know of him: his own, and those that have invited him.
-async fn guest(services: &Services, name: &str) -> Result<Guest, Refusal> {
-    match services.desk.read(Read::Document(DocumentKey::new(GUEST, name))).await {
+async fn guest(api: &Api, name: &str) -> Result<Guest, Refusal> {
+    match api.store.read(Read::Document(DocumentKey::new(GUEST, name))).await {
         Ok(Found::Document(Some(found))) => read_guest(&found.row.body)
             .map_err(|_| Refusal::new(Code::Internal, "what is kept of this user's party cannot be read")),
         Ok(Found::Document(None)) => Ok(Guest::default()),
@@ -76,7 +76,7 @@ async fn guest(services: &Services, name: &str) -> Result<Guest, Refusal> {
 }
 
 /// What waits in his inbox, the oldest first. Reading it here acknowledges nothing.
-pub async fn letters(services: &Services, name: &str, after: &str, limit: usize) -> Result<Answer, Refusal> {
+pub async fn letters(api: &Api, name: &str, after: &str, limit: usize) -> Result<Answer, Refusal> {
     let user = named(name)?;
     let after: u64 = match after {
         "" => 0,
@@ -85,7 +85,7 @@ pub async fn letters(services: &Services, name: &str, after: &str, limit: usize)
         }
     };
     let Ok(Found::Letters(Letters { dropped, page })) =
-        services.desk.read(Read::Letters { user, after, limit: limit as u32 }).await
+        api.store.read(Read::Letters { user, after, limit: limit as u32 }).await
     else {
         return Err(unavailable());
     };
@@ -99,12 +99,12 @@ fn letter(letter: &Letter) -> Value {
     value!({"letter": letter.n, "at": letter.at.ms(), "event": body})
 }
 
-async fn presences(services: &Services, user: &Arc<str>) -> Result<Vec<Presence>, ()> {
+async fn presences(api: &Api, user: &Arc<str>) -> Result<Vec<Presence>, ()> {
     let mut all: Vec<Presence> = Vec::new();
     loop {
         let after = all.last().map(|presence| presence.key.channel.clone());
         let read = Read::ChannelsOf { user: user.clone(), after, limit: PAGE_ROWS };
-        let Ok(Found::Presences(page)) = services.desk.read(read).await else { return Err(()) };
+        let Ok(Found::Presences(page)) = api.store.read(read).await else { return Err(()) };
         all.extend(page.rows.into_iter().map(|row| row.row).filter(|presence| !presence.anonymous));
         if !page.more || all.len() >= CHANNELS_MAX {
             return Ok(all);

@@ -1,10 +1,9 @@
-//! All numbers to a StatsD receiver, in Datadog's flavour (tags), over UDP, each `metrics.statsd_ms`. Counters go as what was added since
+//! All numbers to a StatsD receiver, in Datadog's flavour (tags), over UDP, each `config.statsd_ms`. Counters go as what was added since
 //! they went last, gauges as they are. Must hold: a datagram is never longer than `DATAGRAM_BYTES`; nothing waits for the
-//! receiver; what the socket refused goes with the next time.
+//! receiver; what the socket refused is sent the next time.
 
-use super::gather;
-use super::series::{Kind, Label, Series};
-use crate::services::Services;
+use super::{Kind, Label, MetricSources, Series};
+use crate::config::Metrics;
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
@@ -17,20 +16,19 @@ const LOOK_UP: Duration = Duration::from_secs(2);
 /// Datagrams after which others get their turn.
 const TURN: usize = 64;
 
-pub async fn keep(services: &Services) {
-    let metrics = &services.config.metrics;
-    let mut teller = Teller::new(&metrics.statsd_prefix, &services.config.node);
+pub async fn send(metrics: &MetricSources, config: &Metrics, node: &str) {
+    let mut sent = Sent::new(&config.statsd_prefix, node);
     let mut line: Option<(UdpSocket, Instant)> = None;
     let mut known_dead = false;
     loop {
-        tokio::time::sleep(Duration::from_millis(metrics.statsd_ms)).await;
+        tokio::time::sleep(Duration::from_millis(config.statsd_ms)).await;
         line = line.filter(|(_, since)| since.elapsed() < LOOK_UP_AGAIN);
         if line.is_none() {
-            line = match dial(&metrics.statsd).await {
+            line = match dial(&config.statsd).await {
                 Ok(socket) => Some((socket, Instant::now())),
                 Err(error) => {
                     if !std::mem::replace(&mut known_dead, true) {
-                        tracing::warn!(%error, address = metrics.statsd, "metrics.statsd cannot be reached");
+                        tracing::warn!(%error, address = config.statsd, "cannot reach metrics.statsd");
                     }
                     continue;
                 }
@@ -38,10 +36,10 @@ pub async fn keep(services: &Services) {
             known_dead = false;
         }
         let Some((socket, _)) = &line else { continue };
-        for (at, datagram) in teller.datagrams(&gather(services)).into_iter().enumerate() {
-            // Whoever does not listen, or not quickly enough, misses it: the next one may be heard.
+        for (at, datagram) in sent.datagrams(&metrics.gather()).into_iter().enumerate() {
+            // Nothing waits for the receiver: what it misses is in the next one.
             if socket.send(datagram.text.as_bytes()).is_ok() {
-                teller.sent(datagram);
+                sent.note(datagram);
             }
             if at % TURN == TURN - 1 {
                 tokio::task::yield_now().await;
@@ -64,27 +62,27 @@ async fn dial(address: &str) -> std::io::Result<UdpSocket> {
     Ok(socket)
 }
 
-/// What was told so far.
-struct Teller {
+/// What was sent so far.
+struct Sent {
     prefix: String,
     node: String,
-    /// Of counters: how far they are told. Bounded as the series are.
-    told: HashMap<String, u64>,
+    /// The last value of each counter that was sent. Bounded as the series are.
+    values: HashMap<String, u64>,
 }
 
 #[derive(Default)]
 struct Datagram {
     text: String,
-    /// The counters in it, and how far they are told with it.
+    /// The counters in it with their values.
     counters: Vec<(String, u64)>,
 }
 
-impl Teller {
-    fn new(prefix: &str, node: &str) -> Teller {
-        Teller { prefix: prefix.to_owned(), node: clean(node), told: HashMap::new() }
+impl Sent {
+    fn new(prefix: &str, node: &str) -> Sent {
+        Sent { prefix: prefix.to_owned(), node: clean(node), values: HashMap::new() }
     }
 
-    /// Everything that is to be told now.
+    /// Everything that is to be sent now.
     fn datagrams(&self, all: &[Series]) -> Vec<Datagram> {
         let mut datagrams = vec![Datagram::default()];
         for series in all {
@@ -110,7 +108,7 @@ impl Teller {
         datagrams
     }
 
-    /// One line, and how far its counter is told with it. None: nothing was added.
+    /// One line, and its counter with its value. None: nothing was added.
     fn line(&self, series: &Series, labels: &[Label], value: u64) -> Option<(String, Option<(String, u64)>)> {
         let name = series.name.strip_prefix("tavern_").unwrap_or(series.name);
         let mut tags = format!("node:{}", self.node);
@@ -122,14 +120,14 @@ impl Teller {
             Kind::Gauge => Some((format!("{prefix}{name}:{value}|g|#{tags}"), None)),
             Kind::Counter => {
                 let key = series.named(labels);
-                let added = value.saturating_sub(self.told.get(&key).copied().unwrap_or(0));
+                let added = value.saturating_sub(self.values.get(&key).copied().unwrap_or(0));
                 (added > 0).then(|| (format!("{prefix}{name}:{added}|c|#{tags}"), Some((key, value))))
             }
         }
     }
 
-    fn sent(&mut self, datagram: Datagram) {
-        self.told.extend(datagram.counters);
+    fn note(&mut self, datagram: Datagram) {
+        self.values.extend(datagram.counters);
     }
 }
 
@@ -152,33 +150,33 @@ mod tests {
 
     #[test]
     fn counters_go_as_what_was_added_and_gauges_as_they_are() {
-        let mut teller = Teller::new("app.", "n|1");
+        let mut sent = Sent::new("app.", "n|1");
         let one = |value| [Series::one("tavern_a_total", Kind::Counter, "A", value)];
-        let text = |teller: &Teller, value| -> Vec<String> {
-            teller.datagrams(&one(value)).into_iter().map(|datagram| datagram.text).collect()
+        let text = |sent: &Sent, value| -> Vec<String> {
+            sent.datagrams(&one(value)).into_iter().map(|datagram| datagram.text).collect()
         };
-        assert_eq!(text(&teller, 5), ["app.a_total:5|c|#node:n_1"]);
-        assert_eq!(text(&teller, 7), ["app.a_total:7|c|#node:n_1"], "nothing of it was sent");
-        teller.datagrams(&one(7)).into_iter().for_each(|datagram| teller.sent(datagram));
-        assert_eq!(text(&teller, 7), [""; 0], "nothing was added");
-        assert_eq!(text(&teller, 9), ["app.a_total:2|c|#node:n_1"]);
+        assert_eq!(text(&sent, 5), ["app.a_total:5|c|#node:n_1"]);
+        assert_eq!(text(&sent, 7), ["app.a_total:7|c|#node:n_1"], "nothing of it was sent");
+        sent.datagrams(&one(7)).into_iter().for_each(|datagram| sent.note(datagram));
+        assert_eq!(text(&sent, 7), [""; 0], "nothing was added");
+        assert_eq!(text(&sent, 9), ["app.a_total:2|c|#node:n_1"]);
         let gauge = [Series::one("tavern_b", Kind::Gauge, "B", 0)];
-        assert_eq!(teller.datagrams(&gauge)[0].text, "app.b:0|g|#node:n_1");
+        assert_eq!(sent.datagrams(&gauge)[0].text, "app.b:0|g|#node:n_1");
     }
 
     #[test]
     fn datagrams_are_short_and_hold_everything_once() {
-        let mut teller = Teller::new("tavern.", "n");
+        let mut sent = Sent::new("tavern.", "n");
         let all = [series(Kind::Counter, 1_000), series(Kind::Gauge, 10)];
-        let datagrams = teller.datagrams(&all);
+        let datagrams = sent.datagrams(&all);
         let lines: Vec<&str> = datagrams.iter().flat_map(|datagram| datagram.text.lines()).collect();
         assert!(datagrams.len() > 1 && datagrams.iter().all(|one| one.text.len() <= DATAGRAM_BYTES));
         assert_eq!(lines.len(), 1_010);
         assert_eq!(lines[6], "tavern.x_total:7|c|#node:n,topic:topic-6");
         // One of them is lost on the way out: its counters, and no others, come again.
         let lost = datagrams[0].text.lines().count();
-        datagrams.into_iter().skip(1).for_each(|datagram| teller.sent(datagram));
-        let again = teller.datagrams(&all[..1]);
+        datagrams.into_iter().skip(1).for_each(|datagram| sent.note(datagram));
+        let again = sent.datagrams(&all[..1]);
         assert_eq!(again.iter().map(|datagram| datagram.text.lines().count()).sum::<usize>(), lost);
     }
 }

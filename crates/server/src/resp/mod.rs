@@ -1,11 +1,13 @@
 //! The Redis protocol over one connection: bytes into commands, replies in order. Rules are the hub's.
 //! Must hold: commands of a connection run in order; a reply stands after the messages that came before it.
 
-use crate::resp::clients::ClientInfo;
-use crate::services::Services;
-use crate::shard::conn::Conn;
+use crate::auth::{AuthError, Authenticator};
+use crate::config::Config;
+use crate::connections::Connections;
+use crate::resp::clients::{ClientInfo, Clients};
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Instant;
 use tavern_domain::{Identity, Time};
 use tavern_hub::{Format, LinkId, ListenerId, Scratch, Shard};
 use tavern_wire::resp::{Limits, Parsed, Parser, Proto};
@@ -26,7 +28,7 @@ pub struct Peer {
     pub info: Arc<ClientInfo>,
     pub state: command::PeerState,
     /// An `AUTH` with an API key that was looked up meanwhile.
-    pub login: Option<Result<Identity, crate::auth::AuthError>>,
+    pub login: Option<Result<Identity, AuthError>>,
     /// A `TAVERN.WAIT` that waits, and until when.
     pub waiting_until: Option<Time>,
 }
@@ -41,12 +43,31 @@ pub enum Next {
     Close,
 }
 
+/// What all Redis connections of this node share.
+pub struct RespServer {
+    pub config: Arc<Config>,
+    pub authenticator: Arc<Authenticator>,
+    pub clients: Clients,
+    pub connections: Arc<Connections>,
+    pub shards: Arc<dyn OtherShards>,
+    pub runtime: tokio::runtime::Handle,
+    pub started: Instant,
+}
+
+/// How a command reaches a connection that may live on another shard. The number of the client guards against a link that
+/// was given out again.
+pub trait OtherShards: Send + Sync {
+    /// An `AUTH` with an API key was looked up.
+    fn log_in(&self, shard: usize, link: LinkId, client: u64, outcome: Result<Identity, AuthError>);
+    fn kill(&self, shard: usize, link: LinkId, client: u64);
+}
+
 /// What a command may use.
-pub struct Desk<'a> {
+pub struct Context<'a> {
     pub now: Time,
     pub hub: &'a mut Shard,
     pub scratch: &'a mut Scratch,
-    pub services: &'a Arc<Services>,
+    pub server: &'a Arc<RespServer>,
     /// The reused list of argument ranges.
     pub ranges: &'a mut Vec<Range<usize>>,
 }
@@ -75,15 +96,15 @@ impl Peer {
 }
 
 /// Runs as many commands as are complete; returns how many bytes they took. A command that must wait is not taken.
-pub fn consume(conn: &mut Conn, peer: &mut Peer, desk: &mut Desk<'_>, input: &[u8]) -> (usize, Next) {
+pub fn consume(out: &mut Vec<u8>, peer: &mut Peer, context: &mut Context<'_>, input: &[u8]) -> (usize, Next) {
     let mut at = 0;
-    let mut ranges = std::mem::take(desk.ranges);
+    let mut ranges = std::mem::take(context.ranges);
     let next = loop {
-        let limits = limits(peer, desk);
+        let limits = limits(peer, context);
         let parsed = match peer.parser.parse(&input[at..], &limits, &mut ranges) {
             Ok(parsed) => parsed,
             Err(error) => {
-                tavern_wire::resp::error(&mut conn.out, &error.to_string());
+                tavern_wire::resp::error(out, &error.to_string());
                 at = input.len();
                 break Next::Close;
             }
@@ -92,10 +113,10 @@ pub fn consume(conn: &mut Conn, peer: &mut Peer, desk: &mut Desk<'_>, input: &[u
             Parsed::Need => break Next::Go,
             Parsed::Command { consumed } => {
                 let args = Args::Ranges { input: &input[at..], ranges: &ranges };
-                (consumed, command::run(&mut conn.out, peer, desk, &args))
+                (consumed, command::run(out, peer, context, &args))
             }
             Parsed::Inline { consumed, args } => {
-                (consumed, command::run(&mut conn.out, peer, desk, &Args::Owned(&args)))
+                (consumed, command::run(out, peer, context, &Args::Owned(&args)))
             }
         };
         if next == Next::Stall {
@@ -107,26 +128,26 @@ pub fn consume(conn: &mut Conn, peer: &mut Peer, desk: &mut Desk<'_>, input: &[u
             break next;
         }
     };
-    *desk.ranges = ranges;
+    *context.ranges = ranges;
     if next == Next::Close {
-        leave(peer, desk);
+        leave(peer, context);
     }
     (at, next)
 }
 
 /// Who has said goodbye is counted nowhere any more, even while the socket lingers.
-fn leave(peer: &mut Peer, desk: &mut Desk<'_>) {
+fn leave(peer: &mut Peer, context: &mut Context<'_>) {
     if let Some(id) = peer.listener.take() {
-        desk.hub.end(id);
+        context.hub.end(id);
     }
-    desk.services.clients.leave(peer.info.id);
+    context.server.clients.leave(peer.info.id);
 }
 
 /// A message somewhat too large is read and refused, and the connection lives; one far too large ends it.
 const ARG_BYTES_LEAST: usize = 64 * 1024;
 
-fn limits(peer: &Peer, desk: &Desk<'_>) -> Limits {
-    let most = &desk.services.config.limits;
+fn limits(peer: &Peer, context: &Context<'_>) -> Limits {
+    let most = &context.server.config.limits;
     let arg = most.message_bytes.max(ARG_BYTES_LEAST).saturating_mul(2);
     Limits {
         arg_bytes: arg,

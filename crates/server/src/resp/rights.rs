@@ -3,7 +3,7 @@
 
 use crate::config::Mode;
 use crate::resp::command::{Own, Spec};
-use crate::resp::{Args, Desk, Peer};
+use crate::resp::{Args, Context, Peer};
 use std::borrow::Cow;
 use tavern_domain::rate::Allowance;
 use tavern_domain::{Channel, Scope, Verb, limits};
@@ -34,65 +34,65 @@ const LONG_NAME: &str = "ERR a channel or pattern has at most 512 bytes";
 const BAD_REDIRECT: &str = "ERR the authorize hook named a channel that cannot be used";
 
 /// Whether it may do what only operators may.
-pub fn is_admin(peer: &Peer, desk: &Desk<'_>) -> bool {
-    desk.services.config.mode == Mode::Dev
+pub fn is_admin(peer: &Peer, context: &Context<'_>) -> bool {
+    context.server.config.mode == Mode::Dev
         || peer.identity.as_ref().is_some_and(|identity| identity.scopes.has(Scope::Admin))
 }
 
 /// Whether it may know that somebody listens there. Keys are for servers, which know.
-pub fn may_see(peer: &Peer, desk: &Desk<'_>, name: &[u8]) -> bool {
-    if desk.services.config.mode == Mode::Dev {
+pub fn may_see(peer: &Peer, context: &Context<'_>, name: &[u8]) -> bool {
+    if context.server.config.mode == Mode::Dev {
         return true;
     }
     let Some(identity) = &peer.identity else { return false };
     let Ok(channel) = Channel::parse_redis(name) else { return false };
-    let may = |verb| desk.hub.permit(desk.now, identity, verb, &channel) == Permit::Yes;
+    let may = |verb| context.hub.permit(context.now, identity, verb, &channel) == Permit::Yes;
     !identity.scopes.is_empty() || may(Verb::Subscribe) || may(Verb::Publish)
 }
 
 /// Takes one command off the allowance. Once for each command, also when it stalls in between.
-pub fn pay(peer: &mut Peer, desk: &Desk<'_>, spec: &Spec) -> Result<(), Halt> {
+pub fn pay(peer: &mut Peer, context: &Context<'_>, spec: &Spec) -> Result<(), Halt> {
     let Some(identity) = &peer.identity else { return Ok(()) };
-    let per_second = desk.hub.node().settings.commands_per_second;
+    let per_second = context.hub.node().settings.commands_per_second;
     if identity.unlimited || per_second == 0 || !spec.own.has(Own::LIMITED) {
         return Ok(());
     }
-    if desk.services.config.mode == Mode::Dev || peer.state.stalled {
+    if context.server.config.mode == Mode::Dev || peer.state.stalled {
         return Ok(());
     }
     let allowance = Allowance { per_second, burst: per_second.saturating_mul(2) };
-    peer.state.bucket.take(desk.now, allowance).map_err(|retry_after_ms| {
+    peer.state.bucket.take(context.now, allowance).map_err(|retry_after_ms| {
         Halt::Refuse(format!("ERR rate limited, retry in {retry_after_ms} ms").into())
     })
 }
 
 /// Looks at every name that a command uses.
-pub fn check(peer: &Peer, desk: &mut Desk<'_>, spec: &Spec, args: &Args<'_>) -> Result<(), Halt> {
+pub fn check(peer: &Peer, context: &mut Context<'_>, spec: &Spec, args: &Args<'_>) -> Result<(), Halt> {
     match spec.names {
         Names::None => Ok(()),
-        Names::Patterns => check_patterns(peer, desk, args),
-        Names::Published => used(peer, desk, Verb::Publish, args.at(1)).map(|_| ()),
-        Names::Listened => check_channels(peer, desk, args),
+        Names::Patterns => check_patterns(peer, context, args),
+        Names::Published => used(peer, context, Verb::Publish, args.at(1)).map(|_| ()),
+        Names::Listened => check_channels(peer, context, args),
     }
 }
 
-fn check_patterns(peer: &Peer, desk: &Desk<'_>, args: &Args<'_>) -> Result<(), Halt> {
+fn check_patterns(peer: &Peer, context: &Context<'_>, args: &Args<'_>) -> Result<(), Halt> {
     let Some(identity) = &peer.identity else { return refuse(NO_CHANNEL) };
     for pattern in args.iter().skip(1) {
         if pattern.len() > limits::REDIS_CHANNEL_BYTES {
             return refuse(LONG_NAME);
         }
-        if !authorize::permit_pattern(&desk.hub.node().settings, identity, pattern) {
+        if !authorize::permit_pattern(&context.hub.node().settings, identity, pattern) {
             return refuse(NO_CHANNEL);
         }
     }
     Ok(())
 }
 
-fn check_channels(peer: &Peer, desk: &mut Desk<'_>, args: &Args<'_>) -> Result<(), Halt> {
+fn check_channels(peer: &Peer, context: &mut Context<'_>, args: &Args<'_>) -> Result<(), Halt> {
     let mut stalled = false;
     for name in args.iter().skip(1) {
-        match used(peer, desk, Verb::Subscribe, name) {
+        match used(peer, context, Verb::Subscribe, name) {
             Ok(_) => {}
             Err(Halt::Stall) => {
                 stalled = true;
@@ -108,10 +108,15 @@ fn check_channels(peer: &Peer, desk: &mut Desk<'_>, args: &Args<'_>) -> Result<(
 }
 
 /// The channel that is used when this one is named: itself, or the one the app puts in its place.
-pub fn used<'n>(peer: &Peer, desk: &mut Desk<'_>, verb: Verb, name: &'n [u8]) -> Result<Cow<'n, [u8]>, Halt> {
+pub fn used<'n>(
+    peer: &Peer,
+    context: &mut Context<'_>,
+    verb: Verb,
+    name: &'n [u8],
+) -> Result<Cow<'n, [u8]>, Halt> {
     let Ok(channel) = Channel::parse_redis(name) else { return refuse(LONG_NAME) };
     let Some(identity) = &peer.identity else { return refuse(NO_CHANNEL) };
-    match desk.hub.permit(desk.now, identity, verb, &channel) {
+    match context.hub.permit(context.now, identity, verb, &channel) {
         Permit::Yes => Ok(Cow::Borrowed(name)),
         Permit::No => refuse(NO_CHANNEL),
         Permit::Instead(other) => match Channel::parse(&other) {
@@ -119,7 +124,7 @@ pub fn used<'n>(peer: &Peer, desk: &mut Desk<'_>, verb: Verb, name: &'n [u8]) ->
             _ => refuse(BAD_REDIRECT),
         },
         Permit::Ask(question) => {
-            desk.hub.ask(question, peer.link);
+            context.hub.ask(question, peer.link);
             Err(Halt::Stall)
         }
     }

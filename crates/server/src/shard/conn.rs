@@ -1,9 +1,9 @@
 //! One socket of a shard: its bytes in and out, and what speaks on it. Knows no commands.
 //! Must hold: an idle connection owns no buffer; a connection that is closing takes no more commands.
 
-use crate::door::Seat;
+use crate::connections::Slot;
 use crate::resp::Peer;
-use crate::shard::mail::ImplicitHello;
+use crate::shard::input::ImplicitHello;
 use crate::shard::websocket::WebSocket;
 use mio::net::TcpStream;
 use std::collections::VecDeque;
@@ -24,7 +24,7 @@ pub struct Conn {
     pub heard_ms: u32,
     pub state: State,
     /// Its place in the counts of connections; given back when it is dropped.
-    _seat: Seat,
+    _seat: Slot,
 }
 
 pub enum Speaks {
@@ -65,7 +65,7 @@ impl Conn {
         socket: TcpStream,
         tls: Option<Box<rustls::ServerConnection>>,
         speaks: Speaks,
-        seat: Seat,
+        seat: Slot,
     ) -> Conn {
         Conn {
             socket,

@@ -3,7 +3,7 @@
 //! turn reaches a stranger.
 
 use crate::shard::conn::Conn;
-use crate::shard::mail::{HttpAnswer, HttpCommand, HttpPoll, HttpStream};
+use crate::shard::input::{HttpAnswer, HttpCommand, HttpPoll, HttpStream};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;

@@ -1,12 +1,45 @@
-//! Shards: one thread each, with its own sockets, sessions and mailboxes. Everything else reaches them by mail.
+//! Shards: one thread each, with its own sockets, sessions and mailboxes. Everything else reaches them by their queues.
 
 pub mod conn;
-pub mod inbox;
+pub mod input;
 pub mod links;
-pub mod mail;
+pub mod queue;
 mod read;
 mod requests;
+mod shards;
 mod tend;
 pub mod websocket;
 pub mod worker;
 mod write;
+
+pub use shards::Shards;
+
+use crate::authorize::AuthorizeHook;
+use crate::clock::NodeClock;
+use crate::events::Bell;
+use crate::resp::RespServer;
+use crate::store_client::StoreClient;
+use std::sync::Arc;
+use tavern_hub::Node;
+
+/// What a shard uses of the rest of the server.
+pub struct ShardContext {
+    pub node: Arc<Node>,
+    pub shards: Shards,
+    pub clock: Arc<NodeClock>,
+    pub store: Arc<StoreClient>,
+    pub resp: Arc<RespServer>,
+    pub authorize: Option<Arc<AuthorizeHook>>,
+    /// Told of topics that the hub has published to.
+    pub bell: Arc<Bell>,
+    pub limits: ShardLimits,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct ShardLimits {
+    /// The largest JSON message of a client.
+    pub json_frame_bytes: usize,
+    /// Unfinished input of all connections of one shard.
+    pub partial_bytes: usize,
+    pub heartbeat_ms: u32,
+}

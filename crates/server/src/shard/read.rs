@@ -3,7 +3,7 @@
 
 use crate::resp;
 use crate::shard::conn::{Conn, Speaks};
-use crate::shard::mail::{Arrival, ImplicitHello, Mail};
+use crate::shard::input::{Arrival, ImplicitHello, ShardInput};
 use crate::shard::websocket::{self, Next, Room};
 use crate::shard::worker::{READ_BYTES, Worker};
 use std::io;
@@ -87,8 +87,7 @@ impl Worker {
     fn keep_whole(&mut self, conn: &mut Conn, rest: Vec<u8>) {
         self.partial_bytes += rest.len();
         conn.input = rest;
-        let most = self.services.config.limits.partial_total_bytes / self.services.inboxes.len();
-        if self.partial_bytes > most {
+        if self.partial_bytes > self.context.limits.partial_bytes {
             // Unfinished input of everybody together is too much: whoever adds to it now has to go.
             conn.state.closing = true;
         }
@@ -104,8 +103,8 @@ impl Worker {
                 (Speaks::WebSocket(socket), taken, next)
             }
             Speaks::Redis(mut peer) => {
-                let mut desk = self.desk();
-                let (taken, next) = resp::consume(conn, &mut peer, &mut desk, input);
+                let mut context = self.resp_context();
+                let (taken, next) = resp::consume(&mut conn.out, &mut peer, &mut context, input);
                 if let Some(until) = peer.waiting_until
                     && until != tavern_domain::Time::NEVER
                 {
@@ -130,16 +129,16 @@ impl Worker {
             hub: &mut self.hub,
             scratch: &mut self.scratch,
             reply: &mut self.reply,
-            frame_bytes: self.services.config.limits.json_frame_bytes,
+            frame_bytes: self.context.limits.json_frame_bytes,
         }
     }
 
-    fn desk(&mut self) -> resp::Desk<'_> {
-        resp::Desk {
+    fn resp_context(&mut self) -> resp::Context<'_> {
+        resp::Context {
             now: self.now,
             hub: &mut self.hub,
             scratch: &mut self.scratch,
-            services: &self.services,
+            server: &self.context.resp,
             ranges: &mut self.ranges,
         }
     }
@@ -195,7 +194,7 @@ impl Worker {
             let commands = stalled.map(|stalled| stalled.frames.into_iter().collect()).unwrap_or_default();
             conn.state = crate::shard::conn::State::default();
             let arrival = Arrival { conn: *conn, input, commands, hello: None };
-            self.services.inboxes[shard].force(Mail::Arrival(Box::new(arrival)));
+            self.context.shards.force(shard, ShardInput::Arrival(Box::new(arrival)));
         }
     }
 

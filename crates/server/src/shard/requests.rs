@@ -1,10 +1,10 @@
 //! Requests that come over HTTP: single commands, polls, event streams, publishing, reports.
 
-use crate::shard::links::{PollLink, RequestLink, Seeking, StreamLink, Target};
-use crate::shard::mail::{
-    HttpAnswer, HttpCommand, HttpOrder, HttpPoll, HttpPublish, HttpStream, MailboxReport, Named,
+use crate::shard::input::{
+    HttpAnswer, HttpCommand, HttpOrder, HttpPoll, HttpPublish, HttpStream, MailboxReport, SessionName,
     SessionReport,
 };
+use crate::shard::links::{PollLink, RequestLink, Seeking, StreamLink, Target};
 use crate::shard::worker::Worker;
 use std::sync::atomic::Ordering;
 use tavern_domain::{ClientId, Identity, SessionKey, Time};
@@ -40,7 +40,13 @@ fn gone() -> Refusal {
 
 impl Worker {
     /// Looks for a session here and on other nodes.
-    pub fn seek(&mut self, named: &Named, identity: Option<&Identity>, gentle: bool, link: LinkId) -> Sought {
+    pub fn seek(
+        &mut self,
+        named: &SessionName,
+        identity: Option<&Identity>,
+        gentle: bool,
+        link: LinkId,
+    ) -> Sought {
         let seeker = Seeker { key: named.key, node: &named.node, identity, gentle };
         self.hub.seek(self.now, &seeker, link)
     }
@@ -67,7 +73,7 @@ impl Worker {
     }
 
     fn begin_command(&mut self, link: LinkId, command: HttpCommand) {
-        let unknown = |named: &&Named| self.hub.find_session(named.key).is_none();
+        let unknown = |named: &&SessionName| self.hub.find_session(named.key).is_none();
         if let Some(named) = command.session.as_ref().filter(unknown) {
             match self.seek(named, command.identity.as_ref(), !is_hello(&command.frame), link) {
                 Sought::Wait => {
@@ -192,7 +198,12 @@ impl Worker {
 
     /// Whether the party of somebody without a session is known, so that he can be told.
     /// Whoever comes back must not be late because of the store.
-    fn meet_newcomer(&mut self, named: Option<&Named>, identity: Option<&Identity>, link: LinkId) -> bool {
+    fn meet_newcomer(
+        &mut self,
+        named: Option<&SessionName>,
+        identity: Option<&Identity>,
+        link: LinkId,
+    ) -> bool {
         let known = named.and_then(|named| self.hub.find_session(named.key));
         let user = identity.and_then(|identity| identity.user.clone());
         known.is_some() || self.hub.meet(self.now, user.as_ref(), link)
@@ -393,7 +404,7 @@ impl Worker {
         let id = self.hub.find_client(client)?;
         let listener = self.hub.listener(id)?;
         let session = listener.session()?;
-        let settings = &self.services.node.settings;
+        let settings = &self.context.node.settings;
         let transport = listener.link.map(|link| match link.format {
             Format::WebSocket => "websocket",
             Format::Sse => "sse",

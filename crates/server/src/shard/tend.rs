@@ -64,7 +64,7 @@ impl Worker {
 
     fn tend_conn(&mut self, link: LinkId) {
         let since_start = self.since_start();
-        let heartbeat = self.services.config.sessions.heartbeat_ms as u32;
+        let heartbeat = self.context.limits.heartbeat_ms;
         let Some(conn) = self.links.conn_mut(link) else { return };
         let silent = since_start.saturating_sub(conn.heard_ms);
         if conn.state.closing {
@@ -97,7 +97,7 @@ impl Worker {
 
     fn tend_stream(&mut self, link: LinkId) {
         let since_start = self.since_start();
-        let heartbeat = self.services.config.sessions.heartbeat_ms as u32;
+        let heartbeat = self.context.limits.heartbeat_ms;
         let Some(Target::Stream(stream)) = self.links.get_mut(link) else { return };
         if stream.events.is_closed() {
             self.drop_stream(link);

@@ -3,11 +3,11 @@
 //! Must hold: a turn is bounded in bytes; nothing here waits for anything but the poll.
 
 use crate::resp;
-use crate::services::Services;
+use crate::shard::ShardContext;
 use crate::shard::conn::Speaks;
-use crate::shard::inbox::Inbox;
+use crate::shard::input::{Arrival, ShardInput};
 use crate::shard::links::{Links, Target};
-use crate::shard::mail::{Arrival, Mail};
+use crate::shard::queue::ShardQueue;
 use crate::supervisor::fault;
 use mio::{Events, Interest, Token};
 use std::collections::{HashMap, VecDeque};
@@ -18,9 +18,10 @@ use tavern_domain::Time;
 use tavern_hub::core::wheel::Wheel;
 use tavern_hub::{Chore, Input};
 use tavern_hub::{LinkId, Scratch, Shard};
+use tavern_store::Clock;
 
-/// The bell of the inbox; sockets have their link numbers.
-pub const BELL: Token = Token(usize::MAX);
+/// The waker of the queue; sockets have their link numbers.
+pub const WAKE: Token = Token(usize::MAX);
 /// Sockets looked at in one turn.
 const EVENTS: usize = 1024;
 /// Bytes read from one socket in one turn.
@@ -36,18 +37,17 @@ const STOP_LINGER_MS: u64 = 500;
 /// A shard before it runs: what can travel to its thread.
 pub struct Seed {
     index: usize,
-    services: Arc<Services>,
-    inbox: Arc<Inbox>,
+    context: Arc<ShardContext>,
     poll: mio::Poll,
 }
 
 impl Seed {
-    pub fn new(index: usize, services: Arc<Services>, inbox: Arc<Inbox>, poll: mio::Poll) -> Seed {
-        Seed { index, services, inbox, poll }
+    pub fn new(index: usize, context: Arc<ShardContext>, poll: mio::Poll) -> Seed {
+        Seed { index, context, poll }
     }
 
     pub fn now(&self) -> Time {
-        self.services.now()
+        self.context.clock.now()
     }
 
     pub fn index(&self) -> usize {
@@ -55,7 +55,7 @@ impl Seed {
     }
 
     pub fn node(&self) -> Arc<tavern_hub::Node> {
-        self.services.node.clone()
+        self.context.node.clone()
     }
 
     /// The name of its thread.
@@ -66,13 +66,13 @@ impl Seed {
     /// Runs until it is told to stop, on the thread that made the hub.
     pub fn run(self, hub: Shard) {
         // However the shard ends, nobody waits for it any more.
-        let _closing = Closing(self.inbox.clone());
+        let _closing = Closing(self.context.shards.queue(self.index).clone());
         Worker::new(self, hub).run();
     }
 }
 
 /// Closes the inbox of a shard that has ended or panicked.
-struct Closing(Arc<Inbox>);
+struct Closing(Arc<ShardQueue>);
 
 impl Drop for Closing {
     fn drop(&mut self) {
@@ -90,8 +90,8 @@ pub struct Worker {
     pub orders: HashMap<u64, OrderAnswer>,
     pub ordered: u64,
     pub links: Links,
-    pub services: Arc<Services>,
-    pub inbox: Arc<Inbox>,
+    pub context: Arc<ShardContext>,
+    pub queue: Arc<ShardQueue>,
     pub poll: mio::Poll,
     started_at: Time,
     pub now: Time,
@@ -118,7 +118,7 @@ pub struct Worker {
     received: u64,
     /// Messages published when everybody had last been written to.
     pub published_at_flush: u64,
-    mail: Vec<Mail>,
+    mail: Vec<ShardInput>,
     /// No more commands are taken: the server is about to stop.
     pub frozen: bool,
     /// Told to stop: the time until which last words may still be read.
@@ -127,14 +127,15 @@ pub struct Worker {
 
 impl Worker {
     fn new(seed: Seed, hub: Shard) -> Worker {
-        let now = seed.services.now();
-        let Seed { index, services, inbox, poll } = seed;
+        let now = seed.context.clock.now();
+        let Seed { index, context, poll } = seed;
+        let queue = context.shards.queue(index).clone();
         Worker {
             index,
             hub,
             links: Links::default(),
-            services,
-            inbox,
+            context,
+            queue,
             poll,
             started_at: now,
             now,
@@ -171,7 +172,7 @@ impl Worker {
                 tracing::error!(%error, "the poll of a shard failed");
                 return;
             }
-            self.now = self.now.max(self.services.now());
+            self.now = self.now.max(self.context.clock.now());
             self.turn(&events);
         }
     }
@@ -186,19 +187,19 @@ impl Worker {
             return Some(Duration::from_millis(CONGESTED_MS));
         }
         let busy = !self.unread.is_empty() || !self.touched.is_empty() || !self.replies.is_empty();
-        if busy || !self.inbox.doze() {
+        if busy || !self.queue.doze() {
             return Some(Duration::ZERO);
         }
         let dues = [self.hub.next_wake(), self.wheel.next_wake(), self.tending.next_wake(&self.links)];
         let due = dues.into_iter().flatten().min()?;
-        Some(Duration::from_millis(due.since(self.services.now()).max(1)))
+        Some(Duration::from_millis(due.since(self.context.clock.now()).max(1)))
     }
 
     fn turn(&mut self, events: &Events) {
-        self.congested = self.congested && self.services.is_congested();
+        self.congested = self.congested && self.is_congested();
         let again = std::mem::take(&mut self.unread);
         for event in events {
-            if event.token() == BELL {
+            if event.token() == WAKE {
                 continue;
             }
             let link = LinkId(event.token().0 as u32);
@@ -228,6 +229,11 @@ impl Worker {
         self.links.end_turn();
     }
 
+    /// Another shard or the bus has more to carry than it can: publishers must wait.
+    fn is_congested(&self) -> bool {
+        self.context.shards.is_any_full() || self.context.node.carrier.bus().is_some_and(|bus| bus.is_full())
+    }
+
     /// Publishes pile up in mailboxes until they are written: do that before a mailbox could overflow.
     fn flush_if_many(&mut self) {
         if self.published() - self.published_at_flush >= PUBLISHES_PER_FLUSH {
@@ -237,12 +243,12 @@ impl Worker {
 
     /// Messages that this shard has put into mailboxes.
     pub fn published(&self) -> u64 {
-        self.services.node.stats[self.index].published.get() + self.received
+        self.context.node.stats[self.index].published.get() + self.received
     }
 
     fn take_mail(&mut self) {
         let mut mail = std::mem::take(&mut self.mail);
-        self.inbox.take(&mut mail);
+        self.queue.take(&mut mail);
         for letter in mail.drain(..) {
             self.open(letter);
             self.flush_if_many();
@@ -250,70 +256,72 @@ impl Worker {
         self.mail = mail;
     }
 
-    fn open(&mut self, mail: Mail) {
+    fn open(&mut self, mail: ShardInput) {
         if self.frozen && mail.is_request() {
             // Whoever waits for the answer hears that the server is stopping.
             return;
         }
         match mail {
-            Mail::Freeze(reply) => {
+            ShardInput::Freeze(reply) => {
                 self.frozen = true;
                 self.flush_all();
                 let _ = reply.send(());
             }
-            Mail::Parcels(parcels) => {
+            ShardInput::Parcels(parcels) => {
                 for parcel in parcels {
                     self.hub.receive(self.now, parcel);
                     self.received += 1;
                     self.flush_if_many();
                 }
             }
-            Mail::Answers(answers) => {
+            ShardInput::Answers(answers) => {
                 for (ticket, answer) in answers {
                     self.hub.handle(self.now, Input::Answer(ticket, answer));
                     self.received += 1;
                     self.flush_if_many();
                 }
             }
-            Mail::TakeOver(taken) => {
+            ShardInput::TakeOver(taken) => {
                 self.hub.handle(self.now, Input::Chore(Chore::TakeOver(taken)));
             }
-            Mail::Overdue(deadline) => self.hub.handle(self.now, Input::Chore(Chore::Overdue(deadline))),
-            Mail::Sweep(astray) => self.hub.handle(self.now, Input::Chore(Chore::Sweep(astray))),
-            Mail::Look => {
+            ShardInput::Overdue(deadline) => {
+                self.hub.handle(self.now, Input::Chore(Chore::Overdue(deadline)))
+            }
+            ShardInput::Sweep(astray) => self.hub.handle(self.now, Input::Chore(Chore::Sweep(astray))),
+            ShardInput::Look => {
                 self.hub.handle(self.now, Input::Chore(Chore::Look));
             }
-            Mail::Announce => self.hub.handle(self.now, Input::Chore(Chore::Announce)),
-            Mail::News(told) => {
+            ShardInput::Announce => self.hub.handle(self.now, Input::Chore(Chore::Announce)),
+            ShardInput::News(told) => {
                 self.hub.handle(self.now, Input::Presence(told));
                 self.received += 1;
             }
-            Mail::Rumour(told) => {
+            ShardInput::Rumour(told) => {
                 self.hub.handle(self.now, Input::Status(told));
                 self.received += 1;
             }
-            Mail::Order(order) => self.http_order(*order),
-            Mail::Ready(links) => self.hub.handle(self.now, Input::BusReady(links)),
-            Mail::Letter(from, letter) => {
+            ShardInput::Order(order) => self.http_order(*order),
+            ShardInput::Ready(links) => self.hub.handle(self.now, Input::BusReady(links)),
+            ShardInput::Letter(from, letter) => {
                 self.hub.handle(self.now, Input::Migration { from, letter: *letter })
             }
-            Mail::Lost(channel) => {
+            ShardInput::Lost(channel) => {
                 self.hub.handle(self.now, Input::BusLost(channel.map(Into::into)));
             }
-            Mail::Arrival(arrival) => self.arrive(*arrival),
-            Mail::Command(command) => self.http_command(*command),
-            Mail::Poll(poll) => self.http_poll(*poll),
-            Mail::Stream(stream) => self.http_stream(*stream),
-            Mail::StreamRoom(link) => self.stream_has_room(link),
-            Mail::Publish(publish) => self.http_publish(*publish),
-            Mail::Answer(question, verdict) => self.hub.answer(self.now, question, verdict),
-            Mail::Inspect(client, reply) => {
+            ShardInput::Arrival(arrival) => self.arrive(*arrival),
+            ShardInput::Command(command) => self.http_command(*command),
+            ShardInput::Poll(poll) => self.http_poll(*poll),
+            ShardInput::Stream(stream) => self.http_stream(*stream),
+            ShardInput::StreamRoom(link) => self.stream_has_room(link),
+            ShardInput::Publish(publish) => self.http_publish(*publish),
+            ShardInput::Answer(question, verdict) => self.hub.answer(self.now, question, verdict),
+            ShardInput::Inspect(client, reply) => {
                 // The asker may have gone away; then nobody wants to know.
                 let _ = reply.send(self.report(client));
             }
-            Mail::Login(link, client, outcome) => self.login(link, client, outcome),
-            Mail::Kill(link, client) => self.kill(link, client),
-            Mail::Adopt(packed, late, done) => {
+            ShardInput::Login(link, client, outcome) => self.login(link, client, outcome),
+            ShardInput::Kill(link, client) => self.kill(link, client),
+            ShardInput::Adopt(packed, late, done) => {
                 for packed in packed {
                     match late {
                         true => self.hub.adopt_late(self.now, &packed),
@@ -323,9 +331,9 @@ impl Worker {
                 // Whoever waits for it may have given up.
                 let _ = done.send(());
             }
-            Mail::Leave(nodes, drain_ms) => self.hub.leave_node(self.now, &nodes, drain_ms),
-            Mail::Leaving(reply) => drop(reply.send(self.hub.leaving())),
-            Mail::Stop(reply) => {
+            ShardInput::Leave(nodes, drain_ms) => self.hub.leave_node(self.now, &nodes, drain_ms),
+            ShardInput::Leaving(reply) => drop(reply.send(self.hub.leaving())),
+            ShardInput::Stop(reply) => {
                 let packed = self.hub.pack(self.now);
                 self.flush_all();
                 self.say_closing();

@@ -5,13 +5,13 @@
 //! below what a mailbox holds.
 
 use crate::shard::conn::{Conn, Speaks};
+use crate::shard::input::ShardInput;
 use crate::shard::links::Target;
-use crate::shard::mail::Mail;
 use crate::shard::websocket;
 use crate::shard::worker::Worker;
 use std::io;
 use std::net::Shutdown;
-use tavern_hub::{Format, Goodbye, LinkId, ListenerId};
+use tavern_hub::{Format, Goodbye, LinkId, ListenerId, Verdict};
 
 /// Bytes put together for one write.
 const WRITE_BYTES: usize = 256 * 1024;
@@ -72,12 +72,12 @@ impl Worker {
             if parcels.is_empty() {
                 continue;
             }
-            let inbox = &self.services.inboxes[shard];
-            inbox.force(Mail::Parcels(std::mem::take(parcels)));
-            self.congested |= inbox.is_full();
+            let queue = self.context.shards.queue(shard);
+            queue.force(ShardInput::Parcels(std::mem::take(parcels)));
+            self.congested |= queue.is_full();
         }
         if self.hub.speak()
-            && let Some(bus) = self.services.node.carrier.bus()
+            && let Some(bus) = self.context.node.carrier.bus()
         {
             self.congested |= bus.is_full();
         }
@@ -86,13 +86,13 @@ impl Worker {
     /// Gives the store its work and the other shards their news.
     fn hand_work(&mut self) {
         for (shard, told) in self.hub.effects.news.drain(..) {
-            self.services.inboxes[shard].force(Mail::News(told));
+            self.context.shards.force(shard, ShardInput::News(told));
         }
         for (shard, told) in self.hub.effects.rumours.drain(..) {
-            self.services.inboxes[shard].force(Mail::Rumour(told));
+            self.context.shards.force(shard, ShardInput::Rumour(told));
         }
         for topic in self.hub.effects.topics.drain(..) {
-            self.services.bell.published(topic.into());
+            self.context.bell.published(topic.into());
         }
         for (number, outcome) in std::mem::take(&mut self.hub.effects.orders) {
             if let Some(answer) = self.orders.remove(&number) {
@@ -102,7 +102,7 @@ impl Worker {
         }
         if !self.hub.effects.work.is_empty() {
             let work = std::mem::take(&mut self.hub.effects.work);
-            self.services.desk.submit_for(self.index, work);
+            self.context.store.submit_for(self.index, work);
         }
     }
 
@@ -111,7 +111,12 @@ impl Worker {
             return;
         }
         for question in std::mem::take(&mut self.hub.effects.questions) {
-            crate::hook::ask(&self.services, self.index, question);
+            let (shards, shard) = (self.context.shards.clone(), self.index);
+            let answer = move |question, verdict| shards.force(shard, ShardInput::Answer(question, verdict));
+            match &self.context.authorize {
+                Some(hook) => hook.ask(question, answer),
+                None => answer(question, Verdict::Deny),
+            }
         }
     }
 
@@ -314,17 +319,17 @@ impl Worker {
         }
         self.hub.release_link(link);
         if let Speaks::Redis(peer) = &conn.speaks {
-            self.services.clients.leave(peer.info.id);
+            self.context.resp.clients.leave(peer.info.id);
         }
         self.links.retire(link);
     }
 
     /// When a client should come back after a stop: spread, and below half of the shortest grace.
     pub fn reconnect_after_ms(&mut self) -> u64 {
-        let settings = &self.services.node.settings;
+        let settings = &self.context.node.settings;
         let graces = settings.kinds.values().chain([&settings.other_kinds]).map(|rules| rules.grace_ms);
         let most = graces.min().unwrap_or(0) / 2;
-        if most == 0 { 0 } else { crate::auth::random_bits() as u64 % most.min(5_000) }
+        if most == 0 { 0 } else { crate::random::random_bits() as u64 % most.min(5_000) }
     }
 
     /// The last words to everybody: the server stops.

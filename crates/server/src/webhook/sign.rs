@@ -2,7 +2,7 @@
 //! `id.timestamp.body`. Must hold: a secret is printed by nothing but `expose`; a signature is compared in constant time;
 //! while a secret is changed, both sign.
 
-use crate::auth::fill_random;
+use crate::random::fill_random;
 use aws_lc_rs::hmac;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;

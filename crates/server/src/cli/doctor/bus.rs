@@ -49,7 +49,7 @@ struct Visit {
 }
 
 fn visit(config: &Config, nodes: &[Arc<str>]) -> Result<Visit, anyhow::Error> {
-    let lot = crate::auth::random_bits();
+    let lot = crate::random::random_bits();
     let names = [format!("doctor-{lot:032x}"), format!("patient-{lot:032x}")];
     let (speaker, _) = open(config, &names[0])?;
     let (listener, heard) = open(config, &names[1])?;

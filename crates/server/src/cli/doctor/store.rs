@@ -62,7 +62,7 @@ struct Examined {
 /// Writes a document, reads it back, removes it; then looks at the store's clock and its nodes.
 fn examine(config: &Config) -> Result<Examined, StoreError> {
     let client = tavern_engines::open_client(&config.store, Arc::new(SystemClock), PATIENCE)?;
-    let key = DocumentKey::new("doctor", &format!("{:032x}", crate::auth::random_bits()));
+    let key = DocumentKey::new("doctor", &format!("{:032x}", crate::random::random_bits()));
     let document = Row::Document(Document { key: key.clone(), body: Arc::from(*b"how do you do") });
     let row = document.key();
     let began = Instant::now();

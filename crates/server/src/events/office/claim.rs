@@ -5,7 +5,7 @@ use super::caller::Caller;
 use super::ledger::{self, Edit, Kept, Tries, now_ms};
 use super::subscription::{by_name, without};
 use super::topic::check_name;
-use crate::services::Services;
+use crate::events::TopicsApi;
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,9 +17,9 @@ use tavern_wire::record::{self, EVENTS, SUBSCRIPTION, SUBSCRIPTIONS, Subscriptio
 const PUBLISHER_BYTES: usize = 64;
 
 /// By name.
-pub async fn topics(services: &Services, after: &str, limit: usize) -> Result<Value, Refusal> {
+pub async fn topics(api: &TopicsApi, after: &str, limit: usize) -> Result<Value, Refusal> {
     let limit = u32::try_from(limit).unwrap_or(u32::MAX);
-    let page = ledger::list(services, TOPIC, "", after, limit).await?;
+    let page = ledger::list(api, TOPIC, "", after, limit).await?;
     let next = page.rows.last().filter(|_| page.more).map(|last| last.row.key.name().to_owned());
     let mut found = Vec::with_capacity(page.rows.len());
     for row in page.rows {
@@ -27,18 +27,18 @@ pub async fn topics(services: &Services, after: &str, limit: usize) -> Result<Va
         let topic = ledger::found(Some(row), |bytes| record::read::<Topic>(bytes))?;
         found.extend(topic.map(|topic| (name, topic.row)));
     }
-    Ok(json!({"topics": shown(services, found).await?, "next": next}))
+    Ok(json!({"topics": shown(api, found).await?, "next": next}))
 }
 
-pub async fn topic(services: &Services, name: &str) -> Result<Value, Refusal> {
-    let topic = existing(services, name).await?;
-    let mut shown = shown(services, vec![(name.into(), topic.row)]).await?;
+pub async fn topic(api: &TopicsApi, name: &str) -> Result<Value, Refusal> {
+    let topic = existing(api, name).await?;
+    let mut shown = shown(api, vec![(name.into(), topic.row)]).await?;
     shown.pop().ok_or_else(ledger::unexpected)
 }
 
-async fn existing(services: &Services, name: &str) -> Result<Kept<Topic>, Refusal> {
+async fn existing(api: &TopicsApi, name: &str) -> Result<Kept<Topic>, Refusal> {
     check_name(name)?;
-    let topic: Option<Kept<Topic>> = ledger::record(services, TOPIC, name).await?;
+    let topic: Option<Kept<Topic>> = ledger::record(api, TOPIC, name).await?;
     topic.ok_or_else(|| {
         let message =
             format!("there is no topic {name:?}: it begins with its first event or its first subscription");
@@ -46,14 +46,14 @@ async fn existing(services: &Services, name: &str) -> Result<Kept<Topic>, Refusa
     })
 }
 
-async fn shown(services: &Services, topics: Vec<(Arc<str>, Topic)>) -> Result<Vec<Value>, Refusal> {
+async fn shown(api: &TopicsApi, topics: Vec<(Arc<str>, Topic)>) -> Result<Vec<Value>, Refusal> {
     if topics.is_empty() {
         return Ok(Vec::new());
     }
     let names = topics.iter().map(|(name, _)| name.clone()).collect();
-    let counts = by_name(ledger::counts(services, names).await?);
+    let counts = by_name(ledger::counts(api, names).await?);
     let mut subscribed: HashMap<Arc<str>, u64> = HashMap::new();
-    for (_, subscription) in subscriptions(services).await? {
+    for (_, subscription) in subscriptions(api).await? {
         for topic in subscription.topics {
             *subscribed.entry(topic).or_default() += 1;
         }
@@ -70,9 +70,9 @@ async fn shown(services: &Services, topics: Vec<(Arc<str>, Topic)>) -> Result<Ve
     Ok(topics.into_iter().map(one).collect())
 }
 
-async fn subscriptions(services: &Services) -> Result<Vec<(String, Subscription)>, Refusal> {
+async fn subscriptions(api: &TopicsApi) -> Result<Vec<(String, Subscription)>, Refusal> {
     let mut all = Vec::new();
-    for row in ledger::all(services, SUBSCRIPTION).await? {
+    for row in ledger::all(api, SUBSCRIPTION).await? {
         let name = row.row.key.name().to_owned();
         let read = ledger::found(Some(row), |bytes| record::read::<Subscription>(bytes))?;
         all.extend(read.map(|subscription| (name, subscription.row)));
@@ -81,7 +81,7 @@ async fn subscriptions(services: &Services) -> Result<Vec<(String, Subscription)
 }
 
 /// Gives the claim to another key, or to whoever publishes next.
-pub async fn assign(services: &Services, name: &str, publisher: Option<Arc<str>>) -> Result<Value, Refusal> {
+pub async fn assign(api: &TopicsApi, name: &str, publisher: Option<Arc<str>>) -> Result<Value, Refusal> {
     check_name(name)?;
     if is_reserved(name) {
         return Err(servers());
@@ -95,25 +95,25 @@ pub async fn assign(services: &Services, name: &str, publisher: Option<Arc<str>>
     let mut tries = Tries::default();
     loop {
         tries.another().await?;
-        let known: Option<Kept<Topic>> = ledger::record(services, TOPIC, name).await?;
-        let created_at = known.as_ref().map_or_else(|| now_ms(services), |known| known.row.created_at);
+        let known: Option<Kept<Topic>> = ledger::record(api, TOPIC, name).await?;
+        let created_at = known.as_ref().map_or_else(|| now_ms(api), |known| known.row.created_at);
         let topic = Topic { publisher: publisher.clone(), created_at };
-        let mut edit = Edit::new(services);
+        let mut edit = Edit::new(api);
         edit.expect(TOPIC, name, known.map_or(0, |known| known.version));
         edit.put(TOPIC, name, record::write(&topic));
-        if edit.commit(services).await?.is_some() {
-            services.office.topics.forget(name);
-            return self::topic(services, name).await;
+        if edit.commit(api).await?.is_some() {
+            api.office.topics.forget(name);
+            return self::topic(api, name).await;
         }
     }
 }
 
 /// Takes it out of every subscription, then ends it.
-pub async fn end(services: &Services, caller: &Caller, name: &str) -> Result<(), Refusal> {
+pub async fn end(api: &TopicsApi, caller: &Caller, name: &str) -> Result<(), Refusal> {
     let mut tries = Tries::default();
     loop {
         tries.another().await?;
-        let topic = existing(services, name).await?;
+        let topic = existing(api, name).await?;
         if is_reserved(name) {
             return Err(servers());
         }
@@ -122,25 +122,25 @@ pub async fn end(services: &Services, caller: &Caller, name: &str) -> Result<(),
             return Err(Refusal::new(Code::NotAllowed, message));
         }
         // Whoever subscribes from here on is noticed by the version.
-        let version = ledger::document(services, EVENTS, SUBSCRIPTIONS)
+        let version = ledger::document(api, EVENTS, SUBSCRIPTIONS)
             .await?
             .map_or(0, |Versioned { version, .. }| version);
         let mut changed = false;
-        for (subscription, settings) in subscriptions(services).await? {
+        for (subscription, settings) in subscriptions(api).await? {
             if settings.topics.iter().any(|topic| **topic == *name) {
-                changed |= without(services, &subscription, name).await?;
+                changed |= without(api, &subscription, name).await?;
             }
         }
         if changed {
             // The changes raised the version: look once more.
             continue;
         }
-        let mut edit = Edit::new(services);
+        let mut edit = Edit::new(api);
         edit.expect(TOPIC, name, topic.version);
         edit.expect(EVENTS, SUBSCRIPTIONS, version);
         edit.delete(TOPIC, name);
-        if edit.commit(services).await?.is_some() {
-            services.office.topics.forget(name);
+        if edit.commit(api).await?.is_some() {
+            api.office.topics.forget(name);
             return Ok(());
         }
     }

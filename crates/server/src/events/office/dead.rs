@@ -6,7 +6,7 @@ use super::caller::Caller;
 use super::ledger::{self, Edit, Tries};
 use super::machine;
 use super::queue::Queue;
-use crate::services::Services;
+use crate::events::TopicsApi;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -49,13 +49,13 @@ impl Wish {
 
 /// By number.
 pub async fn dead_letters(
-    services: &Services,
+    api: &TopicsApi,
     caller: &Caller,
     name: &str,
     after: &str,
     limit: usize,
 ) -> Result<Value, Refusal> {
-    Queue::open(services, caller, name).await?;
+    Queue::open(api, caller, name).await?;
     let after = match after {
         "" => String::new(),
         seq => {
@@ -65,7 +65,7 @@ pub async fn dead_letters(
         }
     };
     let limit = u32::try_from(limit).unwrap_or(u32::MAX);
-    let (letters, more) = page(services, name, &after, limit).await?;
+    let (letters, more) = page(api, name, &after, limit).await?;
     let next = letters.last().filter(|_| more).map(|last| last.seq.to_string());
     let shown: Vec<Value> = letters.iter().map(shown).collect();
     Ok(json!({"dead_letters": shown, "next": next}))
@@ -87,13 +87,8 @@ fn shown(letter: &Dead) -> Value {
     })
 }
 
-async fn page(
-    services: &Services,
-    name: &str,
-    after: &str,
-    limit: u32,
-) -> Result<(Vec<Dead>, bool), Refusal> {
-    let page = ledger::list(services, DEAD, &format!("{name}/"), after, limit).await?;
+async fn page(api: &TopicsApi, name: &str, after: &str, limit: u32) -> Result<(Vec<Dead>, bool), Refusal> {
+    let page = ledger::list(api, DEAD, &format!("{name}/"), after, limit).await?;
     let mut letters = Vec::with_capacity(page.rows.len());
     for row in page.rows {
         let letter = ledger::found(Some(row), |bytes| record::read::<Dead>(bytes))?;
@@ -103,24 +98,24 @@ async fn page(
 }
 
 /// Sends dead letters again: those that are named, or all, but no more than some at once.
-pub async fn retry(services: &Services, caller: &Caller, name: &str, wish: &Wish) -> Result<Value, Refusal> {
+pub async fn retry(api: &TopicsApi, caller: &Caller, name: &str, wish: &Wish) -> Result<Value, Refusal> {
     let mut tries = Tries::default();
     loop {
         tries.another().await?;
         // Before its letters: whoever parks or retries one writes the progress too.
-        let queue = Queue::open(services, caller, name).await?;
-        let (letters, more) = wanted(services, name, wish).await?;
+        let queue = Queue::open(api, caller, name).await?;
+        let (letters, more) = wanted(api, name, wish).await?;
         let format = queue.subscription.row.format;
         let each = letters.iter().map(|letter| as_letter(format, letter)).collect();
-        let Some(outcome) = machine::order(services, &queue, Input::Retry(each)) else {
+        let Some(outcome) = machine::order(api, &queue, Input::Retry(each)) else {
             return Ok(json!({"retried": 0, "more": false}));
         };
-        let mut edit = Edit::new(services);
-        machine::write(services, &mut edit, &queue, &outcome);
+        let mut edit = Edit::new(api);
+        machine::write(api, &mut edit, &queue, &outcome);
         for seq in &outcome.retried {
             edit.delete(DEAD, &record::dead_name(name, *seq));
         }
-        let log = ledger::counts(services, Vec::new()).await?.log;
+        let log = ledger::counts(api, Vec::new()).await?.log;
         let fresh =
             outcome.progress.batches.iter().filter(|batch| batch.number > queue.delivery.row.numbered);
         for batch in fresh {
@@ -128,18 +123,18 @@ pub async fn retry(services: &Services, caller: &Caller, name: &str, wish: &Wish
                 edit.put(COPY, &record::copy_name(name, batch.number), record::write(&copy));
             }
         }
-        if edit.commit(services).await?.is_some() {
-            machine::ring(services, &queue, &outcome);
+        if edit.commit(api).await?.is_some() {
+            machine::ring(api, &queue, &outcome);
             return Ok(json!({"retried": outcome.retried.len(), "more": more}));
         }
     }
 }
 
 /// The letters that are asked for, and whether there are more than can be tried at once.
-async fn wanted(services: &Services, name: &str, wish: &Wish) -> Result<(Vec<Dead>, bool), Refusal> {
+async fn wanted(api: &TopicsApi, name: &str, wish: &Wish) -> Result<(Vec<Dead>, bool), Refusal> {
     let (mut letters, mut after) = (Vec::new(), String::new());
     loop {
-        let (found, more) = page(services, name, &after, PAGE_ROWS).await?;
+        let (found, more) = page(api, name, &after, PAGE_ROWS).await?;
         after = found.last().map_or(String::new(), |last| record::dead_name(name, last.seq));
         for letter in found.into_iter().filter(|letter| wish.names(letter)) {
             if letters.len() == LETTERS {

@@ -1,9 +1,9 @@
 //! The office's way to the store: documents as records, edits that are decided anew when somebody else was quicker.
 //! Must hold: a commit names every version from which it was decided; what the store does not answer is not taken for done.
 
-use crate::auth::random_bits;
-use crate::desk::DeskError;
-use crate::services::Services;
+use crate::events::TopicsApi;
+use crate::random::random_bits;
+use crate::store_client::StoreClientError;
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,8 +45,8 @@ pub struct Edit {
 }
 
 impl Edit {
-    pub fn new(services: &Services) -> Edit {
-        let writer = Writer::new(&services.node.settings.node, services.node.epoch());
+    pub fn new(api: &TopicsApi) -> Edit {
+        let writer = Writer::new(&api.node.settings.node, api.node.epoch());
         Edit { commit: Commit { writer: Some(writer), ..Commit::default() } }
     }
 
@@ -79,10 +79,10 @@ impl Edit {
     }
 
     /// None: somebody else was quicker; read again.
-    pub async fn commit(self, services: &Services) -> Result<Option<Receipt>, Refusal> {
-        match services.desk.commit(self.commit).await {
+    pub async fn commit(self, api: &TopicsApi) -> Result<Option<Receipt>, Refusal> {
+        match api.store.commit(self.commit).await {
             Ok(receipt) => Ok(Some(receipt)),
-            Err(DeskError::Store(StoreError::Conflict { .. })) => Ok(None),
+            Err(StoreClientError::Store(StoreError::Conflict { .. })) => Ok(None),
             Err(error) => Err(refused(error)),
         }
     }
@@ -96,11 +96,11 @@ fn key(kind: &str, name: &str) -> RowKey {
 pub type Kept<T> = Versioned<T>;
 
 pub async fn record<T: DeserializeOwned>(
-    services: &Services,
+    api: &TopicsApi,
     kind: &str,
     name: &str,
 ) -> Result<Option<Kept<T>>, Refusal> {
-    found(document(services, kind, name).await?, |bytes| record::read(bytes))
+    found(document(api, kind, name).await?, |bytes| record::read(bytes))
 }
 
 /// A record that is read by a function of its own.
@@ -119,11 +119,11 @@ fn strange(error: &RecordError, key: &DocumentKey) -> Refusal {
 }
 
 pub async fn document(
-    services: &Services,
+    api: &TopicsApi,
     kind: &str,
     name: &str,
 ) -> Result<Option<Versioned<Document>>, Refusal> {
-    match read(services, Read::Document(DocumentKey::new(kind, name))).await? {
+    match read(api, Read::Document(DocumentKey::new(kind, name))).await? {
         Found::Document(found) => Ok(found),
         _ => Err(unexpected()),
     }
@@ -131,7 +131,7 @@ pub async fn document(
 
 /// Documents of one kind by name, beginning with `prefix`, after `after`.
 pub async fn list(
-    services: &Services,
+    api: &TopicsApi,
     kind: &str,
     prefix: &str,
     after: &str,
@@ -141,7 +141,7 @@ pub async fn list(
     let after = DocumentKey::new(kind, if after.is_empty() { prefix } else { after });
     let after = Some(RowKey::Document(after));
     let asked = Read::Rows { kind: RowKind::Document, after, limit: limit.min(PAGE_ROWS) };
-    let Found::Rows(page) = read(services, asked).await? else { return Err(unexpected()) };
+    let Found::Rows(page) = read(api, asked).await? else { return Err(unexpected()) };
     let (mut rows, mut more) = (Vec::new(), page.more);
     for Versioned { version, row } in page.rows {
         match row {
@@ -158,11 +158,11 @@ pub async fn list(
 }
 
 /// All documents of a kind.
-pub async fn all(services: &Services, kind: &str) -> Result<Vec<Versioned<Document>>, Refusal> {
+pub async fn all(api: &TopicsApi, kind: &str) -> Result<Vec<Versioned<Document>>, Refusal> {
     let mut rows: Vec<Versioned<Document>> = Vec::new();
     loop {
         let after = rows.last().map_or(String::new(), |last| last.row.key.name().to_owned());
-        let page = list(services, kind, "", &after, PAGE_ROWS).await?;
+        let page = list(api, kind, "", &after, PAGE_ROWS).await?;
         rows.extend(page.rows);
         if !page.more {
             return Ok(rows);
@@ -171,24 +171,24 @@ pub async fn all(services: &Services, kind: &str) -> Result<Vec<Versioned<Docume
 }
 
 /// How many events these topics have had, and the log at the same moment. No more than a page of them.
-pub async fn counts(services: &Services, names: Vec<Arc<str>>) -> Result<Topics, Refusal> {
-    match read(services, Read::Topics { names, after: None, limit: PAGE_ROWS }).await? {
+pub async fn counts(api: &TopicsApi, names: Vec<Arc<str>>) -> Result<Topics, Refusal> {
+    match read(api, Read::Topics { names, after: None, limit: PAGE_ROWS }).await? {
         Found::Topics(topics) => Ok(topics),
         _ => Err(unexpected()),
     }
 }
 
-pub async fn read(services: &Services, read: Read) -> Result<Found, Refusal> {
-    services.desk.read(read).await.map_err(refused)
+pub async fn read(api: &TopicsApi, read: Read) -> Result<Found, Refusal> {
+    api.store.read(read).await.map_err(refused)
 }
 
 pub fn unexpected() -> Refusal {
     Refusal::new(Code::Internal, "the store answered another question")
 }
 
-fn refused(error: DeskError) -> Refusal {
+fn refused(error: StoreClientError) -> Refusal {
     match error {
-        DeskError::Store(StoreError::TooLarge { what, found, limit }) => {
+        StoreClientError::Store(StoreError::TooLarge { what, found, limit }) => {
             Refusal::new(Code::TooLarge, format!("{what}: {found}, at most {limit}"))
         }
         error => {
@@ -200,7 +200,7 @@ fn refused(error: DeskError) -> Refusal {
 }
 
 /// The time as the records have it.
-pub fn now_ms(services: &Services) -> u64 {
-    let Time(ms) = services.now();
+pub fn now_ms(api: &TopicsApi) -> u64 {
+    let Time(ms) = api.now();
     ms
 }

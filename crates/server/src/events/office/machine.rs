@@ -7,7 +7,7 @@ use super::ledger::{Edit, Tries, now_ms};
 use super::notice;
 use super::queue::Queue;
 use crate::config::Events;
-use crate::services::Services;
+use crate::events::TopicsApi;
 use tavern_domain::delivery::{Delivery, Effect, Input, Mark, Patience, Progress, Rules, Why};
 use tavern_domain::topic::DELIVERIES;
 use tavern_wire::error::Refusal;
@@ -42,15 +42,15 @@ pub fn patience(events: &Events) -> Patience {
 }
 
 /// Carries out an order. None: it changes nothing.
-pub fn order(services: &Services, queue: &Queue, input: Input) -> Option<Outcome> {
+pub fn order(api: &TopicsApi, queue: &Queue, input: Input) -> Option<Outcome> {
     let progress = &queue.delivery.row;
     if queue.subscription.row.pull {
         return by_hand(progress, input);
     }
-    let (rules, patience) = (rules(&queue.subscription.row), patience(&services.config.events));
-    let mut delivery = Delivery::new(services.now(), progress.clone(), rules, patience);
+    let (rules, patience) = (rules(&queue.subscription.row), patience(&api.config.events));
+    let mut delivery = Delivery::new(api.now(), progress.clone(), rules, patience);
     let mut effects = Vec::new();
-    delivery.handle(services.now(), input, &mut effects);
+    delivery.handle(api.now(), input, &mut effects);
     let (mut saved, mut disabled) = (None, None);
     for effect in effects {
         match effect {
@@ -84,30 +84,30 @@ fn by_hand(progress: &Progress, input: Input) -> Option<Outcome> {
 }
 
 /// Puts what came of an order into an edit.
-pub fn write(services: &Services, edit: &mut Edit, queue: &Queue, outcome: &Outcome) {
+pub fn write(api: &TopicsApi, edit: &mut Edit, queue: &Queue, outcome: &Outcome) {
     edit.expect(DELIVERY, queue.name(), queue.delivery.version);
     edit.put(DELIVERY, queue.name(), record::write_progress(&outcome.progress));
     if let Some(why) = outcome.disabled {
-        edit.append([notice::disabled(queue.name(), why, now_ms(services))]);
+        edit.append([notice::disabled(queue.name(), why, now_ms(api))]);
     }
 }
 
 /// Rings for whom the change concerns.
-pub fn ring(services: &Services, queue: &Queue, outcome: &Outcome) {
-    services.bell.changed(queue.name().clone());
+pub fn ring(api: &TopicsApi, queue: &Queue, outcome: &Outcome) {
+    api.bell.changed(queue.name().clone());
     if outcome.disabled.is_some() {
-        services.bell.published(DELIVERIES.into());
+        api.bell.published(DELIVERIES.into());
     }
 }
 
 /// Sends again, or nothing any more.
-pub async fn switch(services: &Services, caller: &Caller, name: &str, on: bool) -> Result<(), Refusal> {
+pub async fn switch(api: &TopicsApi, caller: &Caller, name: &str, on: bool) -> Result<(), Refusal> {
     let mut tries = Tries::default();
     loop {
         tries.another().await?;
-        let queue = Queue::open(services, caller, name).await?;
+        let queue = Queue::open(api, caller, name).await?;
         let input = if on { Input::Enable } else { Input::Disable };
-        if carried_out(services, &queue, input, Edit::new(services)).await?.is_some() {
+        if carried_out(api, &queue, input, Edit::new(api)).await?.is_some() {
             return Ok(());
         }
     }
@@ -115,24 +115,24 @@ pub async fn switch(services: &Services, caller: &Caller, name: &str, on: bool) 
 
 /// Everything after this place comes again, if the log was not cut since this version of it. None: somebody else was
 /// quicker; false: it has not come yet.
-pub async fn rewind(services: &Services, queue: &Queue, to: Mark, log: u64) -> Result<Option<bool>, Refusal> {
-    let mut edit = Edit::new(services);
+pub async fn rewind(api: &TopicsApi, queue: &Queue, to: Mark, log: u64) -> Result<Option<bool>, Refusal> {
+    let mut edit = Edit::new(api);
     edit.expect(EVENTS, LOG, log);
-    carried_out(services, queue, Input::Rewind(to), edit).await
+    carried_out(api, queue, Input::Rewind(to), edit).await
 }
 
 async fn carried_out(
-    services: &Services,
+    api: &TopicsApi,
     queue: &Queue,
     input: Input,
     mut edit: Edit,
 ) -> Result<Option<bool>, Refusal> {
-    let Some(outcome) = order(services, queue, input) else { return Ok(Some(false)) };
-    write(services, &mut edit, queue, &outcome);
-    if edit.commit(services).await?.is_none() {
+    let Some(outcome) = order(api, queue, input) else { return Ok(Some(false)) };
+    write(api, &mut edit, queue, &outcome);
+    if edit.commit(api).await?.is_none() {
         return Ok(None);
     }
-    ring(services, queue, &outcome);
+    ring(api, queue, &outcome);
     Ok(Some(true))
 }
 

@@ -3,7 +3,7 @@
 
 use super::ledger::{self, Tries};
 use super::subscription::by_name;
-use crate::services::Services;
+use crate::events::TopicsApi;
 use std::sync::Arc;
 use tavern_domain::delivery::Mark;
 use tavern_domain::topic::Marks;
@@ -12,8 +12,8 @@ use tavern_store::limits::PAGE_ROWS;
 use tavern_store::{Found, Log, Read, Stretch};
 use tavern_wire::error::Refusal;
 
-pub async fn stretch(services: &Services, read: Read) -> Result<Stretch, Refusal> {
-    match ledger::read(services, read).await? {
+pub async fn stretch(api: &TopicsApi, read: Read) -> Result<Stretch, Refusal> {
+    match ledger::read(api, read).await? {
         Found::Log(stretch) => Ok(stretch),
         _ => Err(ledger::unexpected()),
     }
@@ -21,19 +21,19 @@ pub async fn stretch(services: &Services, read: Read) -> Result<Stretch, Refusal
 
 /// Reads on, and tells how the log was then. None: nothing will come, however much is published.
 pub async fn step(
-    services: &Services,
+    api: &TopicsApi,
     reading: &mut Reading,
     limit: u32,
 ) -> Result<Option<(Log, Took)>, Refusal> {
     let Some(read) = reading.read(limit) else { return Ok(None) };
-    let stretch = stretch(services, read).await?;
+    let stretch = stretch(api, read).await?;
     let log = stretch.log.clone();
     Ok(Some((log, reading.take(stretch))))
 }
 
 /// Reads on from a place until the event with this number lies behind. None: there are not so many.
 pub async fn forward(
-    services: &Services,
+    api: &TopicsApi,
     marks: &Arc<Marks>,
     from: Mark,
     seq: u64,
@@ -41,7 +41,7 @@ pub async fn forward(
     let mut reading = Reading::new(marks.clone(), from);
     while reading.at().seq < seq {
         let limit = u32::try_from(seq - reading.at().seq).unwrap_or(PAGE_ROWS).min(PAGE_ROWS);
-        let Some((_, took)) = step(services, &mut reading, limit).await? else { return Ok(None) };
+        let Some((_, took)) = step(api, &mut reading, limit).await? else { return Ok(None) };
         if !took.more && reading.at().seq < seq {
             return Ok(None);
         }
@@ -50,8 +50,8 @@ pub async fn forward(
 }
 
 /// A place behind which so many events lie at most, and after which the log has everything. None: it begins later.
-pub async fn before(services: &Services, marks: &Arc<Marks>, seq: u64) -> Result<Option<Mark>, Refusal> {
-    let first = beginning(services, marks).await?;
+pub async fn before(api: &TopicsApi, marks: &Arc<Marks>, seq: u64) -> Result<Option<Mark>, Refusal> {
+    let first = beginning(api, marks).await?;
     if first.seq > seq {
         return Ok(None);
     }
@@ -60,12 +60,12 @@ pub async fn before(services: &Services, marks: &Arc<Marks>, seq: u64) -> Result
 }
 
 /// The place right before the oldest event of a subscription that the log keeps.
-pub async fn beginning(services: &Services, marks: &Arc<Marks>) -> Result<Mark, Refusal> {
+pub async fn beginning(api: &TopicsApi, marks: &Arc<Marks>) -> Result<Mark, Refusal> {
     let mut tries = Tries::default();
     loop {
         tries.another().await?;
-        let first = ledger::counts(services, Vec::new()).await?.log.first;
-        if let Some(mark) = at(services, marks, first - 1, first).await? {
+        let first = ledger::counts(api, Vec::new()).await?.log.first;
+        if let Some(mark) = at(api, marks, first - 1, first).await? {
             return Ok(mark);
         }
     }
@@ -74,7 +74,7 @@ pub async fn beginning(services: &Services, marks: &Arc<Marks>) -> Result<Mark, 
 /// A position as the subscription counts: the counts of its topics there, less those where they became its topics. None: the log does not
 /// begin at `first` any more.
 pub async fn at(
-    services: &Services,
+    api: &TopicsApi,
     marks: &Arc<Marks>,
     position: u64,
     first: u64,
@@ -87,14 +87,14 @@ pub async fn at(
     let names: Vec<Arc<str>> = change.counts.keys().cloned().collect();
     let mut seq = change.seq;
     if !names.is_empty() {
-        let head = ledger::counts(services, names).await?;
+        let head = ledger::counts(api, names).await?;
         if head.log.first != first {
             return Ok(None);
         }
         let head = by_name(head);
         for (topic, before) in &change.counts {
             let read = Read::Log { topics: vec![topic.clone()], after: position, limit: 1 };
-            let next = stretch(services, read).await?;
+            let next = stretch(api, read).await?;
             if next.log.first != first {
                 return Ok(None);
             }

@@ -4,7 +4,7 @@
 use super::caller::Caller;
 use super::ledger::{Edit, Tries, now_ms, record};
 use super::topic;
-use crate::services::Services;
+use crate::events::TopicsApi;
 use std::sync::Arc;
 use tavern_domain::topic::is_reserved;
 use tavern_store::limits::ID_BYTES;
@@ -27,7 +27,7 @@ pub struct Published {
 
 /// `once` is the `Idempotency-Key`, if there was one.
 pub async fn publish(
-    services: &Services,
+    api: &TopicsApi,
     caller: &Caller,
     name: &str,
     once: Option<&str>,
@@ -40,45 +40,45 @@ pub async fn publish(
         return Err(Refusal::new(Code::NotAllowed, message));
     }
     let name: Arc<str> = name.into();
-    let appends = appends(&name, caller, once, parse_events(body, now_ms(services))?);
+    let appends = appends(&name, caller, once, parse_events(body, now_ms(api))?);
     let mut tries = Tries::default();
-    let mut known = services.office.topics.get(&name);
+    let mut known = api.office.topics.get(&name);
     loop {
         tries.another().await?;
         let topic = match known.take() {
             Some(topic) if topic.row.publisher.as_deref() == Some(&*caller.id) => Some(topic),
             // What would refuse it, or has to be changed, is looked at as it is now.
-            _ => record(services, TOPIC, &name).await?,
+            _ => record(api, TOPIC, &name).await?,
         };
-        let mut edit = Edit::new(services);
+        let mut edit = Edit::new(api);
         let version = topic.as_ref().map_or(0, |topic| topic.version);
         edit.expect(TOPIC, &name, version);
-        let claimed = claim(services, caller, topic.as_ref().map(|topic| &topic.row))?;
+        let claimed = claim(api, caller, topic.as_ref().map(|topic| &topic.row))?;
         if let Some(claimed) = &claimed {
             edit.put(TOPIC, &name, record::write(claimed));
         }
         edit.append(appends.iter().cloned());
-        match edit.commit(services).await? {
+        match edit.commit(api).await? {
             Some(receipt) => {
                 let version = receipt.put.first().copied().unwrap_or(version);
                 if let Some(row) = claimed.or(topic.map(|topic| topic.row)) {
-                    services.office.topics.keep(&name, Versioned { version, row });
+                    api.office.topics.keep(&name, Versioned { version, row });
                 }
                 let published = tally(&appends, &receipt.appended);
                 let added = receipt.appended.iter().filter(|appended| !appended.again).count();
-                services.tally.published(&name, added as u64, (appends.len() - added) as u64);
-                services.bell.published(name);
+                api.tally.published(&name, added as u64, (appends.len() - added) as u64);
+                api.bell.published(name);
                 return Ok(published);
             }
-            None => services.office.topics.forget(&name),
+            None => api.office.topics.forget(&name),
         }
     }
 }
 
 /// The topic as it must become before this caller publishes to it; none when it is so already.
-fn claim(services: &Services, caller: &Caller, topic: Option<&Topic>) -> Result<Option<Topic>, Refusal> {
+fn claim(api: &TopicsApi, caller: &Caller, topic: Option<&Topic>) -> Result<Option<Topic>, Refusal> {
     match topic {
-        None => Ok(Some(Topic { publisher: Some(caller.id.clone()), created_at: now_ms(services) })),
+        None => Ok(Some(Topic { publisher: Some(caller.id.clone()), created_at: now_ms(api) })),
         Some(Topic { publisher: None, created_at }) => {
             Ok(Some(Topic { publisher: Some(caller.id.clone()), created_at: *created_at }))
         }

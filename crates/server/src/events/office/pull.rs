@@ -7,7 +7,7 @@ use super::ledger::{Edit, Tries, counts};
 use super::place;
 use super::queue::Queue;
 use super::subscription::loosen;
-use crate::services::Services;
+use crate::events::TopicsApi;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -70,7 +70,7 @@ struct Events {
 }
 
 pub async fn pull(
-    services: &Services,
+    api: &TopicsApi,
     caller: &Caller,
     name: &str,
     question: Question,
@@ -79,32 +79,32 @@ pub async fn pull(
     let mut tries = Tries::default();
     loop {
         tries.another().await?;
-        let Settled { queue, acknowledges } = settle(services, caller, name, question.after).await?;
+        let Settled { queue, acknowledges } = settle(api, caller, name, question.after).await?;
         // Before looking: what is published while one looks must be heard.
         let topics = || queue.marks.row.topics();
-        let heard = services.bell.heard(topics());
-        let events = look(services, &queue, question).await?;
+        let heard = api.bell.heard(topics());
+        let events = look(api, &queue, question).await?;
         let hands_out = events.count > 0 && events.last.seq > queue.delivery.row.sealed.seq;
-        if queue.subscription.row.pull && (acknowledges || hands_out) && !keep(services, &queue).await? {
+        if queue.subscription.row.pull && (acknowledges || hands_out) && !keep(api, &queue).await? {
             continue;
         }
         tries = Tries::default();
         if events.count > 0 {
-            services.office.handed.keep(&queue, events.last);
+            api.office.handed.keep(&queue, events.last);
             return Ok(answer(&events));
         }
-        if Instant::now() >= until || services.is_stopping() {
+        if Instant::now() >= until || api.is_stopping() {
             return Ok(answer(&events));
         }
-        rung(services, until.min(Instant::now() + LOOK), || services.bell.heard(topics()) != heard).await;
+        rung(api, until.min(Instant::now() + LOOK), || api.bell.heard(topics()) != heard).await;
     }
 }
 
 /// Waits until there is something, or the time is over.
-async fn rung(services: &Services, until: Instant, is_there: impl Fn() -> bool) {
+async fn rung(api: &TopicsApi, until: Instant, is_there: impl Fn() -> bool) {
     tokio::time::sleep_until(until.min(Instant::now() + PAUSE)).await;
     loop {
-        let news = services.bell.news();
+        let news = api.bell.news();
         tokio::pin!(news);
         news.as_mut().enable();
         if is_there() || tokio::time::timeout_at(until, news).await.is_err() {
@@ -122,9 +122,9 @@ struct Settled {
 /// The progress is written with what was acknowledged, and also when nothing was: whoever changes the topics expects the
 /// progress from before he looked at the log, so no number that is handed out now is given to another event later. False: it has
 /// changed since it was read.
-async fn keep(services: &Services, queue: &Queue) -> Result<bool, Refusal> {
+async fn keep(api: &TopicsApi, queue: &Queue) -> Result<bool, Refusal> {
     let name = queue.name();
-    let mut edit = Edit::new(services);
+    let mut edit = Edit::new(api);
     edit.expect(DELIVERY, name, queue.delivery.version);
     edit.put(DELIVERY, name, record::write_progress(&queue.delivery.row));
     let mut marks = Marks::clone(&queue.marks.row);
@@ -133,11 +133,11 @@ async fn keep(services: &Services, queue: &Queue) -> Result<bool, Refusal> {
     if marks.note(queue.delivery.row.sealed) {
         edit.put(MARKS, name, record::write_marks(&marks));
     }
-    Ok(edit.commit(services).await?.is_some())
+    Ok(edit.commit(api).await?.is_some())
 }
 
 async fn settle(
-    services: &Services,
+    api: &TopicsApi,
     caller: &Caller,
     name: &str,
     after: Option<u64>,
@@ -145,7 +145,7 @@ async fn settle(
     let mut tries = Tries::default();
     loop {
         tries.another().await?;
-        let mut queue = Queue::open(services, caller, name).await?;
+        let mut queue = Queue::open(api, caller, name).await?;
         if let Some(why) = queue.delivery.row.disabled.filter(|_| queue.subscription.row.pull) {
             let message = format!(
                 "the subscription is disabled ({}): POST /v1/subscriptions/{name}/enable; nothing is lost meanwhile",
@@ -155,18 +155,18 @@ async fn settle(
         }
         if queue.subscription.row.pull && !queue.delivery.row.batches.is_empty() {
             // A worker sealed them before it knew that nobody is to be called any more.
-            let log = counts(services, Vec::new()).await?.log;
+            let log = counts(api, Vec::new()).await?.log;
             loosen(&mut queue.delivery.row, log.first)?;
-            let mut edit = Edit::new(services);
+            let mut edit = Edit::new(api);
             edit.expect(DELIVERY, name, queue.delivery.version);
             edit.put(DELIVERY, name, record::write_progress(&queue.delivery.row));
-            edit.commit(services).await?;
+            edit.commit(api).await?;
             continue;
         }
         let Some(after) = after.filter(|&after| after > queue.delivery.row.sealed.seq) else {
             return Ok(Settled { queue, acknowledges: false });
         };
-        let through = locate(services, &queue, after).await?;
+        let through = locate(api, &queue, after).await?;
         // What goes to a callback is acknowledged by its answers alone.
         let acknowledges = queue.subscription.row.pull && queue.delivery.row.acknowledge(through);
         return Ok(Settled { queue, acknowledges });
@@ -174,19 +174,19 @@ async fn settle(
 }
 
 /// Where the event with this number lies, which is after what was acknowledged.
-async fn locate(services: &Services, queue: &Queue, seq: u64) -> Result<Mark, Refusal> {
+async fn locate(api: &TopicsApi, queue: &Queue, seq: u64) -> Result<Mark, Refusal> {
     let (progress, marks) = (&queue.delivery.row, &queue.marks.row);
     if let Some(shed) = progress.shed.filter(|shed| seq <= shed.through.seq) {
         // In the middle of a gap there is no event: one reads on behind it anyway.
         let position = if seq == shed.through.seq { shed.through.position } else { progress.sealed.position };
         return Ok(Mark { seq, position });
     }
-    if let Some(mark) = services.office.handed.get(queue, seq) {
+    if let Some(mark) = api.office.handed.get(queue, seq) {
         return Ok(mark);
     }
     let (reached, near) = (progress.reached(), marks.before(seq + 1));
     let from = if near.seq <= seq && near.position > reached.position { near } else { reached };
-    match place::forward(services, marks, from, seq).await? {
+    match place::forward(api, marks, from, seq).await? {
         Some(mark) => Ok(mark),
         None => {
             let message =
@@ -197,14 +197,14 @@ async fn locate(services: &Services, queue: &Queue, seq: u64) -> Result<Mark, Re
 }
 
 /// What comes next, as far as there is any.
-async fn look(services: &Services, queue: &Queue, question: Question) -> Result<Events, Refusal> {
+async fn look(api: &TopicsApi, queue: &Queue, question: Question) -> Result<Events, Refusal> {
     let progress = &queue.delivery.row;
     let after = question.after.unwrap_or(progress.sealed.seq);
     let limit = question.limit.clamp(1, LIMIT_MAX);
     if after < progress.sealed.seq {
         // Again, what was acknowledged already; up to there, because a gap may follow.
-        let from = match place::before(services, &queue.marks.row, after).await? {
-            Some(from) => place::forward(services, &queue.marks.row, from, after).await?,
+        let from = match place::before(api, &queue.marks.row, after).await? {
+            Some(from) => place::forward(api, &queue.marks.row, from, after).await?,
             None => None,
         };
         let Some(from) = from else {
@@ -213,7 +213,7 @@ async fn look(services: &Services, queue: &Queue, question: Question) -> Result<
             return Err(Refusal::new(Code::Gone, message));
         };
         let most = u32::try_from(progress.sealed.seq - after).unwrap_or(limit).min(limit);
-        return gather(services, queue, Events::from(from), most).await;
+        return gather(api, queue, Events::from(from), most).await;
     }
     let mut events = Events::from(Mark { seq: after, ..progress.sealed });
     if let Some(shed) = progress.shed.filter(|shed| shed.through.seq > after) {
@@ -221,25 +221,20 @@ async fn look(services: &Services, queue: &Queue, question: Question) -> Result<
         (events.count, events.first, events.last) = (1, after + 1, shed.through);
     } else if after > progress.sealed.seq {
         // A callback has it: it is looked at and not acknowledged.
-        events.last = locate(services, queue, after).await?;
+        events.last = locate(api, queue, after).await?;
     }
-    gather(services, queue, events, limit).await
+    gather(api, queue, events, limit).await
 }
 
 /// Reads on until the answer is full.
-async fn gather(
-    services: &Services,
-    queue: &Queue,
-    mut events: Events,
-    limit: u32,
-) -> Result<Events, Refusal> {
+async fn gather(api: &TopicsApi, queue: &Queue, mut events: Events, limit: u32) -> Result<Events, Refusal> {
     let room = usize::try_from(queue.subscription.row.max_bytes).unwrap_or(usize::MAX);
     let mut reading = Reading::new(queue.marks.row.clone(), events.last);
     while events.count < limit {
         let begun = reading.at();
-        let step = place::step(services, &mut reading, limit - events.count).await?;
+        let step = place::step(api, &mut reading, limit - events.count).await?;
         let Some((log, took)) = step else { break };
-        if log.first > begun.position + 1 && !is_current(services, queue).await? {
+        if log.first > begun.position + 1 && !is_current(api, queue).await? {
             // The log was cut meanwhile, and the progress tells where.
             break;
         }
@@ -261,8 +256,8 @@ async fn gather(
 }
 
 /// Nobody has changed the progress since it was read.
-async fn is_current(services: &Services, queue: &Queue) -> Result<bool, Refusal> {
-    let now = super::ledger::document(services, DELIVERY, queue.name()).await?;
+async fn is_current(api: &TopicsApi, queue: &Queue) -> Result<bool, Refusal> {
+    let now = super::ledger::document(api, DELIVERY, queue.name()).await?;
     Ok(super::queue::version(now.as_ref()) == queue.delivery.version)
 }
 

@@ -3,7 +3,7 @@
 
 use super::caller::Caller;
 use super::ledger::{self, Kept};
-use crate::services::Services;
+use crate::events::TopicsApi;
 use std::sync::Arc;
 use tavern_domain::delivery::Progress;
 use tavern_domain::topic::Marks;
@@ -21,8 +21,8 @@ pub struct Queue {
 
 impl Queue {
     /// Somebody's own, or any for an admin.
-    pub async fn open(services: &Services, caller: &Caller, name: &str) -> Result<Queue, Refusal> {
-        let queue = Queue::find(services, name).await?;
+    pub async fn open(api: &TopicsApi, caller: &Caller, name: &str) -> Result<Queue, Refusal> {
+        let queue = Queue::find(api, name).await?;
         let queue = queue.ok_or_else(|| {
             let message =
                 format!("there is no subscription {name:?}; make it with PUT /v1/subscriptions/{name}");
@@ -32,12 +32,12 @@ impl Queue {
         Ok(queue)
     }
 
-    pub async fn find(services: &Services, name: &str) -> Result<Option<Queue>, Refusal> {
+    pub async fn find(api: &TopicsApi, name: &str) -> Result<Option<Queue>, Refusal> {
         check_name(name)?;
-        let delivery = ledger::document(services, DELIVERY, name).await?;
+        let delivery = ledger::document(api, DELIVERY, name).await?;
         let (marks, subscription) = tokio::join!(
-            ledger::document(services, MARKS, name),
-            ledger::record::<Subscription>(services, SUBSCRIPTION, name)
+            ledger::document(api, MARKS, name),
+            ledger::record::<Subscription>(api, SUBSCRIPTION, name)
         );
         let delivery = ledger::found(delivery, read_progress)?;
         let marks = ledger::found(marks?, |bytes| read_marks(bytes).map(Arc::new))?;

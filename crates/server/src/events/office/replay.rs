@@ -6,7 +6,7 @@ use super::caller::Caller;
 use super::ledger::{self, Tries};
 use super::queue::Queue;
 use super::{machine, place};
-use crate::services::Services;
+use crate::events::TopicsApi;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -56,43 +56,43 @@ impl From {
     }
 }
 
-pub async fn replay(services: &Services, caller: &Caller, name: &str, from: From) -> Result<Value, Refusal> {
+pub async fn replay(api: &TopicsApi, caller: &Caller, name: &str, from: From) -> Result<Value, Refusal> {
     let mut tries = Tries::default();
     loop {
         tries.another().await?;
         // Before looking where it lies: whoever cuts the log meanwhile is noticed.
-        let log = ledger::document(services, EVENTS, LOG).await?.map_or(0, |found| found.version);
-        let queue = Queue::open(services, caller, name).await?;
+        let log = ledger::document(api, EVENTS, LOG).await?.map_or(0, |found| found.version);
+        let queue = Queue::open(api, caller, name).await?;
         let marks = &queue.marks.row;
         let to = match from {
-            From::Seq(seq) => by_seq(services, marks, seq).await?,
-            From::Time(ms) => by_time(services, marks, ms).await?,
+            From::Seq(seq) => by_seq(api, marks, seq).await?,
+            From::Time(ms) => by_time(api, marks, ms).await?,
         };
-        if let Some(rewound) = machine::rewind(services, &queue, to, log).await? {
+        if let Some(rewound) = machine::rewind(api, &queue, to, log).await? {
             return Ok(json!({"from_seq": to.seq + 1, "rewound": rewound}));
         }
     }
 }
 
-async fn by_seq(services: &Services, marks: &Arc<Marks>, seq: u64) -> Result<Mark, Refusal> {
-    let Some(near) = place::before(services, marks, seq - 1).await? else {
-        let first = place::beginning(services, marks).await?.seq + 1;
+async fn by_seq(api: &TopicsApi, marks: &Arc<Marks>, seq: u64) -> Result<Mark, Refusal> {
+    let Some(near) = place::before(api, marks, seq - 1).await? else {
+        let first = place::beginning(api, marks).await?.seq + 1;
         return Err(bad(format!(
             "event {seq} is not kept any more: the oldest that can be replayed is {first}"
         )));
     };
-    let found = place::forward(services, marks, near, seq - 1).await?;
+    let found = place::forward(api, marks, near, seq - 1).await?;
     found.ok_or_else(|| bad(format!("event {seq} has not come yet: there is nothing to replay")))
 }
 
 /// The place right before the first event that was accepted then or later.
-async fn by_time(services: &Services, marks: &Arc<Marks>, ms: u64) -> Result<Mark, Refusal> {
+async fn by_time(api: &TopicsApi, marks: &Arc<Marks>, ms: u64) -> Result<Mark, Refusal> {
     let mut tries = Tries::default();
     loop {
         tries.another().await?;
-        let log = ledger::counts(services, Vec::new()).await?.log;
-        let begun = place::at(services, marks, log.first - 1, log.first).await?;
-        let found = before(services, ms, log.first, log.head).await?;
+        let log = ledger::counts(api, Vec::new()).await?.log;
+        let begun = place::at(api, marks, log.first - 1, log.first).await?;
+        let found = before(api, ms, log.first, log.head).await?;
         let (Some(begun), Some(position)) = (begun, found) else { continue };
         if position < log.first && begun.seq > 0 {
             let message = format!(
@@ -101,7 +101,7 @@ async fn by_time(services: &Services, marks: &Arc<Marks>, ms: u64) -> Result<Mar
             );
             return Err(bad(message));
         }
-        if let Some(to) = place::at(services, marks, position, log.first).await? {
+        if let Some(to) = place::at(api, marks, position, log.first).await? {
             return Ok(to);
         }
     }
@@ -109,12 +109,12 @@ async fn by_time(services: &Services, marks: &Arc<Marks>, ms: u64) -> Result<Mar
 
 /// The last position whose event was accepted before this time. None: the log begins later than it did. The store's time
 /// never goes back, so halving finds it.
-async fn before(services: &Services, ms: u64, first: u64, head: u64) -> Result<Option<u64>, Refusal> {
+async fn before(api: &TopicsApi, ms: u64, first: u64, head: u64) -> Result<Option<u64>, Refusal> {
     let (mut early, mut late) = (first - 1, head + 1);
     while early + 1 < late {
         let middle = early + (late - early) / 2;
         let read = Read::Log { topics: Vec::new(), after: middle - 1, limit: 1 };
-        let stretch = place::stretch(services, read).await?;
+        let stretch = place::stretch(api, read).await?;
         match stretch.page.rows.first() {
             Some(event) if event.position == middle && event.at.ms() >= ms => late = middle,
             Some(event) if event.position == middle => early = middle,

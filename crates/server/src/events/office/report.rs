@@ -6,7 +6,7 @@ use super::ledger;
 use super::place;
 use super::queue::Queue;
 use super::subscription::by_name;
-use crate::services::Services;
+use crate::events::TopicsApi;
 use serde_json::{Value, json};
 use tavern_domain::Time;
 use tavern_domain::delivery::{Batch, Health, Progress, Reason};
@@ -44,19 +44,19 @@ pub fn settings(caller: &Caller, subscription: &Subscription) -> Value {
 }
 
 /// Settings and state.
-pub async fn report(services: &Services, caller: &Caller, name: &str) -> Result<Value, Refusal> {
-    let queue = Queue::open(services, caller, name).await?;
-    let mut report = brief(services, caller, &queue).await?;
-    let oldest = oldest(services, &queue).await?;
-    report["oldest_ms"] = oldest.map(|at| services.now().since(at)).into();
-    report["dead_letters"] = dead_letters(services, name).await?.into();
+pub async fn report(api: &TopicsApi, caller: &Caller, name: &str) -> Result<Value, Refusal> {
+    let queue = Queue::open(api, caller, name).await?;
+    let mut report = brief(api, caller, &queue).await?;
+    let oldest = oldest(api, &queue).await?;
+    report["oldest_ms"] = oldest.map(|at| api.now().since(at)).into();
+    report["dead_letters"] = dead_letters(api, name).await?.into();
     Ok(report)
 }
 
 /// What costs little to tell.
-async fn brief(services: &Services, caller: &Caller, queue: &Queue) -> Result<Value, Refusal> {
+async fn brief(api: &TopicsApi, caller: &Caller, queue: &Queue) -> Result<Value, Refusal> {
     let topics = queue.marks.row.topics().cloned().collect();
-    let counts = by_name(ledger::counts(services, topics).await?);
+    let counts = by_name(ledger::counts(api, topics).await?);
     let (progress, seq) = (&queue.delivery.row, queue.marks.row.seq_at_head(&counts));
     let mut report = settings(caller, &queue.subscription.row);
     let state = state(progress, seq);
@@ -111,14 +111,14 @@ fn acknowledged(progress: &Progress) -> u64 {
 }
 
 /// When the oldest event that waits was accepted.
-async fn oldest(services: &Services, queue: &Queue) -> Result<Option<Time>, Refusal> {
+async fn oldest(api: &TopicsApi, queue: &Queue) -> Result<Option<Time>, Refusal> {
     let progress = &queue.delivery.row;
     let sealed = progress.batches.iter().map(|batch| batch.accepted).min();
     if let Some(at) = sealed.or(progress.shed.map(|shed| shed.at)) {
         return Ok(Some(at));
     }
     let mut reading = Reading::new(queue.marks.row.clone(), progress.sealed);
-    while let Some((_, took)) = place::step(services, &mut reading, 1).await? {
+    while let Some((_, took)) = place::step(api, &mut reading, 1).await? {
         if let Some((_, first)) = took.events.first() {
             return Ok(Some(first.at));
         }
@@ -129,10 +129,10 @@ async fn oldest(services: &Services, queue: &Queue) -> Result<Option<Time>, Refu
     Ok(None)
 }
 
-async fn dead_letters(services: &Services, name: &str) -> Result<usize, Refusal> {
+async fn dead_letters(api: &TopicsApi, name: &str) -> Result<usize, Refusal> {
     let (prefix, mut count, mut after) = (format!("{name}/"), 0, String::new());
     while count < COUNTED {
-        let page = ledger::list(services, DEAD, &prefix, &after, u32::MAX).await?;
+        let page = ledger::list(api, DEAD, &prefix, &after, u32::MAX).await?;
         count += page.rows.len();
         match page.rows.last() {
             Some(last) if page.more => after = last.row.key.name().to_owned(),
@@ -143,21 +143,21 @@ async fn dead_letters(services: &Services, name: &str) -> Result<usize, Refusal>
 }
 
 /// One's own, or all for an admin, by name.
-pub async fn list(services: &Services, caller: &Caller, after: &str, limit: usize) -> Result<Value, Refusal> {
+pub async fn list(api: &TopicsApi, caller: &Caller, after: &str, limit: usize) -> Result<Value, Refusal> {
     let (mut rows, mut after, mut next) = (Vec::new(), after.to_owned(), None);
     'pages: loop {
-        let page = ledger::list(services, SUBSCRIPTION, "", &after, u32::MAX).await?;
+        let page = ledger::list(api, SUBSCRIPTION, "", &after, u32::MAX).await?;
         for found in page.rows {
             let name = found.row.key.name().to_owned();
             let one = ledger::found(Some(found), |bytes| tavern_wire::record::read::<Subscription>(bytes))?;
             if one.is_some_and(|one| caller.may(&one.row.owner))
-                && let Some(queue) = Queue::find(services, &name).await?
+                && let Some(queue) = Queue::find(api, &name).await?
             {
                 if rows.len() == limit {
                     next = Some(after);
                     break 'pages;
                 }
-                rows.push(brief(services, caller, &queue).await?);
+                rows.push(brief(api, caller, &queue).await?);
             }
             after = name;
         }

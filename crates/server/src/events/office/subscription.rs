@@ -6,7 +6,7 @@ use super::caller::Caller;
 use super::ledger::{self, Edit, Kept, Tries, now_ms};
 use super::queue::{self, Queue, version};
 use super::settings::{Terms, Wanted, Wish};
-use crate::services::Services;
+use crate::events::TopicsApi;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tavern_domain::delivery::{Mark, Progress};
@@ -28,41 +28,41 @@ pub struct Put {
     pub secret: Option<String>,
 }
 
-pub async fn put(services: &Services, caller: &Caller, name: &str, wish: Wish) -> Result<Put, Refusal> {
+pub async fn put(api: &TopicsApi, caller: &Caller, name: &str, wish: Wish) -> Result<Put, Refusal> {
     queue::check_name(name)?;
     let mut tries = Tries::default();
     loop {
         tries.another().await?;
-        let before = Queue::find(services, name).await?;
+        let before = Queue::find(api, name).await?;
         if let Some(before) = &before {
             queue::allow(caller, &before.subscription.row)?;
         }
-        let (now, terms) = (now_ms(services), Terms::of(&services.config));
+        let (now, terms) = (now_ms(api), Terms::of(&api.config));
         let Wanted { subscription, made_secret } = match &before {
             None => wish.clone().begin(name, &caller.id, now, &terms)?,
             Some(before) => wish.clone().change(before.subscription.row.clone(), now, &terms)?,
         };
         let created = before.is_none();
-        let mut edit = Edit::new(services);
+        let mut edit = Edit::new(api);
         edit.expect(SUBSCRIPTION, name, version(before.as_ref().map(|before| &before.subscription)));
         edit.put(SUBSCRIPTION, name, record::write(&subscription));
         edit.raise();
         match &before {
-            None => begin(services, &mut edit, &subscription).await?,
-            Some(before) => follow(services, &mut edit, before, &subscription).await?,
+            None => begin(api, &mut edit, &subscription).await?,
+            Some(before) => follow(api, &mut edit, before, &subscription).await?,
         }
-        if edit.commit(services).await?.is_some() {
-            services.bell.changed(name.into());
+        if edit.commit(api).await?.is_some() {
+            api.bell.changed(name.into());
             return Ok(Put { subscription, created, secret: made_secret });
         }
     }
 }
 
 /// It starts now.
-async fn begin(services: &Services, edit: &mut Edit, subscription: &Subscription) -> Result<(), Refusal> {
+async fn begin(api: &TopicsApi, edit: &mut Edit, subscription: &Subscription) -> Result<(), Refusal> {
     let (name, topics) = (&subscription.name, &subscription.topics);
-    found_topics(services, edit, topics.iter()).await?;
-    let known = ledger::counts(services, topics.clone()).await?;
+    found_topics(api, edit, topics.iter()).await?;
+    let known = ledger::counts(api, topics.clone()).await?;
     let head = known.log.head;
     let known = by_name(known);
     let counts = topics.iter().map(|topic| (topic.clone(), known.get(topic).copied().unwrap_or(0)));
@@ -77,7 +77,7 @@ async fn begin(services: &Services, edit: &mut Edit, subscription: &Subscription
 
 /// What of a change concerns its marks and its progress.
 async fn follow(
-    services: &Services,
+    api: &TopicsApi,
     edit: &mut Edit,
     before: &Queue,
     after: &Subscription,
@@ -88,8 +88,8 @@ async fn follow(
     if old == new && !loosens {
         return Ok(());
     }
-    found_topics(services, edit, new.difference(&old).copied()).await?;
-    let known = change_topics(services, edit, before, &after.topics).await?;
+    found_topics(api, edit, new.difference(&old).copied()).await?;
+    let known = change_topics(api, edit, before, &after.topics).await?;
     let mut progress = before.delivery.row.clone();
     if loosens {
         loosen(&mut progress, known.log.first)?;
@@ -101,7 +101,7 @@ async fn follow(
 
 /// From now on it has these topics.
 async fn change_topics(
-    services: &Services,
+    api: &TopicsApi,
     edit: &mut Edit,
     before: &Queue,
     topics: &[Arc<str>],
@@ -109,7 +109,7 @@ async fn change_topics(
     let name = before.name();
     let mut marks = Marks::clone(&before.marks.row);
     let names: BTreeSet<Arc<str>> = marks.topics().chain(topics).cloned().collect();
-    let known = ledger::counts(services, names.into_iter().collect()).await?;
+    let known = ledger::counts(api, names.into_iter().collect()).await?;
     marks.change(known.log.head, &by_name(known.clone()), topics);
     edit.expect(MARKS, name, before.marks.version);
     edit.put(MARKS, name, record::write_marks(&marks));
@@ -133,16 +133,16 @@ pub fn loosen(progress: &mut Progress, log_first: u64) -> Result<(), Refusal> {
 
 /// Topics that nobody has heard of are made, unclaimed. Those that exist must not end meanwhile.
 async fn found_topics(
-    services: &Services,
+    api: &TopicsApi,
     edit: &mut Edit,
     names: impl Iterator<Item = &Arc<str>>,
 ) -> Result<(), Refusal> {
     for name in names {
-        let known: Option<Kept<Topic>> = ledger::record(services, TOPIC, name).await?;
+        let known: Option<Kept<Topic>> = ledger::record(api, TOPIC, name).await?;
         edit.expect(TOPIC, name, version(known.as_ref()));
         if known.is_none() {
             let publisher = is_reserved(name).then(|| SERVER.into());
-            let topic = Topic { publisher, created_at: now_ms(services) };
+            let topic = Topic { publisher, created_at: now_ms(api) };
             edit.put(TOPIC, name, record::write(&topic));
         }
     }
@@ -154,35 +154,35 @@ pub fn by_name(topics: Topics) -> BTreeMap<Arc<str>, u64> {
 }
 
 /// Takes a topic out of a subscription, which stays. False: it did not have it.
-pub async fn without(services: &Services, name: &str, topic: &str) -> Result<bool, Refusal> {
+pub async fn without(api: &TopicsApi, name: &str, topic: &str) -> Result<bool, Refusal> {
     let mut tries = Tries::default();
     loop {
         tries.another().await?;
-        let Some(before) = Queue::find(services, name).await? else { return Ok(false) };
+        let Some(before) = Queue::find(api, name).await? else { return Ok(false) };
         let mut after = before.subscription.row.clone();
         after.topics.retain(|known| **known != *topic);
         if after.topics.len() == before.subscription.row.topics.len() {
             return Ok(false);
         }
-        let mut edit = Edit::new(services);
+        let mut edit = Edit::new(api);
         edit.expect(SUBSCRIPTION, name, before.subscription.version);
         edit.put(SUBSCRIPTION, name, record::write(&after));
         edit.raise();
-        follow(services, &mut edit, &before, &after).await?;
-        if edit.commit(services).await?.is_some() {
-            services.bell.changed(name.into());
+        follow(api, &mut edit, &before, &after).await?;
+        if edit.commit(api).await?.is_some() {
+            api.bell.changed(name.into());
             return Ok(true);
         }
     }
 }
 
 /// Everything of it goes, unsent.
-pub async fn remove(services: &Services, caller: &Caller, name: &str) -> Result<(), Refusal> {
+pub async fn remove(api: &TopicsApi, caller: &Caller, name: &str) -> Result<(), Refusal> {
     let mut tries = Tries::default();
     loop {
         tries.another().await?;
-        let queue = Queue::open(services, caller, name).await?;
-        let mut edit = Edit::new(services);
+        let queue = Queue::open(api, caller, name).await?;
+        let mut edit = Edit::new(api);
         edit.expect(SUBSCRIPTION, name, queue.subscription.version);
         edit.expect(MARKS, name, queue.marks.version);
         // Whoever parks another dead letter writes the progress too.
@@ -190,30 +190,30 @@ pub async fn remove(services: &Services, caller: &Caller, name: &str) -> Result<
         for batch in &queue.delivery.row.batches {
             edit.delete(record::COPY, &record::copy_name(name, batch.number));
         }
-        let dead = sweep(services, name).await?;
+        let dead = sweep(api, name).await?;
         dead.iter().for_each(|letter| edit.delete(DEAD, letter));
         [SUBSCRIPTION, MARKS, DELIVERY].into_iter().for_each(|kind| edit.delete(kind, name));
         edit.raise();
-        if edit.commit(services).await?.is_some() {
-            services.bell.changed(name.into());
+        if edit.commit(api).await?.is_some() {
+            api.bell.changed(name.into());
             return Ok(());
         }
     }
 }
 
 /// Removes dead letters until the rest fits into one commit, and names that rest.
-async fn sweep(services: &Services, name: &str) -> Result<Vec<String>, Refusal> {
+async fn sweep(api: &TopicsApi, name: &str) -> Result<Vec<String>, Refusal> {
     let prefix = format!("{name}/");
     loop {
-        let page = ledger::list(services, DEAD, &prefix, "", SWEPT).await?;
+        let page = ledger::list(api, DEAD, &prefix, "", SWEPT).await?;
         let letters: Vec<String> = page.rows.iter().map(|row| row.row.key.name().to_owned()).collect();
         if !page.more {
             return Ok(letters);
         }
-        let mut edit = Edit::new(services);
+        let mut edit = Edit::new(api);
         letters.iter().for_each(|letter| edit.delete(DEAD, letter));
         // Nothing is expected of them, so nobody can be quicker.
-        edit.commit(services).await?;
+        edit.commit(api).await?;
     }
 }
 

@@ -109,7 +109,7 @@ fn switch(call: &mut Call<'_, '_>, mark: u8) -> Next {
 
 pub fn info(call: &mut Call<'_, '_>) -> Next {
     let mut line = String::new();
-    call.peer.info.write_line(call.desk.now, &mut line);
+    call.peer.info.write_line(call.context.now, &mut line);
     reply::verbatim(call.out, call.proto(), "txt", line.as_bytes());
     Next::Go
 }
@@ -124,14 +124,14 @@ pub fn list(call: &mut Call<'_, '_>) -> Next {
     };
     let mut lines = String::new();
     for client in clients {
-        client.write_line(call.desk.now, &mut lines);
+        client.write_line(call.context.now, &mut lines);
     }
     reply::verbatim(call.out, call.proto(), "txt", lines.as_bytes());
     Next::Go
 }
 
 fn chosen(call: &Call<'_, '_>) -> Result<Vec<Arc<ClientInfo>>, Vec<u8>> {
-    let clients = &call.desk.services.clients;
+    let clients = &call.context.server.clients;
     match call.args.len() {
         2 => Ok(clients.list()),
         4 if call.is(2, "type") => {

@@ -61,7 +61,7 @@ fn matching<'a>(globs: impl Iterator<Item = &'a [u8]>, all: &mut Vec<(&'static s
 }
 
 pub fn get(call: &mut Call<'_, '_>) -> Next {
-    let mut found = settings(&call.desk.services.config);
+    let mut found = settings(&call.context.server.config);
     matching(call.rest(2), &mut found);
     let proto = call.proto();
     reply::map(call.out, found.len(), proto);
@@ -74,7 +74,7 @@ pub fn get(call: &mut Call<'_, '_>) -> Next {
 
 pub fn set(call: &mut Call<'_, '_>) -> Next {
     let args: Vec<&[u8]> = call.rest(2).collect();
-    let known = settings(&call.desk.services.config);
+    let known = settings(&call.context.server.config);
     match check_set(&args, &known) {
         Ok(()) => call.ok(),
         Err(error) => {

@@ -6,7 +6,6 @@ use crate::auth::{AuthError, Credential};
 use crate::config::Mode;
 use crate::resp::Next;
 use crate::resp::clients::{DEFAULT_USER, NO_EVICT, NO_TOUCH};
-use crate::shard::mail::Mail;
 use crate::supervisor::panics;
 use tavern_domain::Identity;
 use tavern_wire::resp::{self as reply, Proto};
@@ -29,7 +28,7 @@ pub fn ping(call: &mut Call<'_, '_>) -> Next {
         return call.error("ERR wrong number of arguments for 'ping' command");
     }
     let said = (call.args.len() == 2).then(|| call.args.at(1));
-    let subscribed = !call.peer.state.polls && pubsub::is_subscribed(call.peer, call.desk.hub);
+    let subscribed = !call.peer.state.polls && pubsub::is_subscribed(call.peer, call.context.hub);
     if call.proto() == Proto::Resp2 && subscribed {
         reply::array(call.out, 2);
         reply::bulk(call.out, b"pong");
@@ -66,13 +65,13 @@ pub fn select(call: &mut Call<'_, '_>) -> Next {
 pub fn reset(call: &mut Call<'_, '_>) -> Next {
     transaction::discard(call.peer);
     if let Some(id) = call.peer.listener.take() {
-        call.desk.hub.end(id);
+        call.context.hub.end(id);
     }
     let peer = &mut *call.peer;
     let bucket = peer.state.bucket;
     peer.state = PeerState { bucket, ..PeerState::default() };
     peer.proto = Proto::Resp2;
-    peer.identity = call.desk.services.gate.admit_unnamed().ok();
+    peer.identity = call.context.server.authenticator.admit_unnamed().ok();
     peer.info.set_counts([0; 3]);
     peer.info.set_proto(Proto::Resp2);
     peer.info.set_db(0);
@@ -115,7 +114,7 @@ fn login(call: &mut Call<'_, '_>, user: Option<&[u8]>, password: &[u8]) -> Login
             Err(_) => Err(AuthError::Malformed),
             Ok(password) => {
                 let credential = Credential::of(password);
-                match call.desk.services.gate.admit_now(&credential, call.desk.now) {
+                match call.context.server.authenticator.admit_now(&credential, call.context.now) {
                     Some(outcome) => outcome,
                     // Nothing can wait inside EXEC; the caller says so.
                     None if call.in_exec => return Login::Asked,
@@ -135,7 +134,7 @@ fn login(call: &mut Call<'_, '_>, user: Option<&[u8]>, password: &[u8]) -> Login
         }
         Err(AuthError::Unavailable) => Login::Refused("ERR keys cannot be checked at the moment".to_string()),
         // Dev mode is a Redis without a password: its default user may say anything.
-        Err(_) if call.desk.services.config.mode == Mode::Dev => match user {
+        Err(_) if call.context.server.config.mode == Mode::Dev => match user {
             None => Login::Refused(NO_PASSWORD.to_string()),
             Some(user) if user == DEFAULT_USER.as_bytes() => Login::In,
             Some(_) => Login::Refused(WRONG_PASS.to_string()),
@@ -149,18 +148,18 @@ fn enter(call: &mut Call<'_, '_>, identity: Identity) {
     call.peer.identity = Some(identity);
 }
 
-/// Asks the store beside the shard; the answer comes as mail and the command runs again.
+/// Looks the key up in the store, on the runtime; then the command runs again.
 fn look_up(call: &mut Call<'_, '_>, credential: Credential) {
     call.peer.state.asked_login = true;
-    let services = call.desk.services.clone();
+    let server = call.context.server.clone();
     let info = call.peer.info.clone();
-    let now = call.desk.now;
-    call.desk.services.runtime.spawn(async move {
-        // Bounded by the gate's own patience with the store.
-        let admitted = panics::contain(services.gate.admit(&credential, now)).await;
+    let now = call.context.now;
+    call.context.server.runtime.spawn(async move {
+        // Bounded by the timeout of the lookup.
+        let admitted = panics::contain(server.authenticator.admit(&credential, now)).await;
         let outcome = admitted.unwrap_or(Err(AuthError::Unavailable));
         let (shard, link) = info.place();
-        services.inboxes[shard].force(Mail::Login(link, info.id, outcome));
+        server.shards.log_in(shard, link, info.id, outcome);
     });
 }
 
@@ -219,7 +218,7 @@ pub fn hello(call: &mut Call<'_, '_>) -> Next {
             Login::Asked => return Next::Stall,
         }
     }
-    if !super::is_current(call.peer, call.desk) {
+    if !super::is_current(call.peer, call.context) {
         return call.error(HELLO_NO_AUTH);
     }
     if let Some(name) = hello.name {
@@ -229,7 +228,7 @@ pub fn hello(call: &mut Call<'_, '_>) -> Next {
         call.peer.proto = proto;
         call.peer.info.set_proto(proto);
         if let Some(id) = call.peer.listener {
-            call.desk.hub.set_format(id, call.peer.format());
+            call.context.hub.set_format(id, call.peer.format());
         }
     }
     greet(call);

@@ -5,7 +5,6 @@ use super::client::Kind;
 use super::{Call, text};
 use crate::resp::Next;
 use crate::resp::clients::{ClientInfo, DEFAULT_USER};
-use crate::shard::mail::Mail;
 use tavern_domain::Time;
 use tavern_wire::resp as reply;
 
@@ -100,7 +99,7 @@ pub fn kill(call: &mut Call<'_, '_>) -> Next {
     };
     if let Some(user) = filter.user.as_deref().filter(|user| *user != DEFAULT_USER.as_bytes()) {
         // Users are known by their connections only.
-        if !call.desk.services.clients.list().iter().any(|client| is_user(client, user)) {
+        if !call.context.server.clients.list().iter().any(|client| is_user(client, user)) {
             text::error(call.out, &[b"ERR No such user '", text::quoted(user, 128), b"'"].concat());
             return Next::Go;
         }
@@ -112,11 +111,11 @@ pub fn kill(call: &mut Call<'_, '_>) -> Next {
 
 /// Closes all who fit; tells how many, and whether the caller is one of them.
 fn close(call: &mut Call<'_, '_>, filter: &Filter) -> (i64, Next) {
-    let services = call.desk.services;
+    let server = call.context.server;
     let (mut killed, mut next) = (0, Next::Go);
-    for client in services.clients.list() {
+    for client in server.clients.list() {
         let own = client.id == call.peer.info.id;
-        if own && filter.skip_me || !filter.fits(&client, call.desk.now) {
+        if own && filter.skip_me || !filter.fits(&client, call.context.now) {
             continue;
         }
         killed += 1;
@@ -125,9 +124,9 @@ fn close(call: &mut Call<'_, '_>, filter: &Filter) -> (i64, Next) {
             continue;
         }
         // Gone for everybody who asks from now on; its shard closes the socket when it reads this.
-        services.clients.leave(client.id);
+        server.clients.leave(client.id);
         let (shard, link) = client.place();
-        services.inboxes[shard].force(Mail::Kill(link, client.id));
+        server.shards.kill(shard, link, client.id);
     }
     (killed, next)
 }

@@ -15,7 +15,7 @@ mod text;
 mod transaction;
 
 use crate::resp::rights::{self, Halt};
-use crate::resp::{Args, Desk, Next, Peer, append_messages};
+use crate::resp::{Args, Context, Next, Peer, append_messages};
 use std::borrow::Cow;
 use tavern_domain::rate::Bucket;
 use tavern_wire::resp::{self as reply, Proto};
@@ -63,7 +63,7 @@ impl PeerState {
 struct Call<'a, 'd> {
     out: &'a mut Vec<u8>,
     peer: &'a mut Peer,
-    desk: &'a mut Desk<'d>,
+    context: &'a mut Context<'d>,
     args: &'a Args<'a>,
     spec: &'static Spec,
     /// Inside `EXEC`: it cannot wait, and it was counted when it was queued.
@@ -73,18 +73,18 @@ struct Call<'a, 'd> {
 type Run = fn(&mut Call<'_, '_>) -> Next;
 
 /// Runs one command.
-pub fn run(out: &mut Vec<u8>, peer: &mut Peer, desk: &mut Desk<'_>, args: &Args<'_>) -> Next {
+pub fn run(out: &mut Vec<u8>, peer: &mut Peer, context: &mut Context<'_>, args: &Args<'_>) -> Next {
     // Publishing is what most commands do: it is recognised before anything else.
     if args.len() == 3
         && args.at(0).eq_ignore_ascii_case(b"publish")
         && peer.state.is_plain()
-        && is_current(peer, desk)
+        && is_current(peer, context)
         && (peer.listener.is_none() || peer.proto == Proto::Resp3)
     {
         let spec = &table::PUBLISH;
-        peer.info.touch(desk.now, table::PUBLISH_CODE);
-        append_messages(out, peer, desk.hub, desk.scratch);
-        let next = pubsub::publish(&mut Call { out, peer, desk, args, spec, in_exec: false });
+        peer.info.touch(context.now, table::PUBLISH_CODE);
+        append_messages(out, peer, context.hub, context.scratch);
+        let next = pubsub::publish(&mut Call { out, peer, context, args, spec, in_exec: false });
         peer.state.stalled = next == Next::Stall;
         return next;
     }
@@ -95,10 +95,10 @@ pub fn run(out: &mut Vec<u8>, peer: &mut Peer, desk: &mut Desk<'_>, args: &Args<
         text::warn_of_http();
         return Next::Close;
     }
-    append_messages(out, peer, desk.hub, desk.scratch);
+    append_messages(out, peer, context.hub, context.scratch);
     let (shard, _) = peer.info.place();
-    desk.hub.node().stats[shard].commands.add(1);
-    let next = dispatch(out, peer, desk, args);
+    context.hub.node().stats[shard].commands.add(1);
+    let next = dispatch(out, peer, context, args);
     peer.state.stalled = next == Next::Stall;
     if next != Next::Stall {
         let replies = &mut peer.state.replies;
@@ -108,17 +108,17 @@ pub fn run(out: &mut Vec<u8>, peer: &mut Peer, desk: &mut Desk<'_>, args: &Args<
 }
 
 /// Somebody is logged in and his token has not ended.
-fn is_current(peer: &Peer, desk: &Desk<'_>) -> bool {
-    peer.identity.as_ref().is_some_and(|identity| desk.now < identity.expires)
+fn is_current(peer: &Peer, context: &Context<'_>) -> bool {
+    peer.identity.as_ref().is_some_and(|identity| context.now < identity.expires)
 }
 
-fn dispatch(out: &mut Vec<u8>, peer: &mut Peer, desk: &mut Desk<'_>, args: &Args<'_>) -> Next {
+fn dispatch(out: &mut Vec<u8>, peer: &mut Peer, context: &mut Context<'_>, args: &Args<'_>) -> Next {
     let mark = out.len();
     let (spec, code) = match table::resolve(args) {
         Ok(found) => found,
         Err((spec, error)) => {
-            peer.info.touch(desk.now, 0);
-            let refused = spec.is_none() && is_confined(peer, desk);
+            peer.info.touch(context.now, 0);
+            let refused = spec.is_none() && is_confined(peer, context);
             match text::known_elsewhere(args.at(0)).filter(|_| refused) {
                 Some(name) => reject(out, peer, spec, confined(name).as_bytes()),
                 None => reject(out, peer, spec, &error),
@@ -126,17 +126,17 @@ fn dispatch(out: &mut Vec<u8>, peer: &mut Peer, desk: &mut Desk<'_>, args: &Args
             return hush(out, peer, mark);
         }
     };
-    peer.info.touch(desk.now, code);
-    if let Err(error) = admit(peer, desk, spec) {
+    peer.info.touch(context.now, code);
+    if let Err(error) = admit(peer, context, spec) {
         reject(out, peer, Some(spec), error.as_bytes());
-        let expired = peer.identity.is_some() && !is_current(peer, desk);
+        let expired = peer.identity.is_some() && !is_current(peer, context);
         hush(out, peer, mark);
         return if expired { Next::Close } else { Next::Go };
     }
     if peer.state.transaction.is_some() && !spec.own.has(Own::NOT_QUEUED) {
-        return queue(out, peer, desk, spec, args);
+        return queue(out, peer, context, spec, args);
     }
-    perform(&mut Call { out, peer, desk, args, spec, in_exec: false })
+    perform(&mut Call { out, peer, context, args, spec, in_exec: false })
 }
 
 /// Runs a command that may run. What it said is unsaid when the client wants no replies; what is pushed stays.
@@ -153,12 +153,12 @@ fn perform(call: &mut Call<'_, '_>) -> Next {
 fn queue(
     out: &mut Vec<u8>,
     peer: &mut Peer,
-    desk: &mut Desk<'_>,
+    context: &mut Context<'_>,
     spec: &'static Spec,
     args: &Args<'_>,
 ) -> Next {
     let mark = out.len();
-    let foreseen = rights::pay(peer, desk, spec).and_then(|()| rights::check(peer, desk, spec, args));
+    let foreseen = rights::pay(peer, context, spec).and_then(|()| rights::check(peer, context, spec, args));
     match foreseen {
         Ok(()) => match transaction::enqueue(peer, args) {
             Ok(()) => reply::simple(out, "QUEUED"),
@@ -171,27 +171,27 @@ fn queue(
 }
 
 /// Whether this client may run this command at all, now.
-fn admit(peer: &Peer, desk: &Desk<'_>, spec: &Spec) -> Result<(), Cow<'static, str>> {
+fn admit(peer: &Peer, context: &Context<'_>, spec: &Spec) -> Result<(), Cow<'static, str>> {
     if !spec.flags.has(table::Flags::NO_AUTH) {
-        if !is_current(peer, desk) {
+        if !is_current(peer, context) {
             return Err("NOAUTH Authentication required.".into());
         }
-        if spec.own.has(Own::NEEDS_ADMIN) && !rights::is_admin(peer, desk) {
+        if spec.own.has(Own::NEEDS_ADMIN) && !rights::is_admin(peer, context) {
             let user = peer.info.user();
             return Err(
                 format!("NOPERM User {user} has no permissions to run the '{}' command", spec.name).into()
             );
         }
     }
-    if !spec.own.has(Own::WHILE_SUBSCRIBED) && is_confined(peer, desk) {
+    if !spec.own.has(Own::WHILE_SUBSCRIBED) && is_confined(peer, context) {
         return Err(confined(spec.name).into());
     }
     Ok(())
 }
 
 /// A RESP2 connection that is pushed to cannot tell a reply from a message, so it may not run everything.
-fn is_confined(peer: &Peer, desk: &Desk<'_>) -> bool {
-    peer.proto == Proto::Resp2 && !peer.state.polls && pubsub::is_subscribed(peer, desk.hub)
+fn is_confined(peer: &Peer, context: &Context<'_>) -> bool {
+    peer.proto == Proto::Resp2 && !peer.state.polls && pubsub::is_subscribed(peer, context.hub)
 }
 
 fn confined(name: &str) -> String {

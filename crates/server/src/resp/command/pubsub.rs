@@ -28,21 +28,21 @@ pub fn spublish(call: &mut Call<'_, '_>) -> Next {
 
 fn speak(call: &mut Call<'_, '_>, space: Space) -> Next {
     if !call.in_exec
-        && let Err(halt) = rights::pay(call.peer, call.desk, call.spec)
+        && let Err(halt) = rights::pay(call.peer, call.context, call.spec)
     {
         return call.halt(halt);
     }
-    let channel = match rights::used(call.peer, call.desk, Verb::Publish, call.args.at(1)) {
+    let channel = match rights::used(call.peer, call.context, Verb::Publish, call.args.at(1)) {
         Ok(channel) => channel,
         Err(halt) => return call.halt(halt),
     };
     let payload = call.args.at(2);
-    let most = call.desk.services.config.limits.message_bytes;
+    let most = call.context.server.config.limits.message_bytes;
     if payload.len() > most {
         return call
             .error(&format!("ERR the message has {} bytes, at most {most} are allowed", payload.len()));
     }
-    let receivers = call.desk.hub.publish(call.desk.now, space, &channel, payload, false, None);
+    let receivers = call.context.hub.publish(call.context.now, space, &channel, payload, false, None);
     reply::int(call.out, i64::from(receivers));
     Next::Go
 }
@@ -60,12 +60,12 @@ pub fn ssubscribe(call: &mut Call<'_, '_>) -> Next {
 }
 
 fn listen(call: &mut Call<'_, '_>, space: Space) -> Next {
-    let paid = if call.in_exec { Ok(()) } else { rights::pay(call.peer, call.desk, call.spec) };
-    let checked = paid.and_then(|()| rights::check(call.peer, call.desk, call.spec, call.args));
+    let paid = if call.in_exec { Ok(()) } else { rights::pay(call.peer, call.context, call.spec) };
+    let checked = paid.and_then(|()| rights::check(call.peer, call.context, call.spec, call.args));
     if let Err(halt) = checked.and_then(|()| leave_room(call, space)) {
         return call.halt(halt);
     }
-    let node = call.desk.hub.node().clone();
+    let node = call.context.hub.node().clone();
     // Held until all of them are subscribed to: what is carried now is not let go before.
     let mut hold = node.carrier.hold();
     if let Err(halt) = carry(call, space, &mut hold) {
@@ -74,13 +74,13 @@ fn listen(call: &mut Call<'_, '_>, space: Space) -> Next {
     let id = open(call);
     for name in call.rest(1) {
         if space == Space::Pattern {
-            call.desk.hub.subscribe(id, space, name);
+            call.context.hub.subscribe(id, space, name);
             confirm(call, space, "psubscribe", Some(name));
             continue;
         }
         // Known to be allowed since the check above: same moment, same answers.
-        let Ok(used) = rights::used(call.peer, call.desk, Verb::Subscribe, name) else { continue };
-        call.desk.hub.subscribe(id, space, &used);
+        let Ok(used) = rights::used(call.peer, call.context, Verb::Subscribe, name) else { continue };
+        call.context.hub.subscribe(id, space, &used);
         confirm(call, space, if space == Space::Shard { "ssubscribe" } else { "subscribe" }, Some(&used));
     }
     show_counts(call);
@@ -89,18 +89,18 @@ fn listen(call: &mut Call<'_, '_>, space: Space) -> Next {
 
 /// Asks the bus for everything that is listened to from now on. Inside `EXEC` nothing can wait for its answer.
 fn carry(call: &mut Call<'_, '_>, space: Space, hold: &mut Hold<'_>) -> Result<(), Halt> {
-    let link = (!call.in_exec).then_some((call.desk.hub.index(), call.peer.link));
+    let link = (!call.in_exec).then_some((call.context.hub.index(), call.peer.link));
     let mut waits = false;
     for name in call.rest(1) {
         let used = match space {
             Space::Pattern => Cow::Borrowed(name),
-            _ => rights::used(call.peer, call.desk, Verb::Subscribe, name)?,
+            _ => rights::used(call.peer, call.context, Verb::Subscribe, name)?,
         };
         match hold.carry(space, &used, link) {
             Carried::Yes => {}
             Carried::Wait => {
                 // Whoever waits may be gone before it is carried.
-                call.desk.hub.linger(space, (*used).into());
+                call.context.hub.linger(space, (*used).into());
                 waits = !call.in_exec;
             }
             Carried::Failed => return Err(Halt::Refuse(NO_BUS.into())),
@@ -116,7 +116,7 @@ fn leave_room(call: &Call<'_, '_>, space: Space) -> Result<(), Halt> {
     if call.peer.identity.as_ref().is_none_or(|identity| identity.unlimited) {
         return Ok(());
     }
-    let hub = &*call.desk.hub;
+    let hub = &*call.context.hub;
     let most = hub.node().settings.channels_per_session;
     let listener = call.peer.listener.and_then(|id| hub.listener(id));
     let held = listener.map_or(0, |listener| listener.counts.iter().map(|&n| n as usize).sum::<usize>());
@@ -137,13 +137,13 @@ fn leave_room(call: &Call<'_, '_>, space: Space) -> Result<(), Halt> {
 
 /// The listener of this connection; made with the first subscription.
 fn open(call: &mut Call<'_, '_>) -> ListenerId {
-    if let Some(id) = call.peer.listener.filter(|id| call.desk.hub.listener(*id).is_some()) {
+    if let Some(id) = call.peer.listener.filter(|id| call.context.hub.listener(*id).is_some()) {
         return id;
     }
     let link = Link { id: call.peer.link, format: call.peer.format() };
-    let id = call.desk.hub.open_redis(link);
+    let id = call.context.hub.open_redis(link);
     if call.peer.state.polls {
-        call.desk.hub.set_pushing(id, false);
+        call.context.hub.set_pushing(id, false);
     }
     call.peer.listener = Some(id);
     id
@@ -166,15 +166,15 @@ fn leave(call: &mut Call<'_, '_>, space: Space, kind: &str) -> Next {
     if call.args.len() > 1 {
         for name in call.rest(1) {
             if let Some(id) = id {
-                call.desk.hub.unsubscribe(id, space, name);
+                call.context.hub.unsubscribe(id, space, name);
             }
             confirm(call, space, kind, Some(name));
         }
     } else {
-        let names = id.map(|id| call.desk.hub.subscriptions(id, space)).unwrap_or_default();
+        let names = id.map(|id| call.context.hub.subscriptions(id, space)).unwrap_or_default();
         for name in &names {
             if let Some(id) = id {
-                call.desk.hub.unsubscribe(id, space, name);
+                call.context.hub.unsubscribe(id, space, name);
             }
             confirm(call, space, kind, Some(name));
         }
@@ -188,7 +188,7 @@ fn leave(call: &mut Call<'_, '_>, space: Space, kind: &str) -> Next {
 
 /// Channels, patterns, shard channels.
 fn counts(call: &Call<'_, '_>) -> [u32; 3] {
-    let listener = call.peer.listener.and_then(|id| call.desk.hub.listener(id));
+    let listener = call.peer.listener.and_then(|id| call.context.hub.listener(id));
     listener.map_or([0; 3], |listener| [listener.counts[0], listener.counts[1], listener.counts[2]])
 }
 
@@ -223,9 +223,9 @@ fn show_channels(call: &mut Call<'_, '_>, space: Space) -> Next {
         return Next::Go;
     }
     let glob = (call.args.len() == 3).then(|| call.args.at(2));
-    let mut names = call.desk.hub.node().registry.listened(space);
+    let mut names = call.context.hub.node().registry.listened(space);
     names.retain(|(name, _)| {
-        glob.is_none_or(|glob| pattern::matches(glob, name)) && rights::may_see(call.peer, call.desk, name)
+        glob.is_none_or(|glob| pattern::matches(glob, name)) && rights::may_see(call.peer, call.context, name)
     });
     reply::array(call.out, names.len());
     for (name, _) in names {
@@ -245,8 +245,8 @@ pub fn shardnumsub(call: &mut Call<'_, '_>) -> Next {
 fn show_totals(call: &mut Call<'_, '_>, space: Space) -> Next {
     reply::array(call.out, (call.args.len() - 2) * 2);
     for name in call.rest(2) {
-        let seen = rights::may_see(call.peer, call.desk, name);
-        let total = if seen { call.desk.hub.node().registry.total(space, name) } else { 0 };
+        let seen = rights::may_see(call.peer, call.context, name);
+        let total = if seen { call.context.hub.node().registry.total(space, name) } else { 0 };
         reply::bulk(call.out, name);
         reply::int(call.out, i64::from(total));
     }
@@ -254,7 +254,7 @@ fn show_totals(call: &mut Call<'_, '_>, space: Space) -> Next {
 }
 
 pub fn numpat(call: &mut Call<'_, '_>) -> Next {
-    reply::int(call.out, call.desk.hub.node().registry.pattern_count() as i64);
+    reply::int(call.out, call.context.hub.node().registry.pattern_count() as i64);
     Next::Go
 }
 

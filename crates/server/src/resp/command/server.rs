@@ -115,28 +115,28 @@ fn fact(text: &mut String, name: &str, value: impl std::fmt::Display) {
 }
 
 fn write_server(call: &Call<'_, '_>, text: &mut String) {
-    let config = &call.desk.services.config;
-    let uptime = call.desk.services.started.elapsed().as_secs();
+    let config = &call.context.server.config;
+    let uptime = call.context.server.started.elapsed().as_secs();
     fact(text, "redis_version", connection::REDIS_VERSION);
     fact(text, "tavern_version", env!("CARGO_PKG_VERSION"));
     fact(text, "redis_mode", "standalone");
     fact(text, "os", std::env::consts::OS);
     fact(text, "arch_bits", usize::BITS);
     fact(text, "process_id", std::process::id());
-    fact(text, "run_id", format_args!("{:0>40x}", call.desk.hub.node().settings.epoch.0));
+    fact(text, "run_id", format_args!("{:0>40x}", call.context.hub.node().settings.epoch.0));
     fact(text, "node", &config.node);
     fact(text, "tcp_port", config.resp.map_or(0, |address| address.port()));
-    fact(text, "server_time_usec", call.desk.now.ms().saturating_mul(1000));
+    fact(text, "server_time_usec", call.context.now.ms().saturating_mul(1000));
     fact(text, "uptime_in_seconds", uptime);
     fact(text, "uptime_in_days", uptime / 86_400);
     fact(text, "io_threads_active", u8::from(config.threads > 1));
 }
 
 fn write_clients(call: &Call<'_, '_>, text: &mut String) {
-    let clients = call.desk.services.clients.list();
+    let clients = call.context.server.clients.list();
     fact(text, "connected_clients", clients.len());
     fact(text, "cluster_connections", 0);
-    fact(text, "maxclients", call.desk.services.config.limits.connections);
+    fact(text, "maxclients", call.context.server.config.limits.connections);
     fact(text, "blocked_clients", 0);
     fact(text, "tracking_clients", 0);
     fact(text, "pubsub_clients", clients.iter().filter(|client| client.listens()).count());
@@ -149,7 +149,7 @@ fn write_memory(call: &Call<'_, '_>, text: &mut String) {
     fact(text, "used_memory_rss", used);
     fact(text, "maxmemory", 0);
     fact(text, "maxmemory_policy", "noeviction");
-    let mailboxes = call.desk.hub.node().stats.iter().map(|stats| stats.mailbox_bytes.get()).sum::<u64>();
+    let mailboxes = call.context.hub.node().stats.iter().map(|stats| stats.mailbox_bytes.get()).sum::<u64>();
     fact(text, "tavern_mailbox_bytes", mailboxes);
     fact(text, "mem_allocator", "mimalloc");
 }
@@ -162,11 +162,11 @@ fn resident_bytes() -> u64 {
 }
 
 fn write_stats(call: &Call<'_, '_>, text: &mut String) {
-    let node = call.desk.hub.node();
+    let node = call.context.hub.node();
     let sum = |pick: fn(&tavern_hub::node::stats::Stats) -> u64| {
         node.stats.iter().map(|stats| pick(stats)).sum::<u64>()
     };
-    fact(text, "total_connections_received", call.desk.services.clients.ever());
+    fact(text, "total_connections_received", call.context.server.clients.ever());
     fact(
         text,
         "total_commands_processed",
@@ -175,7 +175,7 @@ fn write_stats(call: &Call<'_, '_>, text: &mut String) {
     fact(
         text,
         "rejected_connections",
-        call.desk.services.doors.refused.load(std::sync::atomic::Ordering::Relaxed),
+        call.context.server.connections.refused.load(std::sync::atomic::Ordering::Relaxed),
     );
     fact(text, "expired_keys", 0);
     fact(text, "evicted_keys", 0);

@@ -19,7 +19,7 @@ pub fn mode(call: &mut Call<'_, '_>) -> Next {
     call.peer.state.polls = polls;
     if let Some(id) = call.peer.listener {
         // What was queued meanwhile is written after this reply.
-        call.desk.hub.set_pushing(id, !polls);
+        call.context.hub.set_pushing(id, !polls);
     }
     call.ok()
 }
@@ -47,24 +47,25 @@ pub fn wait(call: &mut Call<'_, '_>) -> Next {
     if !call.peer.state.polls {
         return call.error(NEEDS_POLL);
     }
-    let now = call.desk.now;
-    let listener = call.peer.listener.filter(|id| call.desk.hub.listener(*id).is_some());
-    let queued = listener.and_then(|id| call.desk.hub.listener(id)).is_some_and(|l| l.mailbox.has_unread());
+    let now = call.context.now;
+    let listener = call.peer.listener.filter(|id| call.context.hub.listener(*id).is_some());
+    let queued =
+        listener.and_then(|id| call.context.hub.listener(id)).is_some_and(|l| l.mailbox.has_unread());
     let over = call.peer.waiting_until.is_some_and(|until| now >= until);
     // Inside EXEC nothing can wait.
     if queued || over || call.in_exec {
         call.peer.waiting_until = None;
         if let Some(id) = listener {
-            call.desk.hub.set_waiting(id, false);
+            call.context.hub.set_waiting(id, false);
         }
         return answer(call, count);
     }
-    let Some(id) = listener.filter(|_| pubsub::is_subscribed(call.peer, call.desk.hub)) else {
+    let Some(id) = listener.filter(|_| pubsub::is_subscribed(call.peer, call.context.hub)) else {
         return call.error(NO_SUBSCRIPTION);
     };
     let until = if ms == 0 { Time::NEVER } else { now + ms };
     call.peer.waiting_until.get_or_insert(until);
-    call.desk.hub.set_waiting(id, true);
+    call.context.hub.set_waiting(id, true);
     Next::Stall
 }
 
@@ -72,7 +73,7 @@ fn answer(call: &mut Call<'_, '_>, count: usize) -> Next {
     let format = call.peer.format();
     let mut messages = Vec::new();
     let taken =
-        call.peer.listener.map_or(0, |id| call.desk.hub.take_messages(id, count, format, &mut messages));
+        call.peer.listener.map_or(0, |id| call.context.hub.take_messages(id, count, format, &mut messages));
     reply::array(call.out, taken);
     call.out.extend_from_slice(&messages);
     Next::Go

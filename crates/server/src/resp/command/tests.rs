@@ -1,14 +1,13 @@
 //! Commands against a real hub: one shard, several connections, no sockets.
 
 use super::*;
-use crate::auth::{Claims, Gate, Keyring, Verifier, sign};
+use crate::auth::{AuthError, Authenticator, Claims, HelloTokens, Keyring, Verifier, sign};
 use crate::config::{Config, Flag, Mode, Secret, Sources};
-use crate::door::Counts;
-use crate::resp::clients::ClientInfo;
-use crate::services::{Parts, Services, TokenGate};
-use crate::shard::inbox::Inbox;
-use crate::shard::mail::Mail;
-use std::sync::Arc;
+use crate::connections::Connections;
+use crate::resp::clients::{ClientInfo, Clients};
+use crate::resp::{OtherShards, RespServer};
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
 use tavern_domain::{Identity, Time};
 use tavern_hub::{Dice, LinkId, Node, Question, Scratch, Settings, Shard, Verdict};
 
@@ -24,15 +23,27 @@ impl Dice for Counting {
     }
 }
 
+/// The connections that other shards were told to close.
+#[derive(Default)]
+struct Killed(Mutex<Vec<(usize, LinkId, u64)>>);
+
+impl OtherShards for Killed {
+    fn log_in(&self, _: usize, _: LinkId, _: u64, _: Result<Identity, AuthError>) {}
+
+    fn kill(&self, shard: usize, link: LinkId, client: u64) {
+        self.0.lock().unwrap().push((shard, link, client));
+    }
+}
+
 struct World {
     now: Time,
     hub: Shard,
     scratch: Scratch,
-    services: Arc<Services>,
+    server: Arc<RespServer>,
+    killed: Arc<Killed>,
     ranges: Vec<std::ops::Range<usize>>,
     peers: Vec<Peer>,
-    // Both live as long as the services that use them.
-    _poll: mio::Poll,
+    // Lives as long as the server that uses it.
     _runtime: tokio::runtime::Runtime,
 }
 
@@ -49,32 +60,28 @@ fn world(mode: Mode, settings: Settings) -> World {
     let config = Arc::new(loaded.config);
     let verifier = Verifier::from_secret(&Secret::new(SECRET));
     let keyring = Keyring::without_store(Some(Secret::new(ADMIN)));
-    let gate = Arc::new(Gate::new(mode, verifier, keyring));
-    let node = Node::new(settings, Box::new(TokenGate(gate.clone())));
-    let poll = mio::Poll::new().unwrap();
-    let bell = mio::Waker::new(poll.registry(), mio::Token(0)).unwrap();
+    let authenticator = Arc::new(Authenticator::new(mode, verifier, keyring));
+    let node = Node::new(settings, Box::new(HelloTokens(authenticator.clone())));
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    let services = Services::new(Parts {
+    let killed = Arc::new(Killed::default());
+    let server = Arc::new(RespServer {
         config,
-        node: node.clone(),
-        inboxes: vec![Arc::new(Inbox::new(bell, 100))],
-        gate,
-        desk: Arc::default(),
-        clock: Arc::new(crate::clock::HouseClock::new()),
+        authenticator,
+        clients: Clients::default(),
+        connections: Connections::new(100, 100),
+        shards: killed.clone(),
         runtime: runtime.handle().clone(),
-        health: Arc::default(),
-        hook: None,
-        doors: Counts::new(100, 100),
+        started: Instant::now(),
     });
-    let now = services.now();
+    let now = Time(1_800_000_000_000);
     World {
         now,
         hub: Shard::new(node, 0, Box::new(Counting(0)), now),
         scratch: Scratch::default(),
-        services,
+        server,
+        killed,
         ranges: Vec::new(),
         peers: Vec::new(),
-        _poll: poll,
         _runtime: runtime,
     }
 }
@@ -86,14 +93,14 @@ fn dev() -> World {
 impl World {
     fn join(&mut self) -> usize {
         let link = LinkId(self.peers.len() as u32);
-        let info: Arc<ClientInfo> = self.services.clients.register(
+        let info: Arc<ClientInfo> = self.server.clients.register(
             0,
             link,
             ([127, 0, 0, 1], 50_000).into(),
             ([127, 0, 0, 1], 7401).into(),
             self.now,
         );
-        let identity: Option<Identity> = self.services.gate.admit_unnamed().ok();
+        let identity: Option<Identity> = self.server.authenticator.admit_unnamed().ok();
         self.peers.push(Peer::new(link, identity, info));
         self.peers.len() - 1
     }
@@ -101,9 +108,9 @@ impl World {
     fn try_say(&mut self, who: usize, line: &str) -> (String, Next) {
         let words: Vec<Vec<u8>> = line.split(' ').map(|word| word.as_bytes().to_vec()).collect();
         let mut out = Vec::new();
-        let World { now, hub, scratch, services, ranges, peers, .. } = self;
-        let mut desk = Desk { now: *now, hub, scratch, services, ranges };
-        let next = run(&mut out, &mut peers[who], &mut desk, &Args::Owned(&words));
+        let World { now, hub, scratch, server, ranges, peers, .. } = self;
+        let mut context = Context { now: *now, hub, scratch, server, ranges };
+        let next = run(&mut out, &mut peers[who], &mut context, &Args::Owned(&words));
         (String::from_utf8_lossy(&out).replace("\r\n", " ").trim_end().to_string(), next)
     }
 
@@ -368,9 +375,7 @@ fn clients_see_and_close_each_other() {
     assert!(list.contains(" cmd=unsubscribe ") && list.contains(" cmd=client|list "));
     assert_eq!(world.say(ann, "CLIENT KILL ID 2"), ":1");
     assert!(!world.say(ann, "CLIENT LIST").contains("id=2 "));
-    let mut mail = Vec::new();
-    world.services.inboxes[0].take(&mut mail);
-    assert!(matches!(mail[..], [Mail::Kill(LinkId(1), 2)]));
+    assert_eq!(*world.killed.0.lock().unwrap(), [(0, LinkId(1), 2)]);
     assert_eq!(world.say(ann, "CLIENT KILL 1.2.3.4:5"), "-ERR No such client");
     assert_eq!(world.say(ann, "CLIENT KILL USER nobody"), "-ERR No such user 'nobody'");
     assert_eq!(world.try_say(ann, "CLIENT KILL ID 1 SKIPME no"), (":1".to_string(), Next::Close));

@@ -84,7 +84,7 @@ fn must_ask(call: &mut Call<'_, '_>, transaction: &Transaction) -> bool {
     for command in &transaction.queued {
         let args = Args::Owned(command);
         if let Ok((spec, _)) = table::resolve(&args) {
-            asks |= rights::check(call.peer, call.desk, spec, &args) == Err(Halt::Stall);
+            asks |= rights::check(call.peer, call.context, spec, &args) == Err(Halt::Stall);
         }
     }
     asks
@@ -93,8 +93,8 @@ fn must_ask(call: &mut Call<'_, '_>, transaction: &Transaction) -> bool {
 fn run_queued(call: &mut Call<'_, '_>, command: &[Vec<u8>]) -> Next {
     let args = Args::Owned(command);
     let Ok((spec, _)) = table::resolve(&args) else { return Next::Go };
-    let (out, peer, desk) = (&mut *call.out, &mut *call.peer, &mut *call.desk);
-    let next = perform(&mut Call { out, peer, desk, args: &args, spec, in_exec: true });
+    let (out, peer, context) = (&mut *call.out, &mut *call.peer, &mut *call.context);
+    let next = perform(&mut Call { out, peer, context, args: &args, spec, in_exec: true });
     if next == Next::Stall {
         // Only after an AUTH in the same transaction, whose new rights nobody could ask for in advance.
         if !call.peer.state.is_quiet() {

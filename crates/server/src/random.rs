@@ -1,4 +1,4 @@
-//! Randomness for secrets, from the operating system by way of the crypto library.
+//! Random bytes for ids and secrets, from the operating system by way of the crypto library.
 
 use tavern_hub::Dice;
 
@@ -24,19 +24,19 @@ pub fn fill_random(bytes: &mut [u8]) {
     aws_lc_rs::rand::fill(bytes).expect("the operating system gives random bytes");
 }
 
-/// The system's randomness, taken in larger pieces: each question to it costs a microsecond.
-pub struct SystemDice {
+/// The system's random source, read in larger pieces: each call to it costs a microsecond.
+pub struct SystemRandom {
     pool: [u8; 1024],
     used: usize,
 }
 
-impl Default for SystemDice {
-    fn default() -> SystemDice {
-        SystemDice { pool: [0; 1024], used: 1024 }
+impl Default for SystemRandom {
+    fn default() -> SystemRandom {
+        SystemRandom { pool: [0; 1024], used: 1024 }
     }
 }
 
-impl Dice for SystemDice {
+impl Dice for SystemRandom {
     fn roll(&mut self) -> u128 {
         if self.used == self.pool.len() {
             fill_random(&mut self.pool);
@@ -60,8 +60,8 @@ mod tests {
         assert_eq!(random_text(40).len(), 40);
         assert_ne!(random_text(40), random_text(40));
         assert_ne!(random_bits(), random_bits());
-        let mut dice = SystemDice::default();
-        let rolls: std::collections::BTreeSet<u128> = (0..200).map(|_| dice.roll()).collect();
+        let mut random = SystemRandom::default();
+        let rolls: std::collections::BTreeSet<u128> = (0..200).map(|_| random.roll()).collect();
         assert_eq!(rolls.len(), 200, "no piece is used twice");
     }
 }

@@ -12,7 +12,7 @@ use tavern_wire::bus::letter::Letter;
 use tavern_wire::error::{Code, Refusal};
 use tokio::sync::{mpsc, oneshot};
 
-pub enum Mail {
+pub enum ShardInput {
     /// Words published on another shard.
     Parcels(Vec<Parcel>),
     /// The bus carries what these links waited for, or cannot.
@@ -68,24 +68,24 @@ pub enum Mail {
     Adopt(Vec<tavern_hub::migration::Packed>, bool, oneshot::Sender<()>),
 }
 
-impl Mail {
+impl ShardInput {
     /// A request from outside; the others are the server's own.
     pub fn is_request(&self) -> bool {
         matches!(
             self,
-            Mail::Command(_)
-                | Mail::Poll(_)
-                | Mail::Stream(_)
-                | Mail::Publish(_)
-                | Mail::Order(_)
-                | Mail::Arrival(_)
+            ShardInput::Command(_)
+                | ShardInput::Poll(_)
+                | ShardInput::Stream(_)
+                | ShardInput::Publish(_)
+                | ShardInput::Order(_)
+                | ShardInput::Arrival(_)
         )
     }
 
     /// How much of the inbox's bound it takes.
     pub fn weight(&self) -> usize {
         match self {
-            Mail::Parcels(parcels) => parcels.len().max(1),
+            ShardInput::Parcels(parcels) => parcels.len().max(1),
             _ => 1,
         }
     }
@@ -103,21 +103,21 @@ pub struct Arrival {
 
 /// A session as its client names it.
 #[derive(Clone, Debug)]
-pub struct Named {
+pub struct SessionName {
     pub key: SessionKey,
     /// The node that gave the name.
     pub node: Box<str>,
 }
 
-impl Named {
-    pub fn read(text: &str) -> Option<Named> {
-        read_session(text).map(|(key, node)| Named { key, node: node.into() })
+impl SessionName {
+    pub fn read(text: &str) -> Option<SessionName> {
+        read_session(text).map(|(key, node)| SessionName { key, node: node.into() })
     }
 }
 
 #[derive(Clone, Debug)]
 pub struct ImplicitHello {
-    pub session: Option<Named>,
+    pub session: Option<SessionName>,
     pub seq: Option<u64>,
 }
 
@@ -127,13 +127,13 @@ pub type HttpAnswer = Result<(Option<Code>, Vec<u8>), Refusal>;
 
 pub struct HttpCommand {
     pub frame: Vec<u8>,
-    pub session: Option<Named>,
+    pub session: Option<SessionName>,
     pub identity: Option<Identity>,
     pub answer: oneshot::Sender<HttpAnswer>,
 }
 
 pub struct HttpPoll {
-    pub session: Option<Named>,
+    pub session: Option<SessionName>,
     /// It named a session, readable or not.
     pub named: bool,
     pub identity: Option<Identity>,
@@ -143,7 +143,7 @@ pub struct HttpPoll {
 }
 
 pub struct HttpStream {
-    pub session: Option<Named>,
+    pub session: Option<SessionName>,
     pub identity: Option<Identity>,
     pub seq: Option<u64>,
     /// Channels to subscribe to at once, for clients that can only open a URL.

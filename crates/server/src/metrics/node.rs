@@ -1,12 +1,14 @@
-//! Every number that is shown about this server, gathered at one moment: the shards' counters summed, what the door and the bus
-//! count, what the tally of events holds.
+//! The numbers of the node itself: the shards' counters summed, connections, store, bus, the process.
 
-use super::series::{Kind, Series};
-use crate::config::Config;
-use crate::services::Services;
+use super::{Kind, Series, Source};
+use crate::connections::Connections;
+use crate::health::{Health, is_bus_up};
 use crate::supervisor::panics;
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use tavern_hub::Space;
+use std::time::Instant;
+use tavern_hub::{Node, Space};
 
 /// (counter of a shard, series, kind, help). What follows a `/` is the value of the label `reason`.
 const SHARDS: &[(&str, &str, Kind, &str)] = &[
@@ -76,77 +78,94 @@ const SHARDS: &[(&str, &str, Kind, &str)] = &[
     ("polls_parked", "tavern_polls_parked", Kind::Gauge, "Long-polls that wait"),
 ];
 
-pub fn gather(services: &Services) -> Vec<Series> {
-    let mut all: Vec<Series> = Vec::with_capacity(64);
-    let counters: Vec<_> = services.node.stats.iter().map(|stats| stats.all()).collect();
-    for &(counter, series, kind, help) in SHARDS {
-        let (name, reason) = series.split_once('/').map_or((series, None), |(name, of)| (name, Some(of)));
-        let sum: u64 = counters.iter().map(|of| find(of, counter)).sum();
-        if all.last().is_none_or(|last| last.name != name) {
-            all.push(Series::new(name, kind, help));
-        }
-        if let Some(last) = all.last_mut() {
-            last.add(reason.map(|reason| ("reason", reason.into())), sum);
-        }
-    }
-    let doors = &services.doors;
-    let registry = &services.node.registry;
-    let bus = services.node.carrier.bus().map(|bus| bus.counts()).unwrap_or_default();
-    let store_up = services.health.is_store_up();
-    let more: [(&'static str, Kind, &'static str, u64); 13] = [
-        ("tavern_store_up", Kind::Gauge, "1 while the store takes the node's lease", u64::from(store_up)),
-        ("tavern_bus_up", Kind::Gauge, "1 while the bus answers", u64::from(services.is_bus_well())),
-        ("tavern_bus_sent_total", Kind::Counter, "Messages handed to the bus for other nodes", bus.sent),
-        ("tavern_bus_received_total", Kind::Counter, "Messages that came from other nodes", bus.received),
-        ("tavern_bus_failed_total", Kind::Counter, "Messages the bus could not carry", bus.failed),
-        (
-            "tavern_bus_losses_total",
-            Kind::Counter,
-            "Times messages of others were lost on the way",
-            bus.losses,
-        ),
-        ("tavern_connections", Kind::Gauge, "Open connections", doors.open() as u64),
-        (
-            "tavern_connections_accepted_total",
-            Kind::Counter,
-            "Accepted",
-            doors.accepted.load(Ordering::Relaxed),
-        ),
-        (
-            "tavern_connections_refused_total",
-            Kind::Counter,
-            "Over a limit",
-            doors.refused.load(Ordering::Relaxed),
-        ),
-        (
-            "tavern_channels",
-            Kind::Gauge,
-            "Channels with a subscription",
-            registry.listened(Space::Channel).len() as u64,
-        ),
-        ("tavern_patterns", Kind::Gauge, "Patterns with a subscription", registry.pattern_count() as u64),
-        (
-            "tavern_panics_total",
-            Kind::Counter,
-            "Panics in this process; the log has each of them",
-            panics::count(),
-        ),
-        ("tavern_uptime_seconds", Kind::Gauge, "Since the start", services.started.elapsed().as_secs()),
-    ];
-    all.extend(more.map(|(name, kind, help, number)| Series::one(name, kind, help, number)));
-    let mut info = Series::new("tavern_info", Kind::Gauge, "Version and node");
-    let (version, node) = (env!("CARGO_PKG_VERSION"), services.node.settings.node.as_str());
-    info.add([("version", version.into()), ("node", node.into())], 1);
-    all.push(info);
-    services.desk.gather(&mut all);
-    all.extend(room(&services.config));
-    services.tally.gather(&mut all);
-    all
+pub struct NodeMetrics {
+    pub node: Arc<Node>,
+    pub health: Arc<Health>,
+    pub connections: Arc<Connections>,
+    pub started: Instant,
+    /// The folder of a store on this machine. None: there is no disk to look at.
+    pub data: Option<PathBuf>,
 }
 
-/// What is left where the store's folder is. With a store elsewhere there is nothing to look at.
-fn room(config: &Config) -> Option<Series> {
-    let stat = config.store.starts_with("sqlite:").then(|| rustix::fs::statvfs(&config.data))?.ok()?;
+impl Source for NodeMetrics {
+    fn gather(&self, all: &mut Vec<Series>) {
+        self.gather_shards(all);
+        self.gather_process(all);
+        all.extend(self.data.as_ref().and_then(free_bytes));
+    }
+}
+
+impl NodeMetrics {
+    fn gather_shards(&self, all: &mut Vec<Series>) {
+        let counters: Vec<_> = self.node.stats.iter().map(|stats| stats.all()).collect();
+        for &(counter, series, kind, help) in SHARDS {
+            let (name, reason) = series.split_once('/').map_or((series, None), |(name, of)| (name, Some(of)));
+            let sum: u64 = counters.iter().map(|of| find(of, counter)).sum();
+            if all.last().is_none_or(|last| last.name != name) {
+                all.push(Series::new(name, kind, help));
+            }
+            if let Some(last) = all.last_mut() {
+                last.add(reason.map(|reason| ("reason", reason.into())), sum);
+            }
+        }
+    }
+
+    fn gather_process(&self, all: &mut Vec<Series>) {
+        let (node, connections) = (&self.node, &self.connections);
+        let registry = &node.registry;
+        let bus = node.carrier.bus().map(|bus| bus.counts()).unwrap_or_default();
+        let store_up = self.health.is_store_up();
+        let more: [(&'static str, Kind, &'static str, u64); 13] = [
+            ("tavern_store_up", Kind::Gauge, "1 while the store takes the node's lease", u64::from(store_up)),
+            ("tavern_bus_up", Kind::Gauge, "1 while the bus answers", u64::from(is_bus_up(node))),
+            ("tavern_bus_sent_total", Kind::Counter, "Messages handed to the bus for other nodes", bus.sent),
+            ("tavern_bus_received_total", Kind::Counter, "Messages that came from other nodes", bus.received),
+            ("tavern_bus_failed_total", Kind::Counter, "Messages the bus could not carry", bus.failed),
+            (
+                "tavern_bus_losses_total",
+                Kind::Counter,
+                "Times messages of others were lost on the way",
+                bus.losses,
+            ),
+            ("tavern_connections", Kind::Gauge, "Open connections", connections.open() as u64),
+            (
+                "tavern_connections_accepted_total",
+                Kind::Counter,
+                "Accepted",
+                connections.accepted.load(Ordering::Relaxed),
+            ),
+            (
+                "tavern_connections_refused_total",
+                Kind::Counter,
+                "Over a limit",
+                connections.refused.load(Ordering::Relaxed),
+            ),
+            (
+                "tavern_channels",
+                Kind::Gauge,
+                "Channels with a subscription",
+                registry.listened(Space::Channel).len() as u64,
+            ),
+            ("tavern_patterns", Kind::Gauge, "Patterns with a subscription", registry.pattern_count() as u64),
+            (
+                "tavern_panics_total",
+                Kind::Counter,
+                "Panics in this process; the log has each of them",
+                panics::count(),
+            ),
+            ("tavern_uptime_seconds", Kind::Gauge, "Since the start", self.started.elapsed().as_secs()),
+        ];
+        all.extend(more.map(|(name, kind, help, number)| Series::one(name, kind, help, number)));
+        let mut info = Series::new("tavern_info", Kind::Gauge, "Version and node");
+        let (version, name) = (env!("CARGO_PKG_VERSION"), node.settings.node.as_str());
+        info.add([("version", version.into()), ("node", name.into())], 1);
+        all.push(info);
+    }
+}
+
+/// What is left on the disk of this folder.
+fn free_bytes(folder: &PathBuf) -> Option<Series> {
+    let stat = rustix::fs::statvfs(folder).ok()?;
     let free = stat.f_bavail.saturating_mul(stat.f_frsize);
     Some(Series::one("tavern_disk_free_bytes", Kind::Gauge, "Room left for the data folder", free))
 }

@@ -1,10 +1,12 @@
 //! The last two minutes of this node in numbers, for the overview: one sample each second, the oldest forgotten.
 //! Must hold: the numbers are those of the metrics; what is kept is bounded.
 
-use crate::services::Services;
+use crate::connections::Connections;
+use crate::events::Tally;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use tavern_hub::Node;
 use tavern_hub::node::stats::Stats;
 use tokio::time::MissedTickBehavior;
 
@@ -34,9 +36,9 @@ struct Sample {
 }
 
 #[derive(Default)]
-pub struct History(Mutex<VecDeque<Sample>>);
+pub struct Samples(Mutex<VecDeque<Sample>>);
 
-impl History {
+impl Samples {
     fn add(&self, sample: Sample) {
         let mut samples = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         while samples.len() > POINTS {
@@ -64,30 +66,40 @@ fn rate(before: &Sample, now: &Sample, at: usize) -> u64 {
     more.saturating_mul(1000).saturating_add(ms / 2) / ms
 }
 
-/// Takes samples for as long as the server runs.
-pub async fn keep(services: Arc<Services>) {
-    let mut ticks = tokio::time::interval(STEP);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    loop {
-        ticks.tick().await;
-        services.history.add(Sample { at: Instant::now(), numbers: now(&services) });
-    }
+/// What is sampled.
+pub struct Sampler {
+    pub node: Arc<Node>,
+    pub connections: Arc<Connections>,
+    pub tally: Arc<Tally>,
+    pub samples: Arc<Samples>,
 }
 
-fn now(services: &Services) -> [u64; NAMES.len()] {
-    let sum = |pick: fn(&Stats) -> u64| services.node.stats.iter().map(|stats| pick(stats)).sum::<u64>();
-    let events = services.tally.sums();
-    [
-        sum(|stats| stats.published.get()),
-        sum(|stats| stats.delivered.get()),
-        sum(|stats| stats.dropped_full.get() + stats.dropped_budget.get()),
-        sum(|stats| stats.commands.get()),
-        events.accepted,
-        events.delivered,
-        events.failed,
-        services.doors.open() as u64,
-        sum(|stats| stats.sessions.get()),
-    ]
+impl Sampler {
+    /// Takes samples for as long as the server runs.
+    pub async fn run(self) {
+        let mut ticks = tokio::time::interval(STEP);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            self.samples.add(Sample { at: Instant::now(), numbers: self.numbers() });
+        }
+    }
+
+    fn numbers(&self) -> [u64; NAMES.len()] {
+        let sum = |pick: fn(&Stats) -> u64| self.node.stats.iter().map(|stats| pick(stats)).sum::<u64>();
+        let events = self.tally.sums();
+        [
+            sum(|stats| stats.published.get()),
+            sum(|stats| stats.delivered.get()),
+            sum(|stats| stats.dropped_full.get() + stats.dropped_budget.get()),
+            sum(|stats| stats.commands.get()),
+            events.accepted,
+            events.delivered,
+            events.failed,
+            self.connections.open() as u64,
+            sum(|stats| stats.sessions.get()),
+        ]
+    }
 }
 
 #[cfg(test)]
@@ -100,29 +112,29 @@ mod tests {
         Sample { at: start + Duration::from_millis(ms), numbers }
     }
 
-    fn line(history: &History, name: &str) -> Vec<u64> {
-        history.lines().into_iter().find(|(known, _)| *known == name).unwrap().1
+    fn line(samples: &Samples, name: &str) -> Vec<u64> {
+        samples.lines().into_iter().find(|(known, _)| *known == name).unwrap().1
     }
 
     #[test]
     fn counters_become_rates_and_levels_stay() {
-        let (history, start) = (History::default(), Instant::now());
-        assert_eq!(line(&history, "published"), [0; 0]);
+        let (samples, start) = (Samples::default(), Instant::now());
+        assert_eq!(line(&samples, "published"), [0; 0]);
         for (ms, published, sessions) in [(0, 5, 1), (1000, 15, 2), (3000, 35, 3), (4000, 35, 1)] {
-            history.add(sample(start, ms, published, sessions));
+            samples.add(sample(start, ms, published, sessions));
         }
-        assert_eq!(line(&history, "published"), [10, 10, 0]);
-        assert_eq!(line(&history, "sessions"), [2, 3, 1]);
+        assert_eq!(line(&samples, "published"), [10, 10, 0]);
+        assert_eq!(line(&samples, "sessions"), [2, 3, 1]);
     }
 
     #[test]
     fn two_minutes_are_kept() {
-        let (history, start) = (History::default(), Instant::now());
+        let (samples, start) = (Samples::default(), Instant::now());
         for second in 0..500 {
-            history.add(sample(start, second * 1000, second, second));
+            samples.add(sample(start, second * 1000, second, second));
         }
-        let sessions = line(&history, "sessions");
+        let sessions = line(&samples, "sessions");
         assert_eq!((sessions.len(), sessions[0], sessions[119]), (120, 380, 499));
-        assert_eq!(line(&history, "published"), [1; 120]);
+        assert_eq!(line(&samples, "published"), [1; 120]);
     }
 }

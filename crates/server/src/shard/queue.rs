@@ -1,12 +1,12 @@
 //! The way into a shard from other threads: a bounded queue and a bell that rings only when the shard sleeps.
 //! Must hold: what was put in is seen at the latest in the next turn; no bell is lost between looking and sleeping.
 
-use crate::shard::mail::Mail;
+use crate::shard::input::ShardInput;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-pub struct Inbox {
-    queue: Mutex<Vec<Mail>>,
+pub struct ShardQueue {
+    queue: Mutex<Vec<ShardInput>>,
     weight: AtomicUsize,
     bound: usize,
     asleep: AtomicBool,
@@ -21,9 +21,9 @@ pub struct Inbox {
 #[derive(Debug)]
 pub struct Full;
 
-impl Inbox {
-    pub fn new(bell: mio::Waker, bound: usize) -> Inbox {
-        Inbox {
+impl ShardQueue {
+    pub fn new(bell: mio::Waker, bound: usize) -> ShardQueue {
+        ShardQueue {
             queue: Mutex::default(),
             weight: AtomicUsize::new(0),
             bound,
@@ -35,7 +35,7 @@ impl Inbox {
     }
 
     /// Puts mail in; refused when the inbox is full.
-    pub fn put(&self, mail: Mail) -> Result<(), Full> {
+    pub fn put(&self, mail: ShardInput) -> Result<(), Full> {
         if self.is_full() {
             return Err(Full);
         }
@@ -44,7 +44,7 @@ impl Inbox {
     }
 
     /// Puts mail in whatever the bound: for what must not be lost and is itself bounded elsewhere.
-    pub fn force(&self, mail: Mail) {
+    pub fn force(&self, mail: ShardInput) {
         self.push(mail);
         if self.asleep.swap(false, Ordering::SeqCst) {
             // A bell that cannot ring means that the poller is gone, and with it the shard.
@@ -53,7 +53,7 @@ impl Inbox {
     }
 
     /// Puts mail in without waking the shard. True: the caller must `ring` in a moment; nobody else will.
-    pub fn put_quietly(&self, mail: Mail) -> Result<bool, Full> {
+    pub fn put_quietly(&self, mail: ShardInput) -> Result<bool, Full> {
         if self.is_full() {
             return Err(Full);
         }
@@ -70,7 +70,7 @@ impl Inbox {
     }
 
     /// What is put into a closed inbox is dropped, so that whoever waits for an answer learns that none comes.
-    fn push(&self, mail: Mail) {
+    fn push(&self, mail: ShardInput) {
         let mut queue = self.queue();
         if !self.is_closed() {
             self.weight.fetch_add(mail.weight(), Ordering::Relaxed);
@@ -90,7 +90,7 @@ impl Inbox {
         drop(left);
     }
 
-    fn queue(&self) -> MutexGuard<'_, Vec<Mail>> {
+    fn queue(&self) -> MutexGuard<'_, Vec<ShardInput>> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -113,13 +113,13 @@ impl Inbox {
     }
 
     /// Takes everything out, into a buffer that is reused.
-    pub fn take(&self, into: &mut Vec<Mail>) {
+    pub fn take(&self, into: &mut Vec<ShardInput>) {
         self.asleep.store(false, Ordering::Relaxed);
         if self.weight.load(Ordering::Relaxed) == 0 {
             return;
         }
         std::mem::swap(&mut *self.queue(), into);
-        let weight = into.iter().map(Mail::weight).sum();
+        let weight = into.iter().map(ShardInput::weight).sum();
         self.weight.fetch_sub(weight, Ordering::Relaxed);
     }
 }

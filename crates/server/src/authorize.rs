@@ -1,10 +1,8 @@
 //! The authorize hook: an HTTP call to the app that decides per user, channel and verb.
 //! The app gets `{"user","channel","verb"}` and answers `{"allow":bool,"channel"?:"another"}`.
-//! Must hold: no answer, a late one or a strange one means no; a slow app costs bounded memory and delays only those
-//! who ask it.
+//! Must hold: no answer, a late one or a malformed one denies; a slow app costs bounded memory and delays only those
+//! commands that need its answer.
 
-use crate::services::Services;
-use crate::shard::mail::Mail;
 use crate::supervisor::panics;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
@@ -17,29 +15,31 @@ use std::time::{Duration, Instant};
 use tavern_hub::{Question, Verdict};
 use tokio::sync::Semaphore;
 
-/// Questions under way at once; the others wait their turn.
-const AT_ONCE: usize = 64;
-const PATIENCE: Duration = Duration::from_secs(3);
-/// The time between two words in the log about an app that does not answer.
-const COMPLAINTS: Duration = Duration::from_secs(5);
+/// Requests in flight at once; the others wait.
+const CONCURRENT: usize = 64;
+/// From the question to its answer, the wait for a free request included.
+const TIMEOUT: Duration = Duration::from_secs(3);
+/// The time between two log lines about an app that does not answer.
+const LOG_INTERVAL: Duration = Duration::from_secs(5);
 const ANSWER_BYTES: usize = 16 * 1024;
 
-pub struct Hook {
+pub struct AuthorizeHook {
+    runtime: tokio::runtime::Handle,
     url: http::Uri,
     client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
-    at_once: Semaphore,
-    complained: Mutex<Option<Instant>>,
+    concurrent: Semaphore,
+    logged_at: Mutex<Option<Instant>>,
 }
 
 #[derive(serde::Serialize)]
-struct Asked<'a> {
+struct HookRequest<'a> {
     user: Option<&'a str>,
     channel: &'a str,
     verb: &'static str,
 }
 
 #[derive(serde::Deserialize)]
-struct Answered {
+struct HookResponse {
     allow: bool,
     channel: Option<String>,
 }
@@ -53,36 +53,60 @@ enum HookError {
     #[error("the answer has status {0}")]
     Status(http::StatusCode),
     #[error("no answer within 3 s")]
-    Late,
+    Timeout,
 }
 
-impl Hook {
-    pub fn new(url: http::Uri) -> Hook {
+impl AuthorizeHook {
+    pub fn new(url: http::Uri, runtime: tokio::runtime::Handle) -> AuthorizeHook {
         let connector = hyper_rustls::HttpsConnectorBuilder::new()
             .with_webpki_roots()
             .https_or_http()
             .enable_http1()
             .build();
-        let client = Client::builder(TokioExecutor::new()).pool_max_idle_per_host(AT_ONCE).build(connector);
-        Hook { url, client, at_once: Semaphore::new(AT_ONCE), complained: Mutex::default() }
+        let client =
+            Client::builder(TokioExecutor::new()).pool_max_idle_per_host(CONCURRENT).build(connector);
+        let (concurrent, logged_at) = (Semaphore::new(CONCURRENT), Mutex::default());
+        AuthorizeHook { runtime, url, client, concurrent, logged_at }
     }
 
-    /// Says once in a while that the app is in trouble; a dead one must not fill the log.
-    fn complain(&self, error: &HookError, question: &Question) {
-        let mut complained = self.complained.lock().unwrap_or_else(PoisonError::into_inner);
-        if complained.is_none_or(|at| at.elapsed() >= COMPLAINTS) {
-            *complained = Some(Instant::now());
-            tracing::warn!(%error, channel = %question.channel, "the authorize hook gave no answer; that is a no");
+    /// Asks the app; `answer` is called with the verdict, on the runtime.
+    pub fn ask(
+        self: &Arc<AuthorizeHook>,
+        question: Question,
+        answer: impl FnOnce(Question, Verdict) + Send + 'static,
+    ) {
+        let hook = self.clone();
+        self.runtime.spawn(async move {
+            let deciding = tokio::time::timeout(TIMEOUT, async {
+                let _permit = hook.concurrent.acquire().await;
+                hook.decide(&question).await
+            });
+            // A panic denies too: the shard waits for an answer.
+            let decided = panics::contain(deciding).await.unwrap_or(Ok(Ok(Verdict::Deny)));
+            let verdict = decided.unwrap_or(Err(HookError::Timeout)).unwrap_or_else(|error| {
+                hook.log_failure(&error, &question);
+                Verdict::Deny
+            });
+            answer(question, verdict);
+        });
+    }
+
+    /// At most one line per interval: a dead app must not fill the log.
+    fn log_failure(&self, error: &HookError, question: &Question) {
+        let mut logged_at = self.logged_at.lock().unwrap_or_else(PoisonError::into_inner);
+        if logged_at.is_none_or(|at| at.elapsed() >= LOG_INTERVAL) {
+            *logged_at = Some(Instant::now());
+            tracing::warn!(%error, channel = %question.channel, "authorize hook failed; access denied");
         }
     }
 
     async fn decide(&self, question: &Question) -> Result<Verdict, HookError> {
-        let asked = Asked {
+        let request = HookRequest {
             user: question.user.as_deref(),
             channel: &question.channel,
             verb: question.verb.as_str(),
         };
-        let body = serde_json::to_vec(&asked).unwrap_or_default();
+        let body = serde_json::to_vec(&request).unwrap_or_default();
         let mut request = http::Request::new(Full::from(body));
         *request.method_mut() = http::Method::POST;
         *request.uri_mut() = self.url.clone();
@@ -94,7 +118,7 @@ impl Hook {
         }
         let body = Limited::new(response.into_body(), ANSWER_BYTES).collect().await;
         let body = body.map_err(|error| HookError::Body(error.to_string()))?.to_bytes();
-        let answered: Answered =
+        let answered: HookResponse =
             serde_json::from_slice(&body).map_err(|error| HookError::Body(error.to_string()))?;
         Ok(match answered.channel {
             _ if !answered.allow => Verdict::Deny,
@@ -102,28 +126,4 @@ impl Hook {
             _ => Verdict::Allow,
         })
     }
-}
-
-/// Asks for a shard; the answer comes back as mail.
-pub fn ask(services: &Arc<Services>, shard: usize, question: Question) {
-    let asker = services.clone();
-    services.runtime.spawn(async move {
-        let verdict = match &asker.hook {
-            Some(hook) => {
-                // Waiting for a turn counts too: whoever asked waits no longer than he was told.
-                let decided = tokio::time::timeout(PATIENCE, async {
-                    let _turn = hook.at_once.acquire().await;
-                    hook.decide(&question).await
-                });
-                // A panic is a no too: the shard waits for an answer.
-                let decided = panics::contain(decided).await.unwrap_or(Ok(Ok(Verdict::Deny)));
-                decided.unwrap_or(Err(HookError::Late)).unwrap_or_else(|error| {
-                    hook.complain(&error, &question);
-                    Verdict::Deny
-                })
-            }
-            None => Verdict::Deny,
-        };
-        asker.inboxes[shard].force(Mail::Answer(question, verdict));
-    });
 }

@@ -1,4 +1,4 @@
-//! The door: accepting connections, counting them, the options every socket gets. Who they are is asked later.
+//! Accepting connections: their number, and the options every socket gets. Who they are is asked later.
 //! Must hold: no more connections than allowed, in total and from one address; running out of descriptors pauses
 //! accepting and ends nothing.
 
@@ -22,7 +22,7 @@ const UNSENT_BYTES: u32 = 128 * 1024;
 const BACKLOG: u32 = 4096;
 
 #[derive(Debug)]
-pub struct Counts {
+pub struct Connections {
     open: AtomicUsize,
     most: usize,
     by_address: Mutex<HashMap<IpAddr, usize>>,
@@ -31,17 +31,17 @@ pub struct Counts {
     pub refused: AtomicU64,
 }
 
-/// One open connection's place; given back when dropped.
+/// One open connection in the counts; given back when dropped.
 #[derive(Debug)]
-pub struct Seat {
-    counts: Arc<Counts>,
-    /// None for a trusted proxy, which stands for many people.
+pub struct Slot {
+    connections: Arc<Connections>,
+    /// None for a trusted proxy, which stands for many clients.
     address: Option<IpAddr>,
 }
 
-impl Counts {
-    pub fn new(most: usize, most_per_address: usize) -> Arc<Counts> {
-        Arc::new(Counts {
+impl Connections {
+    pub fn new(most: usize, most_per_address: usize) -> Arc<Connections> {
+        Arc::new(Connections {
             open: AtomicUsize::new(0),
             most,
             by_address: Mutex::default(),
@@ -55,19 +55,19 @@ impl Counts {
         self.open.load(Ordering::Relaxed)
     }
 
-    /// Takes a place, or tells that there is none.
-    pub fn sit(self: &Arc<Counts>, address: Option<IpAddr>) -> Option<Seat> {
+    /// None: there are too many already.
+    pub fn admit(self: &Arc<Connections>, address: Option<IpAddr>) -> Option<Slot> {
         if self.open.fetch_add(1, Ordering::AcqRel) >= self.most {
             self.open.fetch_sub(1, Ordering::AcqRel);
             self.refused.fetch_add(1, Ordering::Relaxed);
             return None;
         }
-        let seat = Seat { counts: self.clone(), address: None };
+        let slot = Slot { connections: self.clone(), address: None };
         if let Some(address) = address {
-            return seat.settle(address);
+            return slot.count_for(address);
         }
         self.accepted.fetch_add(1, Ordering::Relaxed);
-        Some(seat)
+        Some(slot)
     }
 
     fn addresses(&self) -> std::sync::MutexGuard<'_, HashMap<IpAddr, usize>> {
@@ -75,30 +75,30 @@ impl Counts {
     }
 }
 
-impl Seat {
-    /// Counts the place for an address; none when that address has too many.
-    pub fn settle(mut self, address: IpAddr) -> Option<Seat> {
-        let counts = self.counts.clone();
+impl Slot {
+    /// Counts the connection for an address; None when that address has too many.
+    pub fn count_for(mut self, address: IpAddr) -> Option<Slot> {
+        let connections = self.connections.clone();
         {
-            let mut addresses = counts.addresses();
+            let mut addresses = connections.addresses();
             let held = addresses.entry(address).or_default();
-            if *held >= counts.most_per_address {
-                counts.refused.fetch_add(1, Ordering::Relaxed);
+            if *held >= connections.most_per_address {
+                connections.refused.fetch_add(1, Ordering::Relaxed);
                 return None;
             }
             *held += 1;
         }
         self.address = Some(address);
-        counts.accepted.fetch_add(1, Ordering::Relaxed);
+        connections.accepted.fetch_add(1, Ordering::Relaxed);
         Some(self)
     }
 }
 
-impl Drop for Seat {
+impl Drop for Slot {
     fn drop(&mut self) {
-        self.counts.open.fetch_sub(1, Ordering::AcqRel);
+        self.connections.open.fetch_sub(1, Ordering::AcqRel);
         let Some(address) = self.address else { return };
-        let mut addresses = self.counts.addresses();
+        let mut addresses = self.connections.addresses();
         if let Some(held) = addresses.get_mut(&address) {
             *held -= 1;
             if *held == 0 {
@@ -118,27 +118,27 @@ pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     TcpListener::from_std(socket.into())
 }
 
-/// Accepts until the listener is dropped; gives each connection with its seat to `greet`.
+/// Accepts until it is dropped; gives each connection with its slot to `serve`.
 pub async fn accept(
     listener: TcpListener,
-    counts: Arc<Counts>,
+    connections: Arc<Connections>,
     proxies: Vec<Cidr>,
-    greet: impl Fn(TcpStream, SocketAddr, Seat),
+    serve: impl Fn(TcpStream, SocketAddr, Slot),
 ) {
     loop {
         match listener.accept().await {
             Ok((socket, peer)) => {
                 let proxied = proxies.iter().any(|proxy| proxy.contains(peer.ip()));
                 let address = (!proxied).then_some(peer.ip());
-                // Without a place the socket is dropped at once: the caller sees a reset and nobody else notices.
-                if let Some(seat) = counts.sit(address) {
+                // Without a slot the socket is dropped at once: the client sees a reset and no other client notices.
+                if let Some(slot) = connections.admit(address) {
                     prepare(&socket);
-                    greet(socket, peer, seat);
+                    serve(socket, peer, slot);
                 }
             }
             Err(error) if is_transient(&error) => {}
             Err(error) => {
-                tracing::warn!(%error, "accepting pauses");
+                tracing::warn!(%error, pause = ?PAUSE, "accept failed; accepting pauses");
                 tokio::time::sleep(PAUSE).await;
             }
         }
@@ -152,8 +152,8 @@ fn is_transient(error: &io::Error) -> bool {
     )
 }
 
-/// The turn of a shard is the cork, so no delay; the dead are noticed by the kernel. A socket that refuses an option
-/// works without it.
+/// A shard writes once per turn, so no Nagle delay; dead peers are noticed by the kernel. A socket that refuses an
+/// option works without it.
 fn prepare(socket: &TcpStream) {
     let socket = SockRef::from(socket);
     let _ = socket.set_tcp_nodelay(true);
@@ -167,19 +167,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_are_counted_in_total_and_by_address_and_given_back() {
-        let counts = Counts::new(3, 2);
+    fn connections_are_counted_in_total_and_by_address() {
+        let connections = Connections::new(3, 2);
         let ann: IpAddr = "127.0.0.1".parse().unwrap();
         let bob: IpAddr = "127.0.0.2".parse().unwrap();
-        let first = counts.sit(Some(ann)).unwrap();
-        let _second = counts.sit(Some(ann)).unwrap();
-        assert!(counts.sit(Some(ann)).is_none(), "two from one address");
-        let _third = counts.sit(Some(bob)).unwrap();
-        assert!(counts.sit(Some(bob)).is_none(), "three in all");
-        assert!(counts.sit(None).is_none());
+        let first = connections.admit(Some(ann)).unwrap();
+        let _second = connections.admit(Some(ann)).unwrap();
+        assert!(connections.admit(Some(ann)).is_none(), "two from one address");
+        let _third = connections.admit(Some(bob)).unwrap();
+        assert!(connections.admit(Some(bob)).is_none(), "three in all");
+        assert!(connections.admit(None).is_none());
         drop(first);
-        assert_eq!(counts.open(), 2);
-        assert!(counts.sit(Some(ann)).is_some());
-        assert_eq!(counts.refused.load(Ordering::Relaxed), 3);
+        assert_eq!(connections.open(), 2);
+        assert!(connections.admit(Some(ann)).is_some());
+        assert_eq!(connections.refused.load(Ordering::Relaxed), 3);
     }
 }

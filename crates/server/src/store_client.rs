@@ -1,10 +1,8 @@
-//! Between the server and its store: the work of shards, whose answers go back as mail, and the server's own questions,
-//! one work in, one answer awaited. Must hold: nothing is looked up for the work of a shard; its ticket says whose it is.
+//! The server's access to its store: the work of shards, whose answers go back to their queues, and requests of the rest of
+//! the server, each awaited. Must hold: nothing is looked up for the work of a shard; its ticket says whose it is.
 
 use crate::auth::KeySource;
-use crate::metrics::{Kind, Series};
-use crate::shard::inbox::Inbox as ShardInbox;
-use crate::shard::mail::Mail;
+use crate::metrics::{Kind, Series, Source};
 use crate::supervisor::fault;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,29 +11,34 @@ use std::time::{Duration, Instant};
 use tavern_store::{Answer, ApiKey, Commit, Found, Inbox, Read, Receipt, Store, StoreError, Ticket, Work};
 use tokio::sync::oneshot;
 
-/// How long the store may take.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long the store may take to answer a request.
+const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A ticket's bits from here on are the number of its shard, counted from one; without them it is the desk's own.
+/// A ticket's bits from here on are the number of its shard, counted from one; without them it is the server's own.
 const SHARD_SHIFT: u32 = 48;
 
 #[derive(Default)]
-pub struct Desk {
+pub struct StoreClient {
     store: OnceLock<Arc<dyn Store>>,
     waiting: Mutex<HashMap<Ticket, Waiter>>,
     tickets: AtomicU64,
-    shards: OnceLock<Vec<Arc<ShardInbox>>>,
+    shards: OnceLock<Arc<dyn ShardAnswers>>,
     counts: Counts,
+}
+
+/// Takes the answers to the work of shards.
+pub trait ShardAnswers: Send + Sync {
+    fn deliver(&self, shard: usize, answers: Vec<(Ticket, Answer)>);
 }
 
 /// What the store did with the work that it was given, for the metrics.
 #[derive(Default)]
 struct Counts {
     done: AtomicU64,
-    /// The store answers no: somebody else was first, or the node was taken for dead.
+    /// A conflict, or the node is fenced.
     refused: AtomicU64,
     failed: AtomicU64,
-    /// The server's own questions, the renewal of its lease among them: how many, and how long they took together.
+    /// The server's own requests, the renewal of its lease among them: how many, and how long they took together.
     asked: AtomicU64,
     waited_us: AtomicU64,
 }
@@ -62,15 +65,15 @@ enum Waiter {
 }
 
 #[derive(Debug, thiserror::Error)]
-pub enum DeskError {
+pub enum StoreClientError {
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error("the store did not answer within 10 s")]
-    Late,
+    Timeout,
 }
 
-impl Desk {
-    /// The store is opened with the desk as its inbox, then set here.
+impl StoreClient {
+    /// The store is opened with this client as its inbox, then set here.
     pub fn set_store(&self, store: Arc<dyn Store>) {
         let _ = self.store.set(store);
     }
@@ -88,14 +91,14 @@ impl Desk {
     }
 
     /// The shards are made after the store is opened; they are set here.
-    pub fn set_shards(&self, shards: Vec<Arc<ShardInbox>>) {
+    pub fn set_shards(&self, shards: Arc<dyn ShardAnswers>) {
         let _ = self.shards.set(shards);
     }
 
-    /// Work of a shard; its answers come as mail.
+    /// Work of a shard; its answers go to `ShardAnswers`.
     pub fn submit_for(&self, shard: usize, work: Vec<(Ticket, Work)>) {
         let of_shard = |own: Ticket| {
-            assert!(own.0 >> SHARD_SHIFT == 0, "a shard counts its work from one");
+            assert!(own.0 >> SHARD_SHIFT == 0, "a ticket of a shard is too large");
             Ticket((shard as u64 + 1) << SHARD_SHIFT | own.0)
         };
         if let Some(store) = self.store.get() {
@@ -103,11 +106,11 @@ impl Desk {
         }
     }
 
-    async fn ask(&self, work: Work) -> Result<Answer, DeskError> {
+    async fn ask(&self, work: Work) -> Result<Answer, StoreClientError> {
         match self.answer_to(work).await {
             Some(Answer::Failed(error)) => Err(error.into()),
             Some(answer) => Ok(answer),
-            None => Err(DeskError::Late),
+            None => Err(StoreClientError::Timeout),
         }
     }
 
@@ -116,21 +119,21 @@ impl Desk {
         let (sender, answer) = oneshot::channel();
         let began = Instant::now();
         self.submit(work, Waiter::Any(sender));
-        let answer = tokio::time::timeout(PATIENCE, answer).await;
-        // One that did not come counts with all the time that it was waited for.
+        let answer = tokio::time::timeout(TIMEOUT, answer).await;
+        // One that timed out counts with the whole timeout.
         self.counts.asked.fetch_add(1, Ordering::Relaxed);
         self.counts.waited_us.fetch_add(began.elapsed().as_micros() as u64, Ordering::Relaxed);
         answer.ok()?.ok()
     }
 
-    pub async fn commit(&self, commit: Commit) -> Result<Receipt, DeskError> {
+    pub async fn commit(&self, commit: Commit) -> Result<Receipt, StoreClientError> {
         match self.ask(Work::Commit(commit)).await? {
             Answer::Committed(receipt) => Ok(receipt),
             other => unreachable!("a commit was answered with {other:?}"),
         }
     }
 
-    pub async fn read(&self, read: Read) -> Result<Found, DeskError> {
+    pub async fn read(&self, read: Read) -> Result<Found, StoreClientError> {
         match self.ask(Work::Read(read)).await? {
             Answer::Read(found) => Ok(found),
             other => unreachable!("a read was answered with {other:?}"),
@@ -138,9 +141,8 @@ impl Desk {
     }
 }
 
-impl Desk {
-    /// How the store did, for whoever shows it.
-    pub fn gather(&self, all: &mut Vec<Series>) {
+impl Source for StoreClient {
+    fn gather(&self, all: &mut Vec<Series>) {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let counts = &self.counts;
         let mut answers = Series::new(
@@ -165,9 +167,11 @@ impl Desk {
             all.push(Series::one(name, Kind::Counter, help, get(counter)));
         }
     }
+}
 
-    /// Whoever asked may have given up; then the answer is nobody's.
-    fn tell(&self, ticket: Ticket, answer: Answer) {
+impl StoreClient {
+    /// Who asked may have given up; then the answer is dropped.
+    fn answer_waiter(&self, ticket: Ticket, answer: Answer) {
         match self.waiting.lock().unwrap_or_else(PoisonError::into_inner).remove(&ticket) {
             Some(Waiter::Any(sender)) => drop(sender.send(answer)),
             Some(Waiter::Key(sender)) => drop(sender.send(key_of(answer))),
@@ -176,7 +180,7 @@ impl Desk {
     }
 }
 
-impl Inbox for Desk {
+impl Inbox for StoreClient {
     fn answer(&self, answers: Vec<(Ticket, Answer)>) {
         fault::strikes("store");
         self.counts.note(&answers);
@@ -187,18 +191,18 @@ impl Inbox for Desk {
                     let own = Ticket(ticket.0 & ((1 << SHARD_SHIFT) - 1));
                     by_shard.entry(shard as usize).or_default().push((own, answer));
                 }
-                None => self.tell(ticket, answer),
+                None => self.answer_waiter(ticket, answer),
             }
         }
         for (shard, answers) in by_shard {
-            if let Some(inbox) = self.shards.get().and_then(|shards| shards.get(shard)) {
-                inbox.force(Mail::Answers(answers));
+            if let Some(shards) = self.shards.get() {
+                shards.deliver(shard, answers);
             }
         }
     }
 }
 
-impl KeySource for Desk {
+impl KeySource for StoreClient {
     fn find(&self, hash: [u8; 32], reply: oneshot::Sender<Result<Option<ApiKey>, StoreError>>) {
         self.submit(Work::Read(Read::KeyByHash(hash)), Waiter::Key(reply));
     }
@@ -208,7 +212,7 @@ fn key_of(answer: Answer) -> Result<Option<ApiKey>, StoreError> {
     match answer {
         Answer::Read(Found::Key(key)) => Ok(key.map(|versioned| versioned.row)),
         Answer::Failed(error) => Err(error),
-        other => unreachable!("a question for a key was answered with {other:?}"),
+        other => unreachable!("a key lookup was answered with {other:?}"),
     }
 }
 
@@ -220,19 +224,19 @@ mod tests {
 
     #[test]
     fn answers_are_counted_by_what_they_say() {
-        let desk = Desk::default();
+        let client = StoreClient::default();
         let failed = |error| (Ticket(1), Answer::Failed(error));
         let away =
             StoreError::Unavailable { retry_after_ms: 1, source: Arc::new(std::io::Error::other("away")) };
         let first = StoreError::UnknownNode { node: Writer { node: "a".into(), epoch: Epoch(1) } };
-        desk.answer(vec![
+        client.answer(vec![
             (Ticket(1), Answer::Read(Found::Key(None))),
             (Ticket(1), Answer::Read(Found::Key(None))),
             failed(away),
             failed(first),
         ]);
         let mut all = Vec::new();
-        desk.gather(&mut all);
+        client.gather(&mut all);
         let outcomes: Vec<(&str, u64)> =
             all[0].rows.iter().map(|(labels, number)| (&*labels[0].1, *number)).collect();
         assert_eq!(outcomes, [("done", 2), ("refused", 1), ("failed", 1)]);

@@ -1,19 +1,17 @@
 //! All numbers as one line of the log, each `metrics.log_ms`: a JSON object by the names that Prometheus sees.
 //! Must hold: a line is bounded; what did not fit is counted in it.
 
-use super::{Series, gather};
-use crate::services::Services;
+use super::{MetricSources, Series};
 use std::fmt::Write;
 use std::time::Duration;
 
-/// The longest line: whoever has more subscriptions than fit should let them be asked for.
+/// The longest line. With more subscriptions than fit, scrape `/metrics` instead.
 const LINE_BYTES: usize = 65_536;
 
-pub async fn keep(services: &Services) {
-    let every_ms = services.config.metrics.log_ms;
+pub async fn write(metrics: &MetricSources, every_ms: u64) {
     loop {
         tokio::time::sleep(Duration::from_millis(every_ms)).await;
-        let (numbers, left_out) = line(&gather(services));
+        let (numbers, left_out) = line(&metrics.gather());
         tracing::info!(target: "tavern::metrics", left_out, numbers, "metrics");
     }
 }

@@ -1,0 +1,167 @@
+//! Finds out which nodes live, and adopts the sessions that stopped nodes left in the store: before this node is ready, at
+//! each heartbeat, and at once when a node says that it left some. Any node may do it: the store arbitrates.
+//! Must hold: what a living node stored is on its way to somebody and left alone; a session is taken out of the store
+//! before it is used here.
+
+use crate::clock::NodeClock;
+use crate::health::Health;
+use crate::shard::Shards;
+use crate::shard::input::ShardInput;
+use crate::store_client::{StoreClient, StoreClientError};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+use tavern_domain::Time;
+use tavern_hub::Node;
+use tavern_hub::migration::{Packed, unpacked};
+use tavern_store::limits::PAGE_ROWS;
+use tavern_store::{
+    Clock, Commit, Expect, Found, Node as StoredNode, Read, RowKey, StoreError, StoredSession, Versioned,
+    Writer,
+};
+use tokio::sync::{Notify, oneshot};
+use tokio::task::JoinSet;
+
+pub struct Adoption {
+    pub node: Arc<Node>,
+    pub store: Arc<StoreClient>,
+    pub clock: Arc<NodeClock>,
+    pub shards: Shards,
+    pub health: Arc<Health>,
+    /// Notified when another node has left sessions in the store, and when the server stops.
+    pub wake: Arc<Notify>,
+}
+
+impl Adoption {
+    /// Looks every heartbeat until the server stops.
+    pub async fn run(self: Arc<Adoption>, heartbeat: Duration) {
+        loop {
+            // Either is a reason to look.
+            let _ = tokio::time::timeout(heartbeat, self.wake.notified()).await;
+            if self.health.is_stopping() {
+                // Not in the middle of a look: what was taken out of the store must reach its shard.
+                return;
+            }
+            if let Err(error) = self.look(false).await {
+                tracing::debug!(%error, "adoption postponed");
+            }
+        }
+    }
+
+    /// One look: who lives, and what the others left. At the start this node has published nothing yet.
+    pub async fn look(&self, at_start: bool) -> Result<(), StoreClientError> {
+        let (now, nodes) = read_nodes(&self.store, &self.clock).await?;
+        self.set_neighbours(now, &nodes);
+        let open: BTreeSet<Writer> =
+            nodes.into_iter().filter(|node| node.closed_at.is_none()).map(|node| node.writer).collect();
+        let mut after = None;
+        loop {
+            let read = Read::Sessions { node: None, after, limit: PAGE_ROWS };
+            let Found::Sessions(page) = self.store.read(read).await? else { return Ok(()) };
+            after = page.rows.last().map(|found| found.row.client);
+            let left = page.rows.into_iter().filter(|found| !open.contains(&found.row.owner));
+            let late = !at_start || !self.node.neighbours().is_empty();
+            self.adopt(left.collect(), late).await?;
+            if !page.more {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The other nodes that live at this moment.
+    pub async fn living_nodes(&self) -> Result<Vec<Arc<str>>, StoreClientError> {
+        let (now, nodes) = read_nodes(&self.store, &self.clock).await?;
+        self.set_neighbours(now, &nodes);
+        Ok(self.node.neighbours().to_vec())
+    }
+
+    fn set_neighbours(&self, now: Time, nodes: &[StoredNode]) {
+        let own = self.node.settings.node.as_str();
+        let lives = |node: &&StoredNode| {
+            node.closed_at.is_none() && now < node.lease_until && *node.writer.node != *own
+        };
+        self.node.set_neighbours(nodes.iter().filter(lives).map(|node| node.writer.node.clone()).collect());
+    }
+
+    /// Takes sessions out of the store and gives them to their shards.
+    async fn adopt(&self, left: Vec<Versioned<StoredSession>>, late: bool) -> Result<(), StoreClientError> {
+        if left.is_empty() {
+            return Ok(());
+        }
+        let own = Writer::new(&self.node.settings.node, self.node.epoch());
+        let mut taking = JoinSet::new();
+        for session in left {
+            taking.spawn(take(self.store.clone(), own.clone(), session));
+        }
+        let mut parts: Vec<Vec<Packed>> = (0..self.shards.len()).map(|_| Vec::new()).collect();
+        let mut failure = None;
+        while let Some(taken) = taking.join_next().await {
+            match taken {
+                Ok(Ok(Some(row))) => unpack(row, self.clock.now(), &mut parts),
+                Ok(Ok(None)) => {}
+                Ok(Err(error)) => failure = Some(error),
+                Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
+            }
+        }
+        let sessions: usize = parts.iter().map(Vec::len).sum();
+        tracing::info!(sessions, "adopting sessions");
+        let mut listening = Vec::new();
+        for (shard, part) in parts.into_iter().enumerate() {
+            let (done, waiting) = oneshot::channel();
+            self.shards.force(shard, ShardInput::Adopt(part, late, done));
+            listening.push(waiting);
+        }
+        // Until each of them listens here, what is published would pass them by.
+        for waiting in listening {
+            let _ = waiting.await;
+        }
+        failure.map_or(Ok(()), Err)
+    }
+}
+
+/// None: another node was first.
+async fn take(
+    store: Arc<StoreClient>,
+    own: Writer,
+    session: Versioned<StoredSession>,
+) -> Result<Option<StoredSession>, StoreClientError> {
+    let Versioned { version, row } = session;
+    let key = RowKey::Session(row.client);
+    let expects = vec![Expect { key: key.clone(), version }];
+    let commit = Commit { writer: Some(own), expects, deletes: vec![key], ..Commit::default() };
+    match store.commit(commit).await {
+        Ok(_) => Ok(Some(row)),
+        Err(StoreClientError::Store(StoreError::Conflict { .. })) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn unpack(row: StoredSession, now: Time, parts: &mut [Vec<Packed>]) {
+    let (client, shard) = (row.client, row.secret.shard(parts.len()));
+    match unpacked(row, now) {
+        Ok(packed) => parts[shard].push(packed),
+        Err(error) => tracing::warn!(%error, %client, "cannot read a stored session; dropped"),
+    }
+}
+
+/// The store's time, and all nodes that it knows.
+pub async fn read_nodes(
+    store: &StoreClient,
+    clock: &NodeClock,
+) -> Result<(Time, Vec<StoredNode>), StoreClientError> {
+    let now = match store.read(Read::Time).await? {
+        Found::Time(now) => now,
+        _ => clock.now(),
+    };
+    let mut nodes: Vec<StoredNode> = Vec::new();
+    loop {
+        let after = nodes.last().map(|node| node.writer.clone());
+        let Found::Nodes(page) = store.read(Read::Nodes { after, limit: PAGE_ROWS }).await? else {
+            return Ok((now, nodes));
+        };
+        nodes.extend(page.rows);
+        if !page.more {
+            return Ok((now, nodes));
+        }
+    }
+}

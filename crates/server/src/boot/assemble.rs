@@ -1,0 +1,182 @@
+//! Makes the parts of the server and gives each what it needs of the others. Starts nothing.
+
+use crate::auth::{Authenticator, HelloTokens, Keyring, Verifier};
+use crate::authorize::AuthorizeHook;
+use crate::clock::NodeClock;
+use crate::config::Config;
+use crate::connections::{self, Connections};
+use crate::events::TopicsApi;
+use crate::health::Health;
+use crate::http::{Api, Pings, Remembered};
+use crate::metrics::{MetricSources, NodeMetrics};
+use crate::resp::RespServer;
+use crate::resp::clients::Clients;
+use crate::samples::Samples;
+use crate::settings;
+use crate::shard::queue::ShardQueue;
+use crate::shard::worker::{Seed, WAKE};
+use crate::shard::{ShardContext, ShardLimits, Shards};
+use crate::store_client::StoreClient;
+use anyhow::Context;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Instant;
+use tavern_domain::Epoch;
+use tavern_hub::Node;
+use tokio::net::TcpListener;
+
+/// The ports that the server listens on.
+pub struct Ports {
+    pub http: TcpListener,
+    pub redis: Option<TcpListener>,
+}
+
+impl Ports {
+    /// Writes the addresses that were bound into the configuration.
+    pub fn bind(config: &mut Config) -> anyhow::Result<Ports> {
+        let bind = |address: SocketAddr| {
+            connections::bind(address).with_context(|| {
+                format!("cannot listen on {address}; is another server there? choose another with --listen or --resp")
+            })
+        };
+        let ports = Ports { http: bind(config.listen)?, redis: config.resp.map(bind).transpose()? };
+        config.listen = ports.http.local_addr()?;
+        if let Some(redis) = &ports.redis {
+            config.resp = Some(redis.local_addr()?);
+        }
+        Ok(ports)
+    }
+}
+
+pub struct Parts {
+    pub config: Arc<Config>,
+    pub clock: Arc<NodeClock>,
+    pub store: Arc<StoreClient>,
+    pub health: Arc<Health>,
+    pub node: Arc<Node>,
+    pub shards: Shards,
+    pub connections: Arc<Connections>,
+    pub resp: Arc<RespServer>,
+    pub topics: Arc<TopicsApi>,
+    pub metrics: Arc<MetricSources>,
+    pub samples: Arc<Samples>,
+    authenticator: Arc<Authenticator>,
+    started: Instant,
+}
+
+impl Parts {
+    pub fn assemble(
+        config: Arc<Config>,
+        clock: Arc<NodeClock>,
+        store: Arc<StoreClient>,
+        health: Arc<Health>,
+        epoch: Epoch,
+    ) -> anyhow::Result<(Parts, Vec<Seed>)> {
+        let started = Instant::now();
+        let keyring = Keyring::new(config.admin_key.clone(), store.clone());
+        let authenticator = Arc::new(Authenticator::new(config.mode, Verifier::new(&config)?, keyring));
+        let tokens = Box::new(HelloTokens(authenticator.clone()));
+        let node = Node::new(settings::of(&config, epoch), tokens);
+        let limits = &config.limits;
+        let connections = Connections::new(limits.connections, limits.connections_per_address);
+        let topics = Arc::new(TopicsApi {
+            config: config.clone(),
+            node: node.clone(),
+            clock: clock.clone(),
+            store: store.clone(),
+            health: health.clone(),
+            bell: Arc::default(),
+            tally: Arc::default(),
+            office: Default::default(),
+        });
+        let (shards, polls) = make_queues(&config)?;
+        store.set_shards(Arc::new(shards.clone()));
+        let resp = Arc::new(RespServer {
+            config: config.clone(),
+            authenticator: authenticator.clone(),
+            clients: Clients::default(),
+            connections: connections.clone(),
+            shards: Arc::new(shards.clone()),
+            runtime: tokio::runtime::Handle::current(),
+            started,
+        });
+        let context = Arc::new(ShardContext {
+            node: node.clone(),
+            shards: shards.clone(),
+            clock: clock.clone(),
+            store: store.clone(),
+            resp: resp.clone(),
+            authorize: authorize_hook(&config)?,
+            bell: topics.bell.clone(),
+            limits: ShardLimits {
+                json_frame_bytes: limits.json_frame_bytes,
+                partial_bytes: limits.partial_total_bytes / config.threads,
+                heartbeat_ms: config.sessions.heartbeat_ms as u32,
+            },
+        });
+        // Each shard makes its own state inside its thread; here only what can travel.
+        let seeds = polls.into_iter().enumerate();
+        let seeds = seeds.map(|(index, poll)| Seed::new(index, context.clone(), poll)).collect();
+        let numbers = NodeMetrics {
+            node: node.clone(),
+            health: health.clone(),
+            connections: connections.clone(),
+            started,
+            data: config.store.starts_with("sqlite:").then(|| config.data.clone()),
+        };
+        let metrics = MetricSources::new(vec![Arc::new(numbers), store.clone(), topics.tally.clone()]);
+        let samples = Arc::default();
+        let parts = Parts {
+            config,
+            clock,
+            store,
+            health,
+            node,
+            shards,
+            connections,
+            resp,
+            topics,
+            metrics,
+            samples,
+            authenticator,
+            started,
+        };
+        Ok((parts, seeds))
+    }
+
+    pub fn api(&self) -> Arc<Api> {
+        Arc::new(Api {
+            config: self.config.clone(),
+            node: self.node.clone(),
+            shards: self.shards.clone(),
+            clock: self.clock.clone(),
+            store: self.store.clone(),
+            authenticator: self.authenticator.clone(),
+            topics: self.topics.clone(),
+            health: self.health.clone(),
+            connections: self.connections.clone(),
+            metrics: self.metrics.clone(),
+            samples: self.samples.clone(),
+            started: self.started,
+            remembered: Remembered::new(self.config.limits.idempotency_keys),
+            pings: Pings::default(),
+        })
+    }
+}
+
+fn make_queues(config: &Config) -> anyhow::Result<(Shards, Vec<mio::Poll>)> {
+    let (mut queues, mut polls) = (Vec::new(), Vec::new());
+    for _ in 0..config.threads {
+        let poll = mio::Poll::new()?;
+        let waker = mio::Waker::new(poll.registry(), WAKE)?;
+        queues.push(Arc::new(ShardQueue::new(waker, config.limits.inbox_parcels)));
+        polls.push(poll);
+    }
+    Ok((Shards::new(queues), polls))
+}
+
+fn authorize_hook(config: &Config) -> anyhow::Result<Option<Arc<AuthorizeHook>>> {
+    let Some(url) = &config.authorize.url else { return Ok(None) };
+    let url = url.parse().context("authorize.url is not a URL")?;
+    Ok(Some(Arc::new(AuthorizeHook::new(url, tokio::runtime::Handle::current()))))
+}

@@ -1,0 +1,42 @@
+//! What the HTTP handlers work with.
+
+use super::idempotency::Remembered;
+use super::party::Pings;
+use crate::auth::Authenticator;
+use crate::clock::NodeClock;
+use crate::config::Config;
+use crate::connections::Connections;
+use crate::events::TopicsApi;
+use crate::health::Health;
+use crate::metrics::MetricSources;
+use crate::samples::Samples;
+use crate::shard::Shards;
+use crate::store_client::StoreClient;
+use std::sync::Arc;
+use std::time::Instant;
+use tavern_domain::Time;
+use tavern_hub::Node;
+use tavern_store::Clock;
+
+pub struct Api {
+    pub config: Arc<Config>,
+    pub node: Arc<Node>,
+    pub shards: Shards,
+    pub clock: Arc<NodeClock>,
+    pub store: Arc<StoreClient>,
+    pub authenticator: Arc<Authenticator>,
+    pub topics: Arc<TopicsApi>,
+    pub health: Arc<Health>,
+    pub connections: Arc<Connections>,
+    pub metrics: Arc<MetricSources>,
+    pub samples: Arc<Samples>,
+    pub started: Instant,
+    pub remembered: Remembered,
+    pub pings: Pings,
+}
+
+impl Api {
+    pub fn now(&self) -> Time {
+        self.clock.now()
+    }
+}

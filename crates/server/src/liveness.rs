@@ -1,0 +1,154 @@
+//! Drives the node's liveness: gives the hub's `Vigil` time and the store's answers, carries its work to the store and its
+//! orders to the shards, and logs what it noticed. The rules are in `tavern_hub::vigil`.
+
+use crate::clock::NodeClock;
+use crate::config::Config;
+use crate::events::Bell;
+use crate::health::Health;
+use crate::shard::Shards;
+use crate::shard::input::ShardInput;
+use crate::store_client::StoreClient;
+use std::sync::Arc;
+use std::time::Duration;
+use tavern_domain::Time;
+use tavern_hub::vigil::Rules;
+use tavern_hub::{Chore, Node, Notice, Vigil};
+use tavern_store::{Answer, Ticket};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+pub struct Liveness {
+    pub node: Arc<Node>,
+    pub store: Arc<StoreClient>,
+    pub clock: Arc<NodeClock>,
+    pub shards: Shards,
+    pub health: Arc<Health>,
+    /// Told of deliveries whose worker did not renew its deadline.
+    pub bell: Arc<Bell>,
+}
+
+/// Requests to the store that are not answered yet. Bounded: little is asked at a time, and each has a timeout.
+type Requests = JoinSet<(Ticket, Option<Answer>)>;
+
+impl Liveness {
+    pub async fn run(self, rules: Rules) {
+        // A wall clock that is set back would stop the renewals; this one never goes back.
+        let began = Instant::now();
+        let now = || Time(began.elapsed().as_millis() as u64);
+        let mut vigil = Vigil::new(self.node.clone(), rules, now());
+        let mut arrivals = self.arrivals();
+        let mut requests = Requests::new();
+        loop {
+            let renewed = self.carry_out(&mut vigil, &mut requests);
+            if renewed && self.arrivals() != arrivals {
+                arrivals = self.arrivals();
+                if self.store.store().is_some_and(|store| store.forgets()) {
+                    tracing::warn!(
+                        "store reconnected and may have lost its last changes; beginning a new epoch"
+                    );
+                    vigil.begin_anew(now());
+                    self.carry_out(&mut vigil, &mut requests);
+                } else {
+                    tracing::info!("store reconnected; comparing the sessions here with it");
+                    self.give(Chore::Announce);
+                }
+            }
+            let wait = Duration::from_millis(vigil.next_wake().since(now()));
+            tokio::select! {
+                Some(request) = requests.join_next() => {
+                    let (ticket, answer) = request.expect("a request to the store panicked");
+                    if let Some(answer) = answer {
+                        vigil.answered(now(), ticket, answer);
+                    }
+                }
+                () = tokio::time::sleep(wait) => vigil.wake(now()),
+            }
+        }
+    }
+
+    /// How often the store was reached. When it was reached anew, it may have forgotten what it answered last.
+    fn arrivals(&self) -> u64 {
+        self.store.store().map_or(0, |store| store.arrivals())
+    }
+
+    /// True: the store has taken the lease.
+    fn carry_out(&self, vigil: &mut Vigil, requests: &mut Requests) -> bool {
+        for (ticket, work) in vigil.duties.work.drain(..) {
+            let (store, clock) = (self.store.clone(), self.clock.clone());
+            requests.spawn(async move {
+                let began = clock.moment();
+                let answer = store.answer_to(work).await;
+                if let Some(Answer::Committed(receipt)) = &answer {
+                    clock.heard(began, receipt.time);
+                }
+                (ticket, answer)
+            });
+        }
+        for order in vigil.duties.orders.drain(..) {
+            self.give(order);
+        }
+        let mut renewed = false;
+        for notice in vigil.duties.notices.drain(..) {
+            renewed |= matches!(notice, Notice::Renewed);
+            self.log(&notice);
+        }
+        renewed
+    }
+
+    fn give(&self, order: Chore) {
+        match order {
+            Chore::TakeOver(taken) => self.shards.force(0, ShardInput::TakeOver(taken)),
+            Chore::Overdue(deadline) if &*deadline.kind == tavern_hub::events::DELIVERY => {
+                self.bell.overdue(deadline);
+            }
+            Chore::Overdue(deadline) => self.shards.force(0, ShardInput::Overdue(deadline)),
+            Chore::Sweep(astray) => self.shards.force(0, ShardInput::Sweep(astray)),
+            Chore::Look => self.shards.force_all(|| ShardInput::Look),
+            Chore::Announce => self.shards.force_all(|| ShardInput::Announce),
+        }
+    }
+
+    /// While the store does not take the lease, the server is not ready.
+    fn log(&self, notice: &Notice) {
+        match notice {
+            Notice::Renewed => {
+                if !self.health.set_store_up(true) {
+                    tracing::info!("lease renewed again");
+                }
+            }
+            Notice::NotRenewed(error) => {
+                let known = !self.health.set_store_up(false);
+                match error {
+                    _ if known => {}
+                    Some(error) => tracing::error!(%error, "lease not renewed"),
+                    None => tracing::error!(error = "the store does not answer", "lease not renewed"),
+                }
+            }
+            Notice::Fenced => {
+                tracing::warn!(
+                    "fenced by another node, or by a server with the same node name; beginning a new epoch"
+                );
+            }
+            Notice::NotOpened(error) => {
+                tracing::error!(%error, "cannot open a new epoch; retrying");
+            }
+            Notice::Ended(node) => {
+                tracing::warn!(%node, "node lease expired; its clients are lost");
+            }
+            Notice::Astray(key) => {
+                tracing::info!(channel = %key.channel, user = %key.user, "removing stale presence: no living node has it");
+            }
+            Notice::PutOff(error) => tracing::debug!(%error, "check of other nodes postponed"),
+        }
+    }
+}
+
+pub fn rules(config: &Config) -> Rules {
+    Rules {
+        heartbeat_ms: config.nodes.heartbeat_ms,
+        lease_ms: config.nodes.lease_ms,
+        drain_ms: config.sessions.drain_ms,
+        sweep_ms: config.presence.sweep_ms,
+        sweep_age_ms: config.presence.sweep_age_ms,
+    }
+}

@@ -1,0 +1,79 @@
+//! The shards of this node as the rest of the server reaches them: one queue each. Cheap to clone.
+
+use crate::auth::AuthError;
+use crate::resp::OtherShards;
+use crate::shard::input::{SessionName, ShardInput};
+use crate::shard::queue::{Full, ShardQueue};
+use crate::store_client::ShardAnswers;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use tavern_domain::Identity;
+use tavern_hub::LinkId;
+use tavern_store::{Answer, Ticket};
+
+#[derive(Clone)]
+pub struct Shards(Arc<Inner>);
+
+struct Inner {
+    queues: Vec<Arc<ShardQueue>>,
+    next: AtomicUsize,
+}
+
+impl Shards {
+    pub fn new(queues: Vec<Arc<ShardQueue>>) -> Shards {
+        Shards(Arc::new(Inner { queues, next: AtomicUsize::new(0) }))
+    }
+
+    pub fn len(&self) -> usize {
+        self.0.queues.len()
+    }
+
+    pub fn queue(&self, shard: usize) -> &Arc<ShardQueue> {
+        &self.0.queues[shard]
+    }
+
+    /// The shard of a new connection: each in turn.
+    pub fn next(&self) -> usize {
+        self.0.next.fetch_add(1, Ordering::Relaxed) % self.len()
+    }
+
+    /// The shard on which a session lives, or a new one would.
+    pub fn of_session(&self, session: Option<&SessionName>) -> usize {
+        session.map_or_else(|| self.next(), |name| name.key.shard(self.len()))
+    }
+
+    pub fn put(&self, shard: usize, input: ShardInput) -> Result<(), Full> {
+        self.queue(shard).put(input)
+    }
+
+    /// Whatever the bound: for what must not be lost and is itself bounded elsewhere.
+    pub fn force(&self, shard: usize, input: ShardInput) {
+        self.queue(shard).force(input);
+    }
+
+    /// One input for each shard.
+    pub fn force_all(&self, input: impl Fn() -> ShardInput) {
+        self.0.queues.iter().for_each(|queue| queue.force(input()));
+    }
+
+    /// Some shard has more to do than it can.
+    pub fn is_any_full(&self) -> bool {
+        self.0.queues.iter().any(|queue| queue.is_full())
+    }
+}
+
+impl ShardAnswers for Shards {
+    fn deliver(&self, shard: usize, answers: Vec<(Ticket, Answer)>) {
+        self.force(shard, ShardInput::Answers(answers));
+    }
+}
+
+impl OtherShards for Shards {
+    fn log_in(&self, shard: usize, link: LinkId, client: u64, outcome: Result<Identity, AuthError>) {
+        self.force(shard, ShardInput::Login(link, client, outcome));
+    }
+
+    fn kill(&self, shard: usize, link: LinkId, client: u64) {
+        self.force(shard, ShardInput::Kill(link, client));
+    }
+}
