@@ -1,30 +1,30 @@
-//! A sealed batch and the runs of entries it is made of. Knows where its events lie in the log, not what they say.
+//! A sealed batch and the runs of entries it is made of. It knows where its events are in the log, not their content.
 //! Must hold: number and runs never change; what is cut out of a batch keeps its seqs, in order, each once.
 
 use super::Reason;
 use crate::time::Time;
 use alloc::vec::Vec;
 
-/// A place in the log as one subscription counts: `seq` of its events lie at or before `position`.
+/// A position in the log, with the number of the subscription's events up to there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Mark {
     pub seq: u64,
     pub position: u64,
 }
 
-/// Entries that follow each other.
+/// Consecutive entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
-    /// Where to begin reading: the first event after this position has the seq after this one. It may lie before `first`.
+    /// Where to begin reading: the first event after this position has the next seq. It may be before `first`.
     pub after: Mark,
     pub first: u64,
     pub last: u64,
-    /// The events were dropped: one entry, whose seq is `first`, stands for all of them.
+    /// The events were dropped: one gap entry with the seq `first` stands for all of them.
     pub gap: bool,
 }
 
 impl Run {
-    /// How many entries of a body it makes.
+    /// How many entries of a body it is.
     pub fn entries(&self) -> u64 {
         if self.gap { 1 } else { self.last - self.first + 1 }
     }
@@ -46,13 +46,13 @@ pub struct Batch {
     pub runs: Vec<Run>,
     /// Why it was sealed.
     pub reason: Reason,
-    /// When the first event of what it was cut from was accepted.
+    /// When its first event was accepted, or that of the batch it was cut from.
     pub accepted: Time,
-    /// How often it was sent, as far as was saved.
+    /// How often it was sent, as of the last save.
     pub attempts: u32,
     /// How often it was refused as a whole.
     pub refusals: u32,
-    /// Half of a refused batch: its next refusal splits it, or parks its only entry.
+    /// Part of a refused batch: the next refusal splits it, or parks its only entry.
     pub suspect: bool,
 }
 
@@ -69,7 +69,7 @@ impl Batch {
         self.runs.last().map_or(0, |run| run.last)
     }
 
-    /// The first half of the entries, the larger one, and the others.
+    /// The entries in two halves; the first one is the larger.
     pub(super) fn halves(&self) -> (Vec<Run>, Vec<Run>) {
         let mut room = self.entries().div_ceil(2);
         let (mut front, mut back) = (Vec::new(), Vec::new());
@@ -89,7 +89,7 @@ impl Batch {
         (front, back)
     }
 
-    /// The entries with these seqs, in the order of the body. What is not of this batch is not found.
+    /// The entries with these seqs, in the order of the body. Unknown seqs are ignored.
     pub(super) fn pick(&self, mut seqs: Vec<u64>) -> Vec<Run> {
         seqs.sort_unstable();
         seqs.dedup();
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_picked_is_in_order_once_and_of_the_batch() {
+    fn picked_entries_are_in_order_unique_and_of_the_batch() {
         for (whole, seqs, picked) in [
             ("1-9", vec![3], "3-3@0"),
             ("1-9", vec![5, 4, 4, 8, 77, 0], "4-5@0 8-8@0"),

@@ -1,35 +1,36 @@
-//! The delivery of one subscription: which events make a batch, when it is sent, what becomes of it. It sees sizes and
-//! numbers of events, never their content; where they are read, where the progress is kept and who posts is not known here.
-//! Fairness between subscriptions is not either: it says what it could send, the hub says when.
+//! The delivery of one subscription: which events make a batch, when it is sent, and what an attempt's outcome means. It
+//! sees the sizes and numbers of events, never their content; reading the log, storing the progress and sending are
+//! elsewhere. So is fairness between subscriptions: a delivery says what it could send, the hub says when.
 //! Must hold: a batch is sent only after a save that holds it; with `concurrency` 1 a batch is sent when all before it are
 //! settled; an event is settled when it was acknowledged or parked, and is never forgotten before; everything is bounded.
 
-mod answer;
+mod attempts;
+mod backoff;
 mod batch;
-mod early;
-mod exchange;
+mod cursor;
+mod interface;
+mod open_batch;
+mod outcome;
 mod progress;
-mod seal;
-mod trouble;
+mod saves;
 
+pub use attempts::SLOW_MS;
+pub use backoff::{Patience, QUICK_MS, RETRY_AFTER_MAX_MS, Trouble};
 pub use batch::{Batch, Mark, Run};
-pub use early::GAP_BYTES;
-pub use exchange::{Effect, Input, Item, Letter, Outcome, Rules, Sending, Want};
+pub use interface::{Effect, Input, Item, Letter, Outcome, Rules, Sending, Want};
+pub use open_batch::GAP_BYTES;
 pub use progress::{Health, Last, Progress, Reason, Shed, Verdict, Why};
-pub use trouble::{Patience, QUICK_MS, RETRY_AFTER_MAX_MS, Trouble};
+pub use saves::SETTLE_MS;
 
 use crate::time::Time;
 use alloc::vec::Vec;
-use early::Early;
+use attempts::Attempts;
+use open_batch::OpenBatch;
+use saves::Saves;
 
-/// A batch refused so often is split: an endpoint that has just been deployed wrongly gets some time.
+/// A batch refused this often is split: an endpoint that was just deployed wrongly gets some time.
 pub const REFUSALS: u32 = 5;
-/// How long a settled batch may wait for a save that it can share with the next batch: one save for each under load, and
-/// few repeats after a crash.
-pub const SETTLE_MS: u64 = 100;
-/// An endpoint that takes longer has enough to do: nothing is read ahead for it.
-pub const SLOW_MS: u64 = 1_000;
-/// Dead letters that are tried again at once: each may make a batch of its own.
+/// Dead letters that are retried at once: each may make a batch of its own.
 pub const LETTERS: usize = 1_000;
 
 #[derive(Clone, Debug)]
@@ -37,59 +38,36 @@ pub struct Delivery {
     progress: Progress,
     rules: Rules,
     patience: Patience,
-    early: Early,
-    flights: Vec<Flight>,
-    /// Batches numbered up to here are durable, if they still exist.
-    durable: u64,
-    /// A save is under way; what it makes durable.
-    saving: Option<u64>,
-    /// Something must be saved without waiting for company.
-    urgent: bool,
-    /// Since when something settled waits to be saved.
-    settled: Option<Time>,
-    parked: Vec<Run>,
-    retried: Vec<u64>,
+    open_batch: OpenBatch,
+    attempts: Attempts,
+    saves: Saves,
     stopping: bool,
-    seen: Time,
-}
-
-/// An attempt under way. Its batch may be gone: a replay took it back, and its answer means nothing.
-#[derive(Clone, Copy, Debug)]
-struct Flight {
-    batch: u64,
-    reason: Reason,
-    since: Time,
-    /// Another attempt ended in vain since it began: one fault of the endpoint is counted once.
-    stale: bool,
+    /// The time of the last wake.
+    woken_at: Time,
 }
 
 impl Delivery {
-    /// As it was kept. What was sealed is sent again, as it is. Wake it once.
+    /// Continues from stored progress. Sealed batches are sent again as they are. Call `wake` once.
     pub fn new(now: Time, mut progress: Progress, rules: Rules, patience: Patience) -> Delivery {
         if let Some(trouble) = &mut progress.trouble {
             trouble.retry_at = trouble.retry_at.min(patience.latest(now));
         }
         Delivery {
-            durable: progress.numbered,
+            saves: Saves::new(progress.numbered),
             progress,
             rules,
             patience,
-            early: Early::default(),
-            flights: Vec::new(),
-            saving: None,
-            urgent: false,
-            settled: None,
-            parked: Vec::new(),
-            retried: Vec::new(),
+            open_batch: OpenBatch::default(),
+            attempts: Attempts::default(),
             stopping: false,
-            seen: now,
+            woken_at: now,
         }
     }
 
     pub fn handle(&mut self, now: Time, input: Input, effects: &mut Vec<Effect>) {
         match input {
             Input::Items(items) => self.take(now, items),
-            Input::Saved => self.durable = self.saving.take().unwrap_or(self.durable),
+            Input::Saved => self.saves.confirm(),
             Input::Answered { batch, outcome, roll } => self.answer(now, batch, outcome, roll, effects),
             Input::Rules(rules) => self.rules = rules,
             Input::Enable => self.enable(),
@@ -102,39 +80,38 @@ impl Delivery {
         self.wake(now, effects);
     }
 
-    /// Time has passed: seals what is ready, saves what must be.
+    /// Seals what is ready by now and saves what must be saved.
     pub fn wake(&mut self, now: Time, effects: &mut Vec<Effect>) {
-        self.seen = now;
+        self.woken_at = now;
         self.seal(now);
-        if self.must_save(now) {
-            self.saving = Some(self.progress.numbered);
-            (self.urgent, self.settled) = (false, None);
-            let (parked, retried) = (core::mem::take(&mut self.parked), core::mem::take(&mut self.retried));
+        let at_once = self.stopping || self.progress.batches.is_empty() && self.open_batch.is_empty();
+        if self.saves.is_due(now, at_once) {
+            let (parked, retried) = self.saves.begin(self.progress.numbered);
             effects.push(Effect::Save { parked, retried });
         }
     }
 
-    /// When to be asked again: a batch comes of age, a retry is due, a settled one has waited long enough.
+    /// When to call `wake` again: the open batch reaches its age, a retry is due, a save has waited long enough.
     pub fn next_wake(&self) -> Option<Time> {
-        let age = if self.may_seal() { self.early.deadline(&self.rules, self.gap_since()) } else { None };
-        let settled = self.settled.filter(|_| self.saving.is_none()).map(|at| at + SETTLE_MS);
+        let gap = self.progress.gap_since();
+        let age = if self.may_seal() { self.open_batch.deadline(&self.rules, gap) } else { None };
         let retry = self.progress.trouble.map(|trouble| trouble.retry_at).filter(|&at| self.could_start(at));
-        // What is due by now is `ready` already, and waits for the hub.
-        [age, settled, retry.filter(|&at| at > self.seen)].into_iter().flatten().min()
+        // A retry that is due by now makes `is_ready` true already, and waits for the hub.
+        [age, self.saves.next_wake(), retry.filter(|&at| at > self.woken_at)].into_iter().flatten().min()
     }
 
-    /// What to read from the log, if anything can be made of it. Nothing is read ahead for an endpoint that is in trouble, or that
-    /// keeps an attempt waiting: every event of its topics would cost a read, and none of them could be sent.
+    /// What to read from the log, if it can be used. Nothing is read ahead for an endpoint that fails or is slow: every event
+    /// of its topics would cost a read, and none of them could be sent.
     pub fn want(&self, now: Time) -> Option<Want> {
-        let slow = self.flights.iter().any(|flight| now.since(flight.since) >= SLOW_MS);
+        let slow = self.attempts.has_slow(now);
         if self.is_idle() || ((slow || self.progress.trouble.is_some()) && !self.may_seal()) {
             return None;
         }
-        let (events, bytes) = self.early.room(&self.rules, self.progress.shed.is_some())?;
+        let (events, bytes) = self.open_batch.room(&self.rules, self.progress.shed.is_some())?;
         Some(Want { after: self.held(), events, bytes })
     }
 
-    /// There is something to send.
+    /// Whether there is something to send.
     pub fn is_ready(&self, now: Time) -> bool {
         self.next_up(now).is_some()
     }
@@ -145,7 +122,7 @@ impl Delivery {
         let batch = &mut self.progress.batches[at];
         batch.attempts = batch.attempts.saturating_add(1);
         let reason = if self.progress.trouble.is_some() { Reason::Probe } else { batch.reason };
-        self.flights.push(Flight { batch: batch.number, reason, since: now, stale: false });
+        self.attempts.begin(now, batch.number, reason);
         Some(Sending { batch: batch.number, attempt: batch.attempts, reason })
     }
 
@@ -158,31 +135,31 @@ impl Delivery {
         self.progress.find(number).map(|at| &self.progress.batches[at])
     }
 
-    /// How many attempts are under way.
+    /// How many attempts are in flight.
     pub fn in_flight(&self) -> usize {
-        self.flights.len()
+        self.attempts.len()
     }
 
-    /// When the oldest of what is here was accepted.
+    /// When the oldest event held here was accepted.
     pub fn oldest(&self) -> Option<Time> {
         let sealed = self.progress.batches.iter().map(|batch| batch.accepted).min();
-        let early = self.gap_since().or_else(|| self.early.first().map(|item| item.accepted));
-        sealed.into_iter().chain(early).min()
+        sealed.into_iter().chain(self.open_since()).min()
     }
 
-    /// Nothing is under way and everything is saved.
+    /// No attempt is in flight and everything is saved.
     pub fn is_at_rest(&self) -> bool {
-        self.flights.is_empty() && self.saving.is_none() && !self.urgent && self.settled.is_none()
+        self.attempts.is_empty() && self.saves.is_at_rest()
     }
 
-    /// Nothing new begins.
+    /// Nothing new may begin.
     fn is_idle(&self) -> bool {
         self.stopping || self.progress.disabled.is_some()
     }
 
-    /// The batch to be sent next: the oldest that is durable and not under way; the oldest of all, alone, while in trouble.
+    /// The batch to send next: the oldest that is durable and not in flight; alone while the endpoint fails.
     fn next_up(&self, now: Time) -> Option<usize> {
-        self.could_start(now).then(|| self.progress.batches.iter().position(|batch| !self.flies(batch)))?
+        let is_waiting = |batch: &Batch| !self.attempts.has(batch.number);
+        self.could_start(now).then(|| self.progress.batches.iter().position(is_waiting))?
     }
 
     fn could_start(&self, now: Time) -> bool {
@@ -191,14 +168,10 @@ impl Delivery {
             Some(_) => 1,
             None => self.rules.lanes(),
         };
-        let next = self.progress.batches.iter().find(|batch| !self.flies(batch));
+        let next = self.progress.batches.iter().find(|batch| !self.attempts.has(batch.number));
         !self.is_idle()
-            && self.flights.len() < lanes
-            && next.is_some_and(|batch| batch.number <= self.durable)
-    }
-
-    fn flies(&self, batch: &Batch) -> bool {
-        self.flights.iter().any(|flight| flight.batch == batch.number)
+            && self.attempts.len() < lanes
+            && next.is_some_and(|batch| self.saves.is_durable(batch.number))
     }
 }
 

@@ -1,35 +1,36 @@
-//! What of a delivery outlasts its worker: the cursor, the sealed batches, the state of the endpoint. The hub keeps it in a
-//! document; another worker continues from it. A subscription that is pulled has nothing but the cursor.
-//! Must hold: every event through `sealed` is in a batch, settled or parked; what was shed lies behind `sealed` and is told.
+//! The stored part of a delivery: the cursor, the sealed batches, the state of the endpoint. Another worker can continue from
+//! it. A subscription that is pulled has only the cursor.
+//! Must hold: every event up to `sealed` is in a batch, settled or parked; what was shed follows `sealed` and becomes a gap.
 
+use super::backoff::Trouble;
 use super::batch::{Batch, Mark, Run};
-use super::trouble::Trouble;
 use crate::time::Time;
 use alloc::vec::Vec;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// Everything through here is in a batch or settled.
+    /// Everything up to here is in a batch or settled.
     pub sealed: Mark,
-    /// What follows `sealed` was dropped, through here: a gap comes next.
+    /// What follows `sealed` was dropped, up to here: a gap comes next.
     pub shed: Option<Shed>,
     /// Sealed and not settled, in the order in which they are sent.
     pub batches: Vec<Batch>,
-    /// How many batches were ever cut: the number of the last one.
+    /// The number of the last batch that was made.
     pub numbered: u64,
     pub trouble: Option<Trouble>,
     pub disabled: Option<Why>,
     pub last: Option<Last>,
 }
 
+/// Events that were dropped before they were in a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shed {
     pub through: Mark,
-    /// When; the age of the gap counts from here.
+    /// When it was dropped; the age of the gap counts from here.
     pub at: Time,
 }
 
-/// Why nothing is sent.
+/// Why a subscription is disabled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
     Asked,
@@ -51,17 +52,17 @@ impl Why {
     }
 }
 
-/// Why a batch left: how it was sealed, or that it is a probe.
+/// Why a batch was sealed, or that it is sent as a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
     Full,
     Bytes,
     Age,
-    /// Cut out of another batch: a half, or what its endpoint named as failed.
+    /// Part of another batch: a half, or what the endpoint reported as failed.
     Recut,
-    /// Dead letters that are tried again.
+    /// Dead letters that are retried.
     Retry,
-    /// Sent alone, to an endpoint that did not take the last attempt. No batch is sealed for it.
+    /// Sent alone, to an endpoint whose last attempt failed.
     Probe,
 }
 
@@ -85,7 +86,7 @@ impl Reason {
     }
 }
 
-/// What an endpoint made of an attempt.
+/// How an attempt ended, without details.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     Delivered,
@@ -125,7 +126,7 @@ impl Verdict {
     }
 }
 
-/// The last attempt that was answered.
+/// The last attempt that ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Last {
     pub at: Time,
@@ -142,7 +143,7 @@ pub enum Health {
 }
 
 impl Progress {
-    /// A subscription that begins after this mark.
+    /// The progress of a subscription that begins after this mark.
     pub fn starting(after: Mark) -> Progress {
         Progress { sealed: after, ..Progress::default() }
     }
@@ -156,18 +157,18 @@ impl Progress {
         }
     }
 
-    /// Where what is neither sealed nor shed begins.
+    /// The end of what is sealed or shed.
     pub fn reached(&self) -> Mark {
         self.shed.map_or(self.sealed, |shed| shed.through)
     }
 
-    /// How many entries wait, if the subscription's last event has this seq.
+    /// How many entries are queued, if the subscription's last event has this seq.
     pub fn queued(&self, head_seq: u64) -> u64 {
         let sealed: u64 = self.batches.iter().map(Batch::entries).sum();
         sealed + u64::from(self.shed.is_some()) + head_seq.saturating_sub(self.reached().seq)
     }
 
-    /// Who pulls has everything through here. False: that was known.
+    /// A pulling client acknowledged everything up to here. False: it had before.
     pub fn acknowledge(&mut self, through: Mark) -> bool {
         if through.seq <= self.sealed.seq {
             return false;
@@ -177,7 +178,7 @@ impl Progress {
         true
     }
 
-    /// The log lost everything through here: gives the seqs of those that were not lost or sealed before.
+    /// Retention removed the log up to here. Returns the seqs of events that were not shed or sealed before.
     pub fn shed(&mut self, now: Time, through: Mark) -> Option<(u64, u64)> {
         let first = self.reached().seq + 1;
         if through.seq < first {
@@ -187,8 +188,8 @@ impl Progress {
         Some((first, through.seq))
     }
 
-    /// Replay: everything after this mark comes again, in new batches. False: it did not come yet.
-    /// A batch that holds anything from before the mark stays, or that would be lost.
+    /// Replay: everything after this mark comes again, in new batches. False: the cursor is not past it.
+    /// A batch that holds an event from before the mark stays, or that event would be lost.
     pub fn rewind(&mut self, to: Mark) -> bool {
         if to.seq >= self.sealed.seq {
             return false;
@@ -199,7 +200,12 @@ impl Progress {
         true
     }
 
-    /// The entry that stands for what was shed.
+    /// Since when there is a gap to deliver.
+    pub(super) fn gap_since(&self) -> Option<Time> {
+        self.shed.map(|shed| shed.at)
+    }
+
+    /// The gap entry for what was shed.
     pub(super) fn gap(&self) -> Option<Run> {
         let shed = self.shed?;
         Some(Run { after: self.sealed, first: self.sealed.seq + 1, last: shed.through.seq, gap: true })

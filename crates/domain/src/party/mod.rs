@@ -8,12 +8,12 @@
 //! and each side that did not end it is told once; a ticket names exactly the members; a refused command changes nothing.
 
 mod commands;
+mod document;
 mod draft;
 mod event;
 mod facts;
 mod goodbye;
 mod leave;
-mod party;
 mod presence;
 mod reply;
 mod request;
@@ -21,9 +21,9 @@ mod settle;
 mod ticket;
 mod user;
 
+pub use document::{Away, Go, Member, Party, Pending, State};
 pub use event::{Letter, Reason, Told, Word};
 pub use facts::{Need, Standing, Table};
-pub use party::{Away, Go, Member, Party, Pending, State};
 pub use reply::{Refusal, Reply};
 pub use request::{Call, Command};
 pub use user::{Done, Guest};

@@ -76,7 +76,7 @@ fn with_more_lanes_so_many_are_under_way_and_one_is_sealed_ahead() {
         tell(World::new(Rules { concurrency: 2, ..RULES }, PATIENCE), "0: publish 15; 5: 2 delivered");
     assert_eq!(told, "0: 1: 1-3 full, 2: 4-6 full; 5: 3: 7-9 full");
     assert_eq!((world.delivery.progress.batches.len(), world.delivery.in_flight()), (3, 2));
-    assert_eq!(world.delivery.want(world.delivery.seen), None, "one batch is held besides");
+    assert_eq!(world.delivery.want(world.delivery.woken_at), None, "one batch is held besides");
     check(
         "0: publish 9; 1: concurrency 3; 2: concurrency 1; 3: 1 delivered; 4: 2 delivered; 5: publish 3; 6: 3 delivered",
         "0: 1: 1-3 full; 1: 2: 4-6 full, 3: 7-9 full; 6: 4: 10-12 full",
@@ -149,7 +149,7 @@ fn who_stops_begins_nothing_and_comes_to_rest() {
 fn what_is_read_is_bounded_by_what_a_batch_needs() {
     let (_, mut world) = tell(World::new(RULES, PATIENCE), "0: publish 2");
     assert_eq!(
-        world.delivery.want(world.delivery.seen),
+        world.delivery.want(world.delivery.woken_at),
         Some(Want { after: mark(2), events: 1, bytes: 700 })
     );
     let items = |seqs: &[u64]| {

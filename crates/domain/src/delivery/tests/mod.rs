@@ -7,10 +7,10 @@
 //! `5: hold saves` · `5: saved` · `5` (time passes).
 //! Told are `1: 3-4 full` (batch 1 is sent), `1 again: 3-4 probe`, `!3-9` (a gap), and what the effects say.
 
-mod answers;
+mod backoff;
 mod batches;
 mod cursor;
-mod troubles;
+mod outcomes;
 
 use super::*;
 use alloc::format;
@@ -100,6 +100,12 @@ impl World {
         for seq in (self.log.len() as u64 + 1..).take(count as usize) {
             self.log.push(Item { seq, position: mark(seq).position, bytes, accepted });
         }
+    }
+
+    /// The batch in flight.
+    fn in_flight(&self) -> Option<u64> {
+        let mut numbers = self.delivery.progress.batches.iter().map(|batch| batch.number);
+        numbers.find(|number| self.delivery.attempts.has(*number))
     }
 
     fn crash(&mut self, now: Time) {

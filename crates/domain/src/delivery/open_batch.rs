@@ -1,6 +1,6 @@
-//! The batch being filled: what was read from the log and is in no batch yet. A cache: the log has it all.
+//! The batch being filled: events that were read from the log and are in no batch yet. A cache: the log has them all.
 //! Must hold: it holds no more than one batch needs; a body never exceeds `max_bytes` unless one entry alone does; the age
-//! counts from when the first event was accepted, whatever comes later.
+//! counts from the first event's acceptance, whatever comes later.
 
 use super::{Item, Reason, Rules};
 use crate::time::Time;
@@ -10,13 +10,13 @@ use alloc::collections::VecDeque;
 pub const GAP_BYTES: u32 = 192;
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct Early {
-    /// Without holes.
+pub(super) struct OpenBatch {
+    /// Consecutive by seq.
     items: VecDeque<Item>,
     bytes: u64,
 }
 
-impl Early {
+impl OpenBatch {
     pub fn is_empty(&self) -> bool {
         self.items.is_empty()
     }
@@ -32,7 +32,7 @@ impl Early {
     pub fn push(&mut self, item: Item) {
         assert!(
             self.last().is_none_or(|last| last.seq + 1 == item.seq),
-            "events of a subscription have no holes"
+            "the events of a subscription are consecutive"
         );
         self.bytes += u64::from(item.bytes);
         self.items.push_back(item);
@@ -45,19 +45,19 @@ impl Early {
     }
 
     pub fn clear(&mut self) {
-        *self = Early::default();
+        *self = OpenBatch::default();
     }
 
-    /// How many more entries and bytes the batch may take; none when it is full.
+    /// How many more entries and bytes the batch may take. `None`: it is full. `gap`: its first entry is a gap.
     pub fn room(&self, rules: &Rules, gap: bool) -> Option<(u32, u64)> {
         let events = rules.entries().checked_sub(self.entries(gap)).filter(|&events| events > 0)?;
         let bytes = rules.room().checked_sub(self.bytes(gap)).filter(|&bytes| bytes > 0);
-        // However little room there is, one entry may be alone.
+        // A single entry always fits, however large it is.
         let bytes = bytes.or((self.entries(gap) == 0).then_some(1))?;
         Some((u32::try_from(events).unwrap_or(u32::MAX), bytes))
     }
 
-    /// If the batch is ready: how many items it takes after the gap, and why. `gap` says since when there is one.
+    /// If the batch is ready: how many items it takes after the gap, and why. `gap`: since when there is one.
     pub fn ready(&self, now: Time, rules: &Rules, gap: Option<Time>) -> Option<(usize, Reason)> {
         if self.entries(gap.is_some()) > 0 && self.room(rules, gap.is_some()).is_none() {
             return Some(self.fill(rules, gap.is_some()));
@@ -65,7 +65,7 @@ impl Early {
         (now >= self.deadline(rules, gap)?).then_some((self.items.len(), Reason::Age))
     }
 
-    /// When the batch is ready by its age, if it holds anything.
+    /// When the batch is ready by its age. `None`: it is empty.
     pub fn deadline(&self, rules: &Rules, gap: Option<Time>) -> Option<Time> {
         let oldest = gap.or_else(|| self.first().map(|item| item.accepted))?;
         Some(oldest + rules.timeout_ms)

@@ -1,24 +1,26 @@
-//! What the hub and a delivery tell each other. Nothing here decides.
+//! The inputs and effects of a delivery, and its settings.
 
 use super::batch::{Mark, Run};
 use super::progress::{Reason, Verdict, Why};
 use crate::time::Time;
 use alloc::vec::Vec;
 
-/// The subscription's own settings.
+/// The settings of one subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
+    /// How long an event may wait for its batch to fill.
     pub timeout_ms: u64,
     pub max_events: u32,
-    /// Of a whole body.
+    /// Bytes of a whole body.
     pub max_bytes: u64,
-    /// At most so many bytes of a body are not entries.
+    /// Bytes of a body that are not entries, at most.
     pub envelope_bytes: u32,
+    /// Batches in flight at once.
     pub concurrency: u32,
 }
 
 impl Rules {
-    /// For the entries of a body.
+    /// Bytes for the entries of a body.
     pub(super) fn room(&self) -> u64 {
         self.max_bytes.saturating_sub(u64::from(self.envelope_bytes))
     }
@@ -42,7 +44,7 @@ pub struct Item {
     pub accepted: Time,
 }
 
-/// A dead letter, as it was parked, with its encoded size.
+/// A dead letter to retry, with its encoded size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Letter {
     pub run: Run,
@@ -51,32 +53,32 @@ pub struct Letter {
 
 #[derive(Clone, Debug)]
 pub enum Input {
-    /// Events from the log, in order. What does not follow the events that are here is ignored: `want` tells.
+    /// Events from the log, in order. Those that do not follow the events held here are ignored: see `want`.
     Items(Vec<Item>),
-    /// What the last `Save` asked for is durable.
+    /// The last `Save` is durable.
     Saved,
-    /// An attempt has ended. Each that was started must, or be forgotten with the whole machine.
+    /// An attempt has ended. Every attempt that was started must end.
     Answered {
         batch: u64,
         outcome: Outcome,
         roll: u64,
     },
     Rules(Rules),
-    /// Sends again, and at once, whatever the endpoint did before.
+    /// Send again, at once, whatever the endpoint did before.
     Enable,
     Disable,
-    /// Replay: everything after this mark comes again.
+    /// Replay: send everything after this mark again.
     Rewind(Mark),
-    /// The log, or the subscription's share of it, ends here: whatever is in no batch becomes a gap.
+    /// Retention removed the log up to here: events that are in no batch become a gap.
     Shed {
         through: Mark,
     },
     Retry(Vec<Letter>),
-    /// The node stops: nothing new begins. It may let go when at rest, or any time.
+    /// The node stops: nothing new begins.
     Stop,
 }
 
-/// What became of an attempt.
+/// How an attempt ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Any 2xx.
@@ -111,16 +113,16 @@ impl Outcome {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// `progress()` as it is now must become durable, in one commit with these dead letters, parked anew or taken back
-    /// (by seq). There is no other until `Saved`.
+    /// Store `progress()` as it is now, in one commit with these dead letters: newly parked, or taken back (by seq). There
+    /// is no other save until `Saved`.
     Save {
         parked: Vec<Run>,
         retried: Vec<u64>,
     },
     Disabled(Why),
-    /// The endpoint took an attempt after some that were in vain.
+    /// The endpoint works again.
     Recovered,
-    /// These will never be delivered; a gap will tell.
+    /// These will never be delivered; a gap entry will say so.
     Lost {
         first: u64,
         last: u64,
@@ -132,11 +134,11 @@ pub enum Effect {
 pub struct Want {
     pub after: Mark,
     pub events: u32,
-    /// Enough, once this much is reached.
+    /// Stop reading once this many bytes are reached.
     pub bytes: u64,
 }
 
-/// An attempt that the hub carries out.
+/// An attempt for the hub to execute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sending {
     pub batch: u64,

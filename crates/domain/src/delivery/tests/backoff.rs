@@ -102,7 +102,7 @@ fn disabled_by_hand_it_sends_nothing_and_goes_on_where_it_was() {
 #[test]
 fn a_disabled_one_waits_for_nothing_and_reads_nothing() {
     let (_, world) = tell(World::new(RULES, PATIENCE), "0: publish 7; 1: 1 failed; 2: disable");
-    assert_eq!((world.delivery.next_wake(), world.delivery.want(world.delivery.seen)), (None, None));
+    assert_eq!((world.delivery.next_wake(), world.delivery.want(world.delivery.woken_at)), (None, None));
 }
 
 #[test]
@@ -120,7 +120,10 @@ fn one_in_trouble_seals_one_batch_ahead_and_reads_nothing_more() {
     let (told, world) =
         tell(World::new(RULES, PATIENCE), "0: publish 3; 1: 1 failed; 2: publish 2; 3: publish 5; 600");
     assert_eq!(told, "0: 1: 1-3 full; 600: 1 again: 1-3 probe");
-    assert_eq!((world.delivery.progress.batches.len(), world.delivery.want(world.delivery.seen)), (2, None));
+    assert_eq!(
+        (world.delivery.progress.batches.len(), world.delivery.want(world.delivery.woken_at)),
+        (2, None)
+    );
     let (told, _) = tell(world, "601: 1 delivered; 602: 2 delivered");
     assert_eq!(told, "601: recovered, 2: 4-6 full; 602: 3: 7-9 full", "it goes on as if nothing had been");
 }

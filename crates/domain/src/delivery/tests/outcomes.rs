@@ -90,14 +90,14 @@ fn the_search_for_a_bad_event_is_not_slowed_down_by_the_backoff() {
     let (mut now, mut refusals) = (Time(0), 0);
     let mut parked_at = None;
     while parked_at.is_none() {
-        let flight = world.delivery.flights[0].batch;
+        let batch = world.in_flight().unwrap();
         let bad =
-            world.delivery.batch(flight).unwrap().runs.iter().any(|run| (run.first..=run.last).contains(&40));
+            world.delivery.batch(batch).unwrap().runs.iter().any(|run| (run.first..=run.last).contains(&40));
         let outcome = if bad { Outcome::Refused } else { Outcome::Delivered };
         refusals += u64::from(bad);
         let failures = world.delivery.progress.trouble.map_or(0, |trouble| trouble.failures);
         let roll = if failures == 0 { 100 } else { (1_000 << (failures - 1)) - 100 };
-        world.delivery.handle(now, Input::Answered { batch: flight, outcome, roll }, &mut world.effects);
+        world.delivery.handle(now, Input::Answered { batch, outcome, roll }, &mut world.effects);
         world.pump(now);
         parked_at = world.told.iter().any(|told| told == "parks 40").then_some(now);
         while world.delivery.in_flight() == 0 && parked_at.is_none() {
@@ -160,8 +160,8 @@ fn who_takes_nothing_at_all_does_not_get_everything_parked_at_full_speed() {
     let mut now = Time(0);
     while now < Time(3_600_000) {
         world.pump(now);
-        if let Some(flight) = world.delivery.flights.first().copied() {
-            let answer = Input::Answered { batch: flight.batch, outcome: Outcome::TooLarge, roll: 30_000 };
+        if let Some(batch) = world.in_flight() {
+            let answer = Input::Answered { batch, outcome: Outcome::TooLarge, roll: 30_000 };
             world.delivery.handle(now, answer, &mut world.effects);
         } else {
             now = world.delivery.next_wake().unwrap();

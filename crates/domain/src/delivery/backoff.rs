@@ -1,0 +1,148 @@
+//! How long to wait after a failed attempt. The backoff belongs to the subscription, not to a batch: an endpoint fails as a
+//! whole. Must hold: the first retry is quick; no wait exceeds `backoff_max_ms`, or an hour if the endpoint asks for it; there
+//! is always a wait between two failed attempts.
+
+use crate::time::Time;
+
+/// The longest `Retry-After` that is honoured: a mistake of an endpoint must not stop a queue for a year.
+pub const RETRY_AFTER_MAX_MS: u64 = 3_600_000;
+/// A quick retry waits between half of this and this, and never longer than `backoff_min_ms`.
+pub const QUICK_MS: u64 = 200;
+
+/// The retry policy of the server, the same for every endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Patience {
+    pub backoff_min_ms: u64,
+    pub backoff_max_ms: u64,
+    /// After this long with nothing but failures a subscription is disabled; 0: never.
+    pub disable_after_ms: u64,
+}
+
+/// The state of an endpoint whose last attempt failed. Meanwhile only the oldest batch is sent, as a probe.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Trouble {
+    /// Since when there are only failures. `None`: the endpoint is throttling.
+    pub failing_since: Option<Time>,
+    /// Failed attempts in a row, as the backoff counts them.
+    pub failures: u32,
+    pub retry_at: Time,
+}
+
+/// How soon to retry.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Pace {
+    Backoff,
+    /// The search for a bad event takes a dozen refused attempts, which say nothing about the endpoint.
+    Quick,
+}
+
+impl Trouble {
+    /// An attempt failed. Returns since when there are only failures.
+    pub(super) fn fail(&mut self, now: Time, patience: &Patience, pace: Pace, roll: u64) -> Time {
+        let wait_ms = match pace {
+            Pace::Quick => patience.quick_ms(roll),
+            Pace::Backoff => {
+                self.failures = self.failures.saturating_add(1);
+                patience.backoff_ms(self.failures, roll)
+            }
+        };
+        self.retry_at = now + wait_ms;
+        *self.failing_since.get_or_insert(now)
+    }
+
+    /// The endpoint asked for a pause, with a time or without. It answered, so there are not only failures.
+    pub(super) fn throttle(
+        &mut self,
+        now: Time,
+        patience: &Patience,
+        after_ms: Option<u64>,
+        fresh: bool,
+        roll: u64,
+    ) {
+        self.failing_since = None;
+        let asked = after_ms.map(|ms| now + patience.throttle_ms(ms));
+        if !fresh {
+            self.retry_at = self.retry_at.max(asked.unwrap_or(Time::ZERO));
+            return;
+        }
+        self.retry_at = asked.unwrap_or_else(|| {
+            self.failures = self.failures.saturating_add(1);
+            now + patience.backoff_ms(self.failures, roll)
+        });
+    }
+}
+
+impl Patience {
+    /// The wait before a quick retry.
+    pub(super) fn quick_ms(&self, roll: u64) -> u64 {
+        within(self.least_ms(), QUICK_MS.min(self.backoff_min_ms), roll)
+    }
+
+    /// The wait after this many failures: full jitter below a ceiling that doubles.
+    pub(super) fn backoff_ms(&self, failures: u32, roll: u64) -> u64 {
+        let Some(doublings) = failures.checked_sub(2) else { return self.quick_ms(roll) };
+        let ceiling = self.backoff_min_ms.saturating_mul(1u64.checked_shl(doublings).unwrap_or(u64::MAX));
+        within(self.least_ms(), ceiling.min(self.backoff_max_ms), roll)
+    }
+
+    /// The wait that an endpoint asked for, within limits.
+    pub(super) fn throttle_ms(&self, after_ms: u64) -> u64 {
+        after_ms.min(RETRY_AFTER_MAX_MS).max(self.least_ms())
+    }
+
+    pub(super) fn gives_up(&self, now: Time, failing_since: Time) -> bool {
+        self.disable_after_ms > 0 && now.since(failing_since) >= self.disable_after_ms
+    }
+
+    /// The latest sensible time of a retry: a stored time from a clock that was ahead must not stop a queue.
+    pub(super) fn latest(&self, now: Time) -> Time {
+        now + self.backoff_max_ms.max(RETRY_AFTER_MAX_MS)
+    }
+
+    fn least_ms(&self) -> u64 {
+        QUICK_MS.min(self.backoff_min_ms).div_ceil(2)
+    }
+}
+
+fn within(least: u64, most: u64, roll: u64) -> u64 {
+    least + roll % most.saturating_sub(least).saturating_add(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const POLICY: Patience = Patience { backoff_min_ms: 1_000, backoff_max_ms: 600_000, disable_after_ms: 5 };
+
+    #[test]
+    fn the_first_retry_is_quick_and_the_ceiling_doubles_up_to_the_maximum() {
+        for (failures, least, most) in [
+            (0, 100, 200),
+            (1, 100, 200),
+            (2, 100, 1_000),
+            (3, 100, 2_000),
+            (6, 100, 16_000),
+            (12, 100, 600_000),
+        ] {
+            let waits = |roll| POLICY.backoff_ms(failures, roll);
+            assert_eq!((waits(0), waits(most - least)), (least, most), "{failures}");
+            assert_eq!(waits(most - least + 1), least, "{failures}");
+        }
+        assert!((64..200).all(|failures| POLICY.backoff_ms(failures, u64::MAX) <= 600_000));
+        let hasty = Patience { backoff_min_ms: 10, backoff_max_ms: 20, disable_after_ms: 0 };
+        assert_eq!((hasty.quick_ms(5), hasty.backoff_ms(9, 15)), (10, 20));
+        let rash = Patience { backoff_min_ms: 0, backoff_max_ms: 0, disable_after_ms: 0 };
+        assert_eq!(rash.backoff_ms(9, 15), 0);
+    }
+
+    #[test]
+    fn a_retry_after_is_honoured_within_limits() {
+        assert_eq!([0, 7_000, u64::MAX].map(|ms| POLICY.throttle_ms(ms)), [100, 7_000, RETRY_AFTER_MAX_MS]);
+    }
+
+    #[test]
+    fn a_subscription_is_given_up_after_the_configured_time_or_never() {
+        assert_eq!([14, 15].map(|now| POLICY.gives_up(Time(now), Time(10))), [false, true]);
+        assert!(!Patience { disable_after_ms: 0, ..POLICY }.gives_up(Time::NEVER, Time(10)));
+    }
+}

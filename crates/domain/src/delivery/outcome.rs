@@ -1,0 +1,132 @@
+//! What the outcome of an attempt means for its batch, and for the endpoint.
+//! Must hold: an outcome of an attempt that is not in flight changes nothing; a failure never splits a batch; a split keeps
+//! the order; only an attempt that began after the last failure can show that an endpoint has recovered.
+
+use super::backoff::Pace;
+use super::batch::Batch;
+use super::{Delivery, Effect, Last, Outcome, REFUSALS, Reason, Why};
+use crate::time::Time;
+use alloc::vec::Vec;
+
+/// How an attempt ended.
+#[derive(Clone, Copy)]
+struct Ended {
+    now: Time,
+    /// It began after the last failure, so its outcome says something about the endpoint.
+    fresh: bool,
+    /// A random number for the backoff.
+    roll: u64,
+}
+
+impl Delivery {
+    pub(super) fn answer(
+        &mut self,
+        now: Time,
+        number: u64,
+        outcome: Outcome,
+        roll: u64,
+        effects: &mut Vec<Effect>,
+    ) {
+        let Some(attempt) = self.attempts.end(number) else { return };
+        let Some(at) = self.progress.find(number) else { return };
+        let ended = Ended { now, fresh: !attempt.stale || self.progress.trouble.is_none(), roll };
+        self.progress.last = Some(Last { at: now, reason: attempt.reason, verdict: outcome.verdict() });
+        match outcome {
+            Outcome::Delivered => self.settle(ended, at, effects),
+            Outcome::Partly { failed } => self.keep(ended, at, failed, effects),
+            Outcome::Gone => self.disable(Why::Gone, effects),
+            Outcome::TooLarge if self.progress.batches[at].entries() > 1 => self.split(at, false),
+            Outcome::TooLarge => self.park(ended, at, effects),
+            Outcome::Throttled { after_ms } => self.throttle(ended, after_ms),
+            Outcome::Refused => self.refuse(ended, at, effects),
+            Outcome::Failed => self.fail(ended, Pace::Backoff, effects),
+        }
+    }
+
+    fn settle(&mut self, ended: Ended, at: usize, effects: &mut Vec<Effect>) {
+        self.progress.batches.remove(at);
+        self.saves.settle(ended.now);
+        match &mut self.progress.trouble {
+            Some(_) if ended.fresh => {
+                self.progress.trouble = None;
+                self.saves.make_urgent();
+                effects.push(Effect::Recovered);
+            }
+            // It began before the failure: the endpoint has not recovered, but not everything fails.
+            Some(trouble) => trouble.failing_since = None,
+            None => {}
+        }
+    }
+
+    /// The endpoint acknowledged all but these entries.
+    fn keep(&mut self, ended: Ended, at: usize, failed: Vec<u64>, effects: &mut Vec<Effect>) {
+        let batch = &self.progress.batches[at];
+        let (entries, accepted, runs) = (batch.entries(), batch.accepted, batch.pick(failed));
+        if runs.is_empty() {
+            return self.settle(ended, at, effects);
+        }
+        self.progress.batches[at] = self.new_batch(runs, Reason::Recut, accepted);
+        let fewer = self.progress.batches[at].entries() < entries;
+        if fewer && ended.fresh {
+            // It took some: the backoff starts from the beginning.
+            self.progress.trouble = None;
+        }
+        self.fail(ended, Pace::Backoff, effects);
+    }
+
+    fn throttle(&mut self, ended: Ended, after_ms: Option<u64>) {
+        self.saves.make_urgent();
+        let trouble = self.progress.trouble.get_or_insert_default();
+        trouble.throttle(ended.now, &self.patience, after_ms, ended.fresh, ended.roll);
+        if ended.fresh {
+            self.attempts.mark_stale();
+        }
+    }
+
+    fn refuse(&mut self, ended: Ended, at: usize, effects: &mut Vec<Effect>) {
+        let batch = &mut self.progress.batches[at];
+        batch.refusals = batch.refusals.saturating_add(1);
+        if !batch.suspect && batch.refusals < REFUSALS {
+            self.fail(ended, Pace::Backoff, effects);
+        } else if batch.entries() > 1 {
+            self.split(at, true);
+            self.fail(ended, Pace::Quick, effects);
+        } else {
+            self.park(ended, at, effects);
+        }
+    }
+
+    /// The only entry of a batch becomes a dead letter. The rest of the batch it was split from continues quickly; but an
+    /// endpoint that refuses everything must not turn a queue into dead letters at full speed.
+    fn park(&mut self, ended: Ended, at: usize, effects: &mut Vec<Effect>) {
+        let batch = self.progress.batches.remove(at);
+        self.saves.park(batch.runs);
+        let next = self.progress.batches.first();
+        let pace = if next.is_some_and(|batch| batch.suspect) { Pace::Quick } else { Pace::Backoff };
+        self.fail(ended, pace, effects);
+    }
+
+    fn split(&mut self, at: usize, suspect: bool) {
+        let batch = self.progress.batches.remove(at);
+        let (front, back) = batch.halves();
+        for (runs, at) in [(front, at), (back, at + 1)] {
+            let half = self.new_batch(runs, Reason::Recut, batch.accepted);
+            let half = Batch { suspect: suspect || batch.suspect, ..half };
+            self.progress.batches.insert(at, half);
+        }
+    }
+
+    fn fail(&mut self, ended: Ended, pace: Pace, effects: &mut Vec<Effect>) {
+        self.saves.make_urgent();
+        // One fault of the endpoint hits every attempt in flight, and is counted once.
+        if !ended.fresh {
+            return;
+        }
+        let trouble = self.progress.trouble.get_or_insert_default();
+        let since = trouble.fail(ended.now, &self.patience, pace, ended.roll);
+        self.attempts.mark_stale();
+        if self.patience.gives_up(ended.now, since) {
+            self.disable(Why::Failing, effects);
+        }
+    }
+}
