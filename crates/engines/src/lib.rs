@@ -7,12 +7,14 @@
 //! | `remote/`, `nats/`, `redis/` | what the buses on a server have in common, and what each of them adds |
 //! | `open` | chooses an engine by address |
 //! | `facts` | what an operator should know about the server behind an address |
+//! | `header` | the header of a bus message |
 //! | `queue`, `intake` | the bounded queue in front of a store's threads and tasks |
 //!
 //! Must hold: what `tavern-store` says of every engine; its conformance suite runs against each of them here.
 #![forbid(unsafe_code)]
 
 mod facts;
+mod header;
 mod intake;
 pub mod local;
 #[cfg(feature = "nats")]

@@ -1,15 +1,13 @@
 //! How subjects and parcels look in the folder. A channel's messages are published under its own name, so that users of
 //! the library hear and say them; everything else is private to nodes. Who said it stands in the note.
 
+use crate::header::{self, Header};
 use std::sync::Arc;
-use tavern_domain::Epoch;
 use tavern_local::{Draft, Interest as Wish, Namespace, Publication};
 use tavern_store::bus::Parcel;
 use tavern_store::interest::Interest;
 use tavern_store::row::Writer;
 use tavern_store::subject::Subject;
-
-const VERSION: u8 = 1;
 
 /// Where a subject is published.
 pub fn place(prefix: &str, subject: &Subject) -> (Namespace, Vec<u8>) {
@@ -58,15 +56,10 @@ pub fn is_torn(prefix: &str, words: &Publication) -> bool {
     words.namespace() == space && words.channel() == name
 }
 
-/// A parcel's note in the folder: who said it, which number it has, then the node's own note.
+/// What stands beside the payload in the folder.
 pub fn note(parcel: &Parcel) -> Vec<u8> {
-    let node = parcel.from.node.as_bytes();
-    let mut note = Vec::with_capacity(2 + node.len() + 16 + parcel.note.len());
-    note.extend([VERSION, node.len() as u8]);
-    note.extend_from_slice(node);
-    note.extend_from_slice(&parcel.from.epoch.0.to_le_bytes());
-    note.extend_from_slice(&parcel.n.to_le_bytes());
-    note.extend_from_slice(&parcel.note);
+    let mut note = Vec::with_capacity(header::length(parcel));
+    header::write(parcel, &mut note);
     note
 }
 
@@ -81,23 +74,12 @@ pub fn parcel(prefix: &str, words: &Publication) -> Option<Parcel> {
         Namespace::Private => Subject::parse(std::str::from_utf8(words.channel()).ok()?).ok()?,
     };
     // Whoever is no node numbers nothing; its place in the log does.
-    let (from, n, note) = read_note(words.header()).unwrap_or((Writer::outsider(), words.id(), &[]));
+    let outsider = || Header { from: Writer::outsider(), n: words.id(), note: &[] };
+    let Header { from, n, note } = header::read(words.header()).map_or_else(outsider, |(header, _)| header);
     if from.is_outsider() && words.namespace() == Namespace::Private {
         return None;
     }
     Some(Parcel { subject, from, n, note: note.into(), payload: Arc::from(words.payload()) })
-}
-
-fn read_note(note: &[u8]) -> Option<(Writer, u64, &[u8])> {
-    let (&[version, length], rest) = note.split_first_chunk::<2>()?;
-    if version != VERSION || rest.len() < length as usize {
-        return None;
-    }
-    let (node, rest) = rest.split_at(length as usize);
-    let (epoch, rest) = rest.split_first_chunk::<8>()?;
-    let (n, rest) = rest.split_first_chunk::<8>()?;
-    let node = std::str::from_utf8(node).ok().filter(|node| !node.is_empty())?;
-    Some((Writer::new(node, Epoch(u64::from_le_bytes(*epoch))), u64::from_le_bytes(*n), rest))
 }
 
 #[cfg(test)]
@@ -113,23 +95,5 @@ mod tests {
         check(&Subject::of_channel("tavern", b"\xff").unwrap(), Namespace::Public, b"\xff");
         check(&Subject::of_channel("other", b"game#A").unwrap(), Namespace::Private, b"other.game.A");
         check(&Subject::new("tavern", "_shard", b"A").unwrap(), Namespace::Private, b"tavern._shard.A");
-    }
-
-    #[test]
-    fn a_note_that_no_node_wrote_is_an_outsiders() {
-        let parcel = Parcel {
-            subject: Subject::of_channel("tavern", b"game#A").unwrap(),
-            from: Writer::new("n1", Epoch(7)),
-            n: 3,
-            note: Arc::from(*b"own"),
-            payload: Arc::from(*b"x"),
-        };
-        let whole = note(&parcel);
-        let (from, n, own) = read_note(&whole).unwrap();
-        assert_eq!((from, n, own), (Writer::new("n1", Epoch(7)), 3, &b"own"[..]));
-        for short in 0..whole.len() - 3 {
-            assert!(read_note(&whole[..short]).is_none());
-        }
-        assert!(read_note(b"{}").is_none());
     }
 }

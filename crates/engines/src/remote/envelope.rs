@@ -2,16 +2,15 @@
 //! server takes travels in several.
 //!
 //! Head: `TV`, version, flags, voice, serial. A voice is one connection of a node, chosen at random; its serials count
-//! what it says, on all subjects. Body: epoch, n, node and note with their lengths, payload. Numbers are big-endian.
+//! what it says, on all subjects. Body: the header of the message (`header`), then the payload.
 //!
 //! Must hold: of several copies of a message, which come when several subscriptions match, one is taken; a word is
 //! given whole or not at all. A message without such a head is no node's: it is dropped, because nothing tells its
 //! copies apart, and who may speak to clients is decided by the server, not by whoever reaches the bus.
 
+use crate::header::{self, Header};
 use std::collections::HashMap;
-use tavern_domain::Epoch;
 use tavern_store::bus::Parcel;
-use tavern_store::row::Writer;
 use tavern_store::subject::Subject;
 
 const MARK: &[u8; 2] = b"TV";
@@ -65,32 +64,17 @@ impl Voice {
 }
 
 pub fn body_bytes(parcel: &Parcel) -> usize {
-    8 + 8 + 4 + parcel.from.node.len() + 4 + parcel.note.len() + parcel.payload.len()
+    header::length(parcel) + parcel.payload.len()
 }
 
 pub fn body(parcel: &Parcel, out: &mut Vec<u8>) {
-    out.extend_from_slice(&parcel.from.epoch.0.to_be_bytes());
-    out.extend_from_slice(&parcel.n.to_be_bytes());
-    for part in [parcel.from.node.as_bytes(), &parcel.note] {
-        out.extend_from_slice(&(part.len() as u32).to_be_bytes());
-        out.extend_from_slice(part);
-    }
+    header::write(parcel, out);
     out.extend_from_slice(&parcel.payload);
 }
 
 fn open(subject: &Subject, body: &[u8]) -> Option<Parcel> {
-    let (epoch, rest) = body.split_first_chunk()?;
-    let (n, rest) = rest.split_first_chunk()?;
-    let (node, rest) = part(rest)?;
-    let (note, payload) = part(rest)?;
-    let from = Writer::new(std::str::from_utf8(node).ok()?, Epoch(u64::from_be_bytes(*epoch)));
-    let n = u64::from_be_bytes(*n);
+    let (Header { from, n, note }, payload) = header::read(body)?;
     Some(Parcel { subject: subject.clone(), from, n, note: note.into(), payload: payload.into() })
-}
-
-fn part(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
-    let (length, rest) = bytes.split_first_chunk()?;
-    rest.split_at_checked(u32::from_be_bytes(*length) as usize)
 }
 
 /// Reads messages into words.
@@ -180,6 +164,8 @@ impl Reader {
 mod tests {
     use super::*;
     use std::sync::Arc;
+    use tavern_domain::Epoch;
+    use tavern_store::row::Writer;
 
     fn subject(rest: &str) -> Subject {
         Subject::new("p", "game", rest.as_bytes()).unwrap()

@@ -1,0 +1,90 @@
+//! The header of a bus message: who sent it, its number, and the sender's note. Written in front of the payload on a server,
+//! beside it in a folder. Fixed binary rather than protobuf: it is read and written for every message of the cluster.
+//! Must hold: bytes that no node wrote are no header.
+//!
+//! | bytes | field |
+//! |---|---|
+//! | 1 | version = 1 |
+//! | 8 | epoch, big-endian |
+//! | 8 | number, big-endian |
+//! | 1, n | node: length and name, never empty |
+//! | 4, n | note: length, big-endian, and bytes |
+
+use tavern_domain::Epoch;
+use tavern_store::bus::Parcel;
+use tavern_store::row::Writer;
+
+const VERSION: u8 = 1;
+
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Header<'a> {
+    pub from: Writer,
+    pub n: u64,
+    pub note: &'a [u8],
+}
+
+pub(crate) fn length(parcel: &Parcel) -> usize {
+    1 + 8 + 8 + 1 + parcel.from.node.len() + 4 + parcel.note.len()
+}
+
+pub(crate) fn write(parcel: &Parcel, out: &mut Vec<u8>) {
+    let node = u8::try_from(parcel.from.node.len()).expect("the name of a node is bounded");
+    let note = u32::try_from(parcel.note.len()).expect("a note is bounded by its message");
+    out.push(VERSION);
+    out.extend_from_slice(&parcel.from.epoch.0.to_be_bytes());
+    out.extend_from_slice(&parcel.n.to_be_bytes());
+    out.push(node);
+    out.extend_from_slice(parcel.from.node.as_bytes());
+    out.extend_from_slice(&note.to_be_bytes());
+    out.extend_from_slice(&parcel.note);
+}
+
+/// The header and what follows it.
+pub(crate) fn read(bytes: &[u8]) -> Option<(Header<'_>, &[u8])> {
+    let (&[version], rest) = bytes.split_first_chunk()?;
+    let (epoch, rest) = rest.split_first_chunk()?;
+    let (n, rest) = rest.split_first_chunk()?;
+    let (&[length], rest) = rest.split_first_chunk()?;
+    let (node, rest) = rest.split_at_checked(length.into())?;
+    let (length, rest) = rest.split_first_chunk()?;
+    let (note, rest) = rest.split_at_checked(u32::from_be_bytes(*length) as usize)?;
+    let node = std::str::from_utf8(node).ok().filter(|node| version == VERSION && !node.is_empty())?;
+    let from = Writer::new(node, Epoch(u64::from_be_bytes(*epoch)));
+    Some((Header { from, n: u64::from_be_bytes(*n), note }, rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use tavern_store::subject::Subject;
+
+    #[test]
+    fn a_header_is_read_as_it_was_written() {
+        let parcel = Parcel {
+            subject: Subject::of_channel("tavern", b"game#A").unwrap(),
+            from: Writer::new("n1", Epoch(7)),
+            n: 3,
+            note: Arc::from(*b"own"),
+            payload: Arc::from([]),
+        };
+        let mut whole = Vec::new();
+        write(&parcel, &mut whole);
+        assert_eq!(whole.len(), length(&parcel));
+        whole.extend_from_slice(b"payload");
+        let header = Header { from: parcel.from.clone(), n: 3, note: b"own" };
+        assert_eq!(read(&whole), Some((header, &b"payload"[..])));
+        for end in 0..length(&parcel) {
+            assert_eq!(read(&whole[..end]), None, "cut at {end}");
+        }
+    }
+
+    #[test]
+    fn bytes_that_no_node_wrote_are_no_header() {
+        let nobody = [&[VERSION][..], &[0; 8], &[0; 8], &[0], &[0; 4]].concat();
+        let other = [&[VERSION + 1][..], &[0; 8], &[0; 8], b"\x02n1", &[0; 4]].concat();
+        for bytes in [&b""[..], b"{}", &nobody, &other] {
+            assert_eq!(read(bytes), None);
+        }
+    }
+}
