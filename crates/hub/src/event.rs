@@ -123,7 +123,7 @@ fn decimal_digits(number: usize) -> usize {
 }
 
 /// The sets of names that people listen to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Space {
     Channel,

@@ -18,6 +18,7 @@ mod presence;
 mod rows;
 pub mod settings;
 pub mod shard;
+mod transaction;
 pub mod user;
 pub mod vigil;
 

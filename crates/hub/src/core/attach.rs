@@ -153,7 +153,7 @@ impl Core {
             return;
         };
         let window_ms = session.window_ms.unwrap_or(settings.resume_ms);
-        self.wheel.set(session.lost_at(settings.poll_idle_ms) + window_ms, id);
+        self.agenda.set_session(session.lost_at(settings.poll_idle_ms) + window_ms, id);
     }
 
     /// A command that came without a transport of its own is a sign of life.
@@ -190,7 +190,7 @@ impl Core {
         if let Some(session) = listener.session_mut() {
             session.parked_until = Some(until);
         }
-        self.wheel.set(until, id);
+        self.agenda.set_session(until, id);
         Poll::Parked
     }
 

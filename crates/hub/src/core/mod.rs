@@ -3,6 +3,7 @@
 //! go out. It knows no feature. Must hold: a publish reaches every subscription that was confirmed before it; each listener
 //! hears in publish order.
 
+mod agenda;
 mod attach;
 pub mod authorize;
 pub(crate) mod command;
@@ -21,6 +22,7 @@ mod sweep;
 pub(crate) mod users;
 pub mod wheel;
 
+pub(crate) use agenda::{Agenda, Timer};
 pub use attach::{Attached, Poll};
 pub use effects::{Effects, Parcel};
 pub(crate) use notice::Notice;
@@ -47,7 +49,6 @@ use tavern_domain::{Channel, Time};
 use tavern_engine::limits::RETRY_AFTER_MS;
 use tavern_engine::{Answer, DocumentKey, StoreError, Ticket, Versioned, Work, Writer};
 use tavern_wire::error::{Code, Refusal};
-use wheel::Wheel;
 
 pub struct Core {
     pub(crate) node: Arc<Node>,
@@ -57,7 +58,7 @@ pub struct Core {
     pub(crate) sessions: HashMap<u64, ListenerId, RandomState>,
     pub(crate) users: Users,
     pub(crate) roster: Roster,
-    pub(crate) wheel: Wheel<ListenerId>,
+    pub(crate) agenda: Agenda,
     pub(crate) pool: Rc<Pool>,
     pub(crate) answers: Answers,
     asked: HashMap<Question, Vec<LinkId>, RandomState>,
@@ -70,8 +71,6 @@ pub struct Core {
     pub(crate) documents: HashMap<DocumentKey, Option<Versioned<Arc<[u8]>>>, RandomState>,
     notices: VecDeque<Notice>,
     tickets: u64,
-    /// Names without a listener here, and until when the bus still carries them.
-    lingering: VecDeque<(Time, Space, Arc<[u8]>)>,
     /// The time of the present turn.
     pub(crate) now: Time,
     pub effects: Effects,
@@ -136,7 +135,7 @@ impl Core {
             listeners: Listeners::default(),
             sessions: HashMap::default(),
             users: Users::default(),
-            wheel: Wheel::new(now),
+            agenda: Agenda::new(now),
             pool: Rc::default(),
             answers: Answers::default(),
             asked: HashMap::default(),
@@ -146,7 +145,6 @@ impl Core {
             documents: HashMap::default(),
             notices: VecDeque::new(),
             tickets: 0,
-            lingering: VecDeque::new(),
             now,
             speaks: false,
             refused_with: None,
@@ -305,7 +303,7 @@ impl Core {
     /// No listener here wants a name any more, or not yet: the bus carries it for a while.
     pub fn linger(&mut self, space: Space, name: Arc<[u8]>) {
         if self.node.carrier.is_by_name() {
-            self.lingering.push_back((self.now + LINGER_MS, space, name));
+            self.agenda.set(self.now + LINGER_MS, Timer::NameUnused(space, name));
         }
     }
 

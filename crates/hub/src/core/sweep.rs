@@ -36,27 +36,15 @@ impl Sweeper {
 }
 
 impl Core {
-    /// When to be asked again, for what the core looks after by itself.
+    /// When to be woken.
     pub(crate) fn next_wake(&self) -> Option<Time> {
         let sweep = (!self.listeners.is_empty()).then_some(self.sweeper.due);
-        let lingering = self.lingering.front().map(|(due, ..)| *due);
-        [sweep, self.wheel.next_wake(), lingering].into_iter().flatten().min()
+        [sweep, self.agenda.next_wake()].into_iter().flatten().min()
     }
 
     /// Whether the next piece of the sweep is due.
     pub(crate) fn sweep_is_due(&self) -> bool {
-        let now = self.now;
-        now >= self.sweeper.due
-    }
-
-    /// The bus need not carry what nobody has listened to for a while.
-    pub(crate) fn let_go(&mut self) {
-        let now = self.now;
-        let due = self.lingering.iter().take_while(|(due, ..)| *due <= now).count();
-        if due > 0 {
-            let names: Vec<_> = self.lingering.drain(..due).map(|(_, space, name)| (space, name)).collect();
-            self.node.carrier.let_go(&self.node.registry, &names);
-        }
+        self.now >= self.sweeper.due
     }
 
     pub(crate) fn sweep_piece(&mut self) {

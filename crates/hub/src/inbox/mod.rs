@@ -4,14 +4,13 @@
 //! what was dropped unread is told as a gap.
 
 use crate::core::listener::ListenerId;
-use crate::core::{Claim, Core, Feature, Notice, refusal};
+use crate::core::{Claim, Core, Feature, Notice, Timer, refusal};
 use crate::rows::{INBOX, ONCE, add_inbox_message};
 use crate::user::{is_user, own_channel};
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tavern_domain::Time;
 use tavern_domain::presence::Rumour;
 use tavern_engine::limits::{PAGE_ROWS, RETRY_AFTER_MS};
 use tavern_engine::{
@@ -44,14 +43,6 @@ pub(crate) struct Inbox {
     under_way: HashMap<Ticket, Task, RandomState>,
     /// Inboxes that are being read. True: something came meanwhile, it is read again.
     reading: BTreeMap<Arc<str>, bool>,
-    /// What the store did not answer, and when to ask again.
-    retries: Vec<(Time, Arc<str>)>,
-}
-
-impl Inbox {
-    pub fn next_wake(&self) -> Option<Time> {
-        self.retries.iter().map(|(due, _)| *due).min()
-    }
 }
 
 impl Inbox {
@@ -90,7 +81,7 @@ impl Inbox {
             }
             (Task::Read { user }, _) => {
                 self.reading.remove(&user);
-                self.retries.push((now + RETRY_AFTER_MS, user));
+                core.agenda.set(now + RETRY_AFTER_MS, Timer::RetryInbox(user));
             }
             (Task::Post { user, claim }, Answer::Committed(receipt)) => {
                 let letter = receipt.letters.first().copied().unwrap_or(0);
@@ -110,19 +101,6 @@ impl Inbox {
             }
             // Somebody looks again with the next heartbeat.
             (Task::Keep { .. }, _) => {}
-        }
-    }
-
-    pub(crate) fn settle(&mut self, core: &mut Core) {
-        let now = core.now;
-        if self.next_wake().is_none_or(|due| due > now) {
-            return;
-        }
-        for (due, user) in std::mem::take(&mut self.retries) {
-            match due <= now {
-                true => self.mail_came(core, &user),
-                false => self.retries.push((due, user)),
-            }
         }
     }
 

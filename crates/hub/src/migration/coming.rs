@@ -8,7 +8,7 @@ use super::{Packed, unpacked};
 use crate::connection::LinkId;
 use crate::core::listener::{ListenerId, Who};
 use crate::core::session::Session;
-use crate::core::{Core, Notice, Watched};
+use crate::core::{Core, Notice, Timer, Watched};
 use crate::event::Space;
 use crate::node::{Carried, Unsaid};
 use std::collections::{BTreeMap, BTreeSet};
@@ -106,7 +106,7 @@ impl Migration {
     ) -> Coming {
         let now = core.now;
         let due = now + RETRY_MS;
-        self.set_due(due, key.half());
+        core.agenda.set(due, Timer::Migration(key.half()));
         Coming {
             key,
             number,
@@ -257,7 +257,7 @@ impl Migration {
         }
         if !core.node.carrier.speech.is_said(&coming.unsaid) {
             coming.due = now + UNSAID_MS;
-            return self.set_due(now + UNSAID_MS, half);
+            return core.agenda.set(now + UNSAID_MS, Timer::Migration(half));
         }
         coming.stage = Stage::Giving;
         coming.be_patient(now);
@@ -265,7 +265,7 @@ impl Migration {
         let versions =
             coming.bases.iter().map(|(name, base)| (name.to_string(), base.unwrap_or(0))).collect();
         let (key, number, giver) = (coming.key, coming.number, coming.giver.clone());
-        self.set_due(due, half);
+        core.agenda.set(due, Timer::Migration(half));
         self.write_letter(core, Some(&giver), key, number, Says::Give { versions });
     }
 
@@ -300,7 +300,7 @@ impl Migration {
             Answer::Failed(StoreError::Unavailable { .. }) => {
                 coming.stage = Stage::Giving;
                 coming.due = now + RETRY_MS;
-                return self.set_due(now + RETRY_MS, half);
+                return core.agenda.set(now + RETRY_MS, Timer::Migration(half));
             }
             _ => None,
         };
@@ -353,7 +353,7 @@ impl Migration {
             Stage::Giving => self.ask_to_give(core, half),
             Stage::Listening | Stage::Reading => {
                 coming.due = now + RETRY_MS;
-                self.set_due(now + RETRY_MS, half);
+                core.agenda.set(now + RETRY_MS, Timer::Migration(half));
                 self.ask_to_give(core, half);
             }
         }

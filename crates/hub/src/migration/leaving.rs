@@ -9,7 +9,7 @@ use super::stopping::{OFFER_MS, Stops};
 use super::{Packed, stored};
 use crate::connection::{Format, Goodbye, Link, LinkId};
 use crate::core::listener::ListenerId;
-use crate::core::{Core, Notice, Watched};
+use crate::core::{Core, Notice, Timer, Watched};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tavern_domain::presence::{Departure, Loss};
@@ -159,7 +159,7 @@ impl Migration {
         let (links, began) = (Vec::new(), now);
         let leaving = Leaving { id, key, number, taker, stage, stops, links, began, due, until };
         self.leavings.insert(key.half(), leaving);
-        self.set_due(due, key.half());
+        core.agenda.set(due, Timer::Migration(key.half()));
     }
 
     pub(super) fn names(&self, core: &Core, id: ListenerId) -> Vec<Name> {
@@ -220,7 +220,7 @@ impl Migration {
         let now = core.now;
         if let Some(leaving) = self.leavings.get_mut(&half) {
             leaving.due = now + ms;
-            self.set_due(now + ms, half);
+            core.agenda.set(now + ms, Timer::Migration(half));
         }
     }
 
@@ -374,6 +374,7 @@ impl Migration {
         }
         let Some(session) = core.listeners.get_mut(leaving.id).and_then(|l| l.session_mut()) else { return };
         let present = std::mem::take(&mut session.present);
+        core.agenda.set(now + PARTED_MS, Timer::Departed);
         self.parted.push_back(Parted {
             until: now + PARTED_MS,
             half,

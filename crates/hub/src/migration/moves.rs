@@ -8,9 +8,9 @@ use crate::core::listener::ListenerId;
 use crate::core::{Core, Feature, Watched};
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use tavern_domain::{ClientId, SessionKey, Time};
+use tavern_domain::{ClientId, SessionKey};
 use tavern_engine::{Answer, Ticket, Work};
 use tavern_wire::bus::letter::{Letter, Says};
 
@@ -38,7 +38,6 @@ pub(crate) struct Migration {
     pub(super) unread: BTreeMap<Arc<str>, Vec<(ListenerId, u64)>>,
     waits: HashMap<u32, u64, RandomState>,
     waited: u32,
-    due: BTreeSet<(Time, u64)>,
     under_way: HashMap<Ticket, (u64, u64, Errand), RandomState>,
     /// The node stops: it takes no sessions of others any more.
     pub(crate) leaves: bool,
@@ -86,15 +85,6 @@ impl Migration {
     /// Whether a client went to another node a moment ago.
     pub(crate) fn has_parted(&self, client: ClientId) -> bool {
         self.parted.iter().any(|parted| parted.client == client)
-    }
-
-    pub(super) fn set_due(&mut self, due: Time, half: u64) {
-        self.due.insert((due, half));
-    }
-
-    pub(crate) fn next_wake(&self) -> Option<Time> {
-        let parted = self.parted.front().map(|parted| parted.until);
-        [self.due.first().map(|(due, _)| *due), parted].into_iter().flatten().min()
     }
 
     pub(super) fn outcome(&self, link: LinkId, half: u64) -> Option<Sought> {
@@ -173,20 +163,16 @@ impl Migration {
         }
     }
 
-    /// What is due by now: letters that were not answered, sessions that nobody took.
-    pub(crate) fn settle(&mut self, core: &mut Core, watched: &dyn Watched) {
-        let now = core.now;
-        while let Some((due, half)) = self.due.first().copied()
-            && due <= now
-        {
-            self.due.remove(&(due, half));
-            self.coming_is_due(core, half);
-            self.leaving_is_due(core, watched, half);
-        }
-        while self.parted.front().is_some_and(|parted| parted.until <= now) {
-            if let Some(parted) = self.parted.pop_front() {
-                self.look_after(core, parted);
-            }
+    /// A session on its way is due: messages that were not answered, sessions that were not taken.
+    pub(crate) fn is_due(&mut self, core: &mut Core, watched: &dyn Watched, half: u64) {
+        self.coming_is_due(core, half);
+        self.leaving_is_due(core, watched, half);
+    }
+
+    /// Sessions that left a while ago: does their new node vouch for the client?
+    pub(crate) fn check_departed(&mut self, core: &mut Core) {
+        while let Some(parted) = self.parted.pop_front_if(|parted| parted.until <= core.now) {
+            self.look_after(core, parted);
         }
     }
 }

@@ -5,8 +5,8 @@ use super::coming::{MOVE_MS, Stage};
 use super::leaving::claims;
 use super::moves::{ASK_MS, Migration, RETRY_MS, Sought};
 use crate::connection::LinkId;
-use crate::core::Core;
 use crate::core::listener::ListenerId;
+use crate::core::{Core, Timer};
 use std::sync::Arc;
 use tavern_domain::{Identity, SessionKey};
 use tavern_wire::bus::letter::{Claim, Says};
@@ -92,7 +92,7 @@ impl Migration {
         coming.due = coming.due.min(coming.until);
         let (due, says) = (coming.due, Says::Ask { claim: coming.claim.clone(), gentle: coming.gentle });
         let (key, number) = (coming.key, coming.number);
-        self.set_due(due, half);
+        core.agenda.set(due, Timer::Migration(half));
         self.write_letter(core, None, key, number, says);
     }
 

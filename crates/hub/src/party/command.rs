@@ -1,6 +1,6 @@
 //! The commands about parties, of sessions and of apps on behalf of users.
 
-use super::{Case, Parties};
+use super::{Parties, PartyDecision};
 use crate::core::command::{Caller, Step, Stop};
 use crate::core::listener::ListenerId;
 use crate::core::{Claim, Core};
@@ -45,7 +45,7 @@ impl Parties {
                 let call = Call { user: Some(user.clone()), name: identity.name, ..call };
                 self.admit(core, &user, &call.command)?;
                 let claim = core.replies.claim(caller.link.id);
-                self.open_case(core, Case::new(call, Some(claim)));
+                self.begin(core, PartyDecision::new(call, Some(claim)));
                 Err(Stop::Wait)
             }
         }
@@ -97,6 +97,6 @@ impl Parties {
         {
             return core.finish(claim, Err(refusal));
         }
-        self.open_case(core, Case::new(call, Some(claim)));
+        self.begin(core, PartyDecision::new(call, Some(claim)));
     }
 }

@@ -54,14 +54,14 @@ impl Parties {
                 let reserve = &mut self.ids;
                 (reserve.next, reserve.end, reserve.asking) = (first, first + STRETCH, false);
                 for case in std::mem::take(&mut reserve.waiting) {
-                    self.run_case(core, case);
+                    self.give_id(core, case);
                 }
             }
             (Ids::Take { .. }, Answer::Failed(StoreError::Conflict { .. })) => self.read_ids(core),
             (_, answer) => {
                 self.ids.asking = false;
                 for case in std::mem::take(&mut self.ids.waiting) {
-                    self.fail_case(core, case, &answer);
+                    self.fail_paused(core, case, answer.clone());
                 }
             }
         }

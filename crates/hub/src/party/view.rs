@@ -2,14 +2,14 @@
 //! to which they listen by themselves. Read when the first of them comes, and again whenever somebody says that it changed.
 //! Must hold: a hello tells the party as it is, or nothing when the store does not answer; who is no member does not listen.
 
-use super::{Case, Parties, Task};
+use super::{Parties, PartyDecision, Task};
 use crate::connection::LinkId;
-use crate::core::Core;
+use crate::core::{Core, Timer};
 use crate::event::Space;
 use crate::rows::{Membership, party_channel};
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use tavern_domain::Time;
 use tavern_domain::party::{Command, Party};
@@ -49,11 +49,6 @@ pub(super) struct Views {
     users: BTreeMap<Arc<str>, View>,
     /// Whom a transport waits to greet.
     waiting: HashMap<LinkId, Arc<str>, RandomState>,
-    /// When those who wait have waited long enough.
-    waits: BTreeSet<(Time, Arc<str>)>,
-    /// When what was read for a greeting is forgotten, if nobody came of it.
-    greeted: VecDeque<(Time, Arc<str>)>,
-    retries: Vec<(Time, Arc<str>)>,
 }
 
 /// What was asked of the store: first the guest, then his party.
@@ -65,11 +60,6 @@ pub(crate) struct Glance {
 }
 
 impl Views {
-    pub fn next_wake(&self) -> Option<Time> {
-        let retry = self.retries.iter().map(|(due, _)| *due).min();
-        [retry, self.waits.first().map(|(due, _)| *due)].into_iter().flatten().min()
-    }
-
     pub fn forget_link(&mut self, link: LinkId) {
         // Most transports wait for nobody.
         let Some(user) = self.waiting.remove(&link) else { return };
@@ -99,8 +89,9 @@ impl Parties {
         }
         if view.links.is_empty() {
             view.until = now + PATIENCE_MS;
-            self.views.waits.insert((view.until, user.clone()));
-            self.views.greeted.push_back((now + PATIENCE_MS + FRESH_MS, user.clone()));
+            core.agenda.set(view.until, Timer::HelloTimeout(user.clone()));
+            let expires = core.now + PATIENCE_MS + FRESH_MS;
+            core.agenda.set(expires, Timer::PartyViewExpires(user.clone()));
         }
         view.links.push(link);
         let reads = view.reading.is_some();
@@ -176,7 +167,7 @@ impl Parties {
         view.at = now;
         let links = self.views.take_links(user);
         if !core.users.sessions(user).is_empty() {
-            self.views.retries.push((now + RETRY_AFTER_MS, user.clone()));
+            core.agenda.set(now + RETRY_AFTER_MS, Timer::RetryPartyView(user.clone()));
         } else if links.is_empty() {
             self.views.users.remove(user);
         }
@@ -206,7 +197,7 @@ impl Parties {
         core.effects.ready.extend(links);
         self.listen_to_party(core, user, id);
         if away {
-            self.open_case(core, Case::of_server(Command::Check { user: user.clone() }));
+            self.begin(core, PartyDecision::of_server(Command::Check { user: user.clone() }));
         }
         if again {
             self.party_changed(core, user);
@@ -278,39 +269,21 @@ impl Parties {
         }
     }
 
-    pub(super) fn settle_views(&mut self, core: &mut Core) {
+    /// A store that is slow holds up no one who needs nothing of it: the hello is answered without the party.
+    pub(crate) fn hello_timeout(&mut self, core: &mut Core, user: &Arc<str>) {
         let now = core.now;
-        if self.views.next_wake().is_none_or(|due| due > now) {
-            return;
-        }
-        while let Some((due, user)) = self.views.waits.pop_first() {
-            if due > now {
-                self.views.waits.insert((due, user));
-                break;
+        if let Some(view) = self.views.users.get_mut(user).filter(|view| view.until <= now) {
+            if !view.links.is_empty() {
+                view.at = now;
             }
-            // A store that is slow holds up nobody who needs nothing of it: he is greeted without his party.
-            if let Some(view) = self.views.users.get_mut(&user).filter(|view| view.until <= now) {
-                if !view.links.is_empty() {
-                    view.at = now;
-                }
-                core.effects.ready.extend(self.views.take_links(&user));
-            }
-        }
-        for (due, user) in std::mem::take(&mut self.views.retries) {
-            match due <= now {
-                true => self.party_changed(core, &user),
-                false => self.views.retries.push((due, user)),
-            }
+            core.effects.ready.extend(self.views.take_links(user));
         }
     }
 
-    /// What was read for somebody who did not come after all is forgotten.
-    pub(crate) fn sweep_views(&mut self, core: &mut Core) {
-        let now = core.now;
-        while let Some((_, user)) = self.views.greeted.pop_front_if(|(due, _)| *due <= now) {
-            if core.users.sessions(&user).is_empty() {
-                self.forget_view(&user);
-            }
+    /// What was read for a user who did not come after all is forgotten.
+    pub(crate) fn view_expires(&mut self, core: &mut Core, user: &Arc<str>) {
+        if core.users.sessions(user).is_empty() {
+            self.forget_view(user);
         }
     }
 }

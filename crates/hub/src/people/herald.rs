@@ -4,7 +4,7 @@
 
 use super::People;
 use super::load::{Task, followee_of};
-use crate::core::Core;
+use crate::core::{Core, Timer};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tavern_domain::Time;
@@ -35,12 +35,10 @@ pub(crate) struct Word {
 }
 
 impl Herald {
-    pub fn next_wake(&self) -> Option<Time> {
-        if self.reading {
-            return None;
-        }
+    /// When something waits to be told; now, if it does not wait for a time.
+    fn next_due(&self, now: Time) -> Option<Time> {
         let later = self.later.first_key_value().map(|((due, _), _)| *due);
-        if self.now.is_empty() { later } else { Some(Time(0)) }
+        if self.now.is_empty() { later } else { Some(now) }
     }
 
     fn take(&mut self, now: Time) -> Vec<(Arc<str>, Word)> {
@@ -77,14 +75,16 @@ impl People {
         if word.turn == Turn::Disconnected {
             let due = now + core.node.settings.disconnect_ms;
             herald.later.insert((due, user.clone()), word);
+            core.agenda.set(due, Timer::ServiceFeed);
         } else {
             herald.now.insert(user.clone(), word);
+            core.agenda.set(core.now, Timer::ServiceFeed);
         }
     }
 
-    pub(super) fn tell_services(&mut self, core: &mut Core) {
+    pub(crate) fn tell_services(&mut self, core: &mut Core) {
         let now = core.now;
-        if self.herald.next_wake().is_none_or(|due| due > now) {
+        if self.herald.reading {
             return;
         }
         let told = self.herald.take(now);
@@ -102,8 +102,12 @@ impl People {
         let Answer::Read(Found::People(people)) = answer else {
             let herald = &mut self.herald;
             let again = told.into_iter().map(|(user, word)| ((now + RETRY_AFTER_MS, user), word));
-            return herald.later.extend(again);
+            herald.later.extend(again);
+            return core.agenda.set(now + RETRY_AFTER_MS, Timer::ServiceFeed);
         };
+        if let Some(due) = self.herald.next_due(now) {
+            core.agenda.set(due, Timer::ServiceFeed);
+        }
         for ((user, word), person) in told.into_iter().zip(&people) {
             self.tell_service(core, &user, &word, person);
         }

@@ -2,7 +2,7 @@
 //! read, then what is heard is newer. Must hold: nothing that happens after the reading began is missed.
 
 use super::{Known, PEOPLE_LINK, People};
-use crate::core::{Claim, Core, Edge, Notice};
+use crate::core::{Claim, Core, Edge, Notice, Timer};
 use crate::event::Space;
 use std::sync::Arc;
 use tavern_domain::Time;
@@ -164,12 +164,13 @@ impl People {
                     core.notify(Notice::VisibilityFailed { user: user.clone(), answer });
                 }
                 self.retries.push((now + RETRY_AFTER_MS, load));
+                core.agenda.set(now + RETRY_AFTER_MS, Timer::RetryPeople);
             }
         }
     }
 
     /// The store is asked again.
-    pub(super) fn retry_loads(&mut self, core: &mut Core) {
+    pub(crate) fn retry_loads(&mut self, core: &mut Core) {
         let now = core.now;
         let (due, later) = std::mem::take(&mut self.retries).into_iter().partition(|(due, _)| *due <= now);
         self.retries = later;
@@ -290,7 +291,7 @@ impl People {
         }
         if unfollowed && let Some(known) = self.followees.remove(followee) {
             if let Some(due) = known.followee.next_wake() {
-                self.wakes.remove(&(due, followee.clone()));
+                core.agenda.cancel(due, Timer::DisconnectShown(followee.clone()));
             }
             self.release_person(core, followee, &known.entry);
         }

@@ -13,7 +13,7 @@ mod seen;
 
 use crate::connection::LinkId;
 use crate::core::listener::ListenerId;
-use crate::core::{Core, Feature, Notice};
+use crate::core::{Core, Feature, Notice, Timer};
 use crate::event::Space;
 use crate::node::registry::Entry;
 use foldhash::fast::RandomState;
@@ -34,16 +34,14 @@ pub struct People {
     here: BTreeMap<Arc<str>, Box<Here>>,
     /// Those whom they follow.
     followees: BTreeMap<Arc<str>, Box<Known>>,
-    /// Disconnects that are held back.
-    wakes: BTreeSet<(Time, Arc<str>)>,
     /// Whose subject the bus does not carry yet; true: one of ours, not only followed.
     uncarried: BTreeSet<(Arc<str>, bool)>,
     /// The bus did not take something: it is asked again.
     refused: bool,
     /// What the store did not answer, and when to ask again.
     retries: Vec<(Time, load::Load)>,
-    /// When it is next written down who is there.
-    seen_at: Time,
+    /// The timer that writes down who is there is set.
+    notes_seen: bool,
     /// The last one that was compared with the store.
     looked_at: Option<Arc<str>>,
     /// The last one with a session here that was compared.
@@ -94,27 +92,19 @@ struct Reading {
 }
 
 impl People {
-    pub fn new(now: Time) -> People {
+    pub fn new() -> People {
         People {
             under_way: HashMap::default(),
             here: BTreeMap::new(),
             followees: BTreeMap::new(),
-            wakes: BTreeSet::new(),
             uncarried: BTreeSet::new(),
             refused: false,
             retries: Vec::new(),
-            seen_at: now,
+            notes_seen: false,
             looked_at: None,
             own_looked_at: None,
             herald: herald::Herald::default(),
         }
-    }
-
-    pub(crate) fn next_wake(&self, core: &Core) -> Option<Time> {
-        let held = self.wakes.first().map(|(due, _)| *due);
-        let retry = self.retries.iter().map(|(due, _)| *due).min();
-        let seen = core.users.names().next().map(|_| self.seen_at);
-        [held, retry, seen, self.herald.next_wake()].into_iter().flatten().min()
     }
 
     fn concerns(&self, user: &str) -> bool {
@@ -141,6 +131,9 @@ impl People {
             moved: Vec::new(),
         };
         self.here.insert(user.clone(), Box::new(here));
+        if !std::mem::replace(&mut self.notes_seen, true) {
+            core.agenda.set(core.now + core.node.settings.last_seen_ms, Timer::LastSeen);
+        }
         for user in self.carry_people(core, vec![user], true) {
             self.load_own(core, &user);
         }

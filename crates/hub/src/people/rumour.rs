@@ -3,7 +3,7 @@
 use super::People;
 use super::load::follows;
 use crate::core::listener::ListenerId;
-use crate::core::{Core, Edge, Notice};
+use crate::core::{Core, Edge, Notice, Timer};
 use crate::event::{Event, Space};
 use crate::node::PersonNews;
 use crate::node::registry::shards_of;
@@ -107,8 +107,12 @@ impl People {
         let Some(known) = self.followees.get(user) else { return };
         let (after, wake) = (known.followee.visibility, known.followee.next_wake());
         if due != wake {
-            due.map(|due| self.wakes.remove(&(due, user.clone())));
-            self.wakes.extend(wake.map(|wake| (wake, user.clone())));
+            if let Some(due) = due {
+                core.agenda.cancel(due, Timer::DisconnectShown(user.clone()));
+            }
+            if let Some(wake) = wake {
+                core.agenda.set(wake, Timer::DisconnectShown(user.clone()));
+            }
         }
         if before != after {
             self.tell_turned(core, user, before, after);
@@ -264,19 +268,13 @@ impl People {
         self.spread_rumour(core, follower, follows(followee, version, on));
     }
 
-    /// Disconnects that were held back long enough.
-    pub(super) fn wake_followees(&mut self, core: &mut Core) {
-        let now = core.now;
-        while let Some((due, user)) = self.wakes.first().cloned()
-            && due <= now
-        {
-            self.wakes.remove(&(due, user.clone()));
-            let settings = &core.node.clone().settings;
-            let Some(known) = self.followees.get_mut(&user) else { continue };
-            let before = known.followee.visibility;
-            let tidings = known.followee.wake(now, &settings.activities);
-            self.followee_moved(core, &user, before, None, tidings);
-        }
+    /// A disconnect was held back long enough.
+    pub(crate) fn show_disconnect(&mut self, core: &mut Core, user: &Arc<str>) {
+        let settings = &core.node.clone().settings;
+        let Some(known) = self.followees.get_mut(user) else { return };
+        let before = known.followee.visibility;
+        let tidings = known.followee.wake(core.now, &settings.activities);
+        self.followee_moved(core, user, before, None, tidings);
     }
 
     /// A session asked for the status of everybody its user follows.

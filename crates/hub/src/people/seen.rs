@@ -3,7 +3,7 @@
 
 use super::People;
 use crate::core::listener::ListenerId;
-use crate::core::{Core, Feature};
+use crate::core::{Core, Feature, Timer};
 use std::sync::Arc;
 use tavern_engine::{Commit, Seen, Work};
 
@@ -11,22 +11,13 @@ use tavern_engine::{Commit, Seen, Work};
 const BATCH: usize = 500;
 
 impl People {
-    /// What is due by now.
-    pub(crate) fn settle(&mut self, core: &mut Core) {
+    /// Writes down which users are here, now and then while there are any.
+    pub(crate) fn note_seen(&mut self, core: &mut Core) {
         let now = core.now;
-        self.wake_followees(core);
-        self.tell_services(core);
-        if self.retries.iter().any(|(due, _)| *due <= now) {
-            self.retry_loads(core);
+        self.notes_seen = core.users.names().next().is_some();
+        if self.notes_seen {
+            core.agenda.set(now + core.node.settings.last_seen_ms, Timer::LastSeen);
         }
-        if now >= self.seen_at && core.users.names().next().is_some() {
-            self.seen_at = now + core.node.settings.last_seen_ms;
-            self.note_seen(core);
-        }
-    }
-
-    fn note_seen(&mut self, core: &mut Core) {
-        let now = core.now;
         let is_seen = |user: &&Arc<str>| core.users.sessions(user).iter().any(|id| is_seen(core, *id));
         let users: Vec<Arc<str>> = core.users.names().filter(is_seen).cloned().collect();
         for part in users.chunks(BATCH) {

@@ -3,7 +3,7 @@
 
 use super::Presence;
 use crate::core::listener::ListenerId;
-use crate::core::{Core, Users};
+use crate::core::{Core, Timer, Users};
 use crate::event::{Event, Space, Told};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -112,7 +112,6 @@ impl Presence {
 
     /// Tells watchers what the room has taken in, or puts it off to the end of the tick.
     pub(super) fn tell_room(&mut self, core: &mut Core, channel: &Arc<str>) {
-        let now = core.now;
         let tick_ms = core.node.settings.tick_ms;
         let Some(watched) = self.rooms.get_mut(channel) else { return };
         let told = watched.room.take_told();
@@ -121,7 +120,7 @@ impl Presence {
                 self.tell_news(core, channel, &news);
             }
         } else if !told.is_empty() && !std::mem::replace(&mut watched.ticking, true) {
-            self.ticks.insert((now + tick_ms, channel.clone()));
+            core.agenda.set(core.now + tick_ms, Timer::PresenceTick(channel.clone()));
         }
         self.change_mode(core, channel);
     }
@@ -207,18 +206,12 @@ impl Presence {
         });
     }
 
-    /// Ticks that are over.
-    pub(crate) fn settle_ticks(&mut self, core: &mut Core) {
-        let now = core.now;
-        while let Some((due, channel)) = self.ticks.first().cloned()
-            && due <= now
-        {
-            self.ticks.remove(&(due, channel.clone()));
-            if let Some(watched) = self.rooms.get_mut(&channel) {
-                watched.ticking = false;
-            }
-            self.end_tick(core, &channel);
+    /// A tick is over.
+    pub(crate) fn tick(&mut self, core: &mut Core, channel: &Arc<str>) {
+        if let Some(watched) = self.rooms.get_mut(channel) {
+            watched.ticking = false;
         }
+        self.end_tick(core, channel);
     }
 
     /// Tells the sum of a tick.

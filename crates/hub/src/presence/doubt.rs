@@ -4,7 +4,7 @@
 
 use super::Presence;
 use super::task::{Act, Step};
-use crate::core::{Core, refusal};
+use crate::core::{Core, Timer, refusal};
 use tavern_domain::presence::Input;
 use tavern_engine::limits::RETRY_AFTER_MS;
 use tavern_engine::{Answer, Presence as PresenceRow, StoreError, Versioned};
@@ -28,11 +28,12 @@ impl Presence {
 
     /// It keeps its place in the line. Commands behind it hear at once that the store does not answer.
     fn try_later(&mut self, core: &mut Core, step: Step, answer: &Answer) {
-        let now = core.now;
         for claim in self.lines.give_up(&step.key) {
             core.finish(claim, Err(refusal(answer)));
         }
-        self.later.push_back((now + RETRY_AFTER_MS, Step { tries: 0, ..step }));
+        let due = core.now + RETRY_AFTER_MS;
+        self.later.push_back((due, Step { tries: 0, ..step }));
+        core.agenda.set(due, Timer::RetryPresence);
     }
 
     /// A step whose outcome was not known: if its client is there, its session must know.

@@ -5,7 +5,7 @@
 use super::Presence;
 use super::step::commit_of;
 use super::task::{Act, Step, Task};
-use crate::core::{Claim, Core, Feature, refusal};
+use crate::core::{Claim, Core, Feature, Timer, refusal};
 use crate::rows::{HOLD, hold_deadline_key, remove_hold};
 use tavern_domain::presence::{Attendance, Change, Departure, Home, Input, Loss};
 use tavern_domain::{ClientId, Epoch, Time};
@@ -60,7 +60,7 @@ impl Presence {
             Answer::Committed(_) => {
                 let Holding { hold, claim, .. } = holding;
                 if let Some(until) = hold.until {
-                    self.holds.insert((until, hold.key.clone()));
+                    core.agenda.set(until, Timer::HoldEnds(hold.key.clone()));
                 }
                 let ride = Act::Ride { gone: Vec::new() };
                 self.begin_step(core, Step { claim: Some(claim), ..Step::of(hold.key, ride) });
@@ -191,17 +191,6 @@ impl Presence {
     /// Brings what is held in a channel to where its carrier is.
     pub(crate) fn ride(&mut self, core: &mut Core, key: PresenceKey) {
         self.begin_step(core, Step::of(key, Act::Ride { gone: Vec::new() }));
-    }
-
-    /// Holds whose time is over.
-    pub(super) fn end_holds(&mut self, core: &mut Core) {
-        let now = core.now;
-        while let Some((due, key)) = self.holds.first().cloned()
-            && due <= now
-        {
-            self.holds.remove(&(due, key.clone()));
-            self.begin_step(core, Step::of(key, Act::Ride { gone: Vec::new() }));
-        }
     }
 }
 

@@ -266,23 +266,12 @@ impl Presence {
         }
     }
 
-    /// What is due by now: graces that end, steps that are tried again.
-    pub(crate) fn settle(&mut self, core: &mut Core) {
-        let now = core.now;
-        while let Some((due, key)) = self.deadlines.first().cloned()
-            && due <= now
-        {
-            self.deadlines.remove(&(due, key.clone()));
-            self.end_grace(core, key);
+    /// Changes that the store did not take are tried again.
+    pub(crate) fn retry(&mut self, core: &mut Core) {
+        while let Some((_, step)) = self.later.pop_front_if(|(due, _)| *due <= core.now) {
+            self.start_step(core, step);
         }
-        self.end_holds(core);
-        self.look_at_holes(core);
-        self.settle_ticks(core);
-        while self.later.front().is_some_and(|(due, _)| *due <= now) {
-            if let Some((_, step)) = self.later.pop_front() {
-                self.start_step(core, step);
-            }
-        }
+        self.start_next(core);
     }
 
     /// A deadline that some node wrote down and none has settled.
@@ -346,7 +335,7 @@ impl Presence {
         self.begin_step(core, Step::of(key, Act::Input(Input::LoseAt { client, node, loss })));
     }
 
-    fn end_grace(&mut self, core: &mut Core, key: PresenceKey) {
+    pub(crate) fn end_grace(&mut self, core: &mut Core, key: PresenceKey) {
         self.begin_step(core, Step::of(key, Act::Wake));
     }
 }

@@ -20,12 +20,12 @@ use crate::node::registry::Entry;
 use crowd::WatchedRoom;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use task::{Step, Task};
 use tavern_domain::Time;
 use tavern_domain::presence::State;
-use tavern_engine::{PresenceKey, Ticket, Work};
+use tavern_engine::{Ticket, Work};
 use watch::Reading;
 pub use watch::members_of;
 
@@ -42,16 +42,8 @@ pub(crate) struct Presence {
     reading: BTreeMap<Arc<str>, Reading>,
     /// Channels without a watcher whose news come here: they are being read for one.
     held: HashMap<Arc<str>, Arc<Entry>, RandomState>,
-    /// Graces that this shard wrote down; it looks after them first.
-    deadlines: BTreeSet<(Time, PresenceKey)>,
-    /// When what an app said about somebody ends.
-    holds: BTreeSet<(Time, PresenceKey)>,
-    /// When the sum of a channel's changes is told.
-    ticks: BTreeSet<(Time, Arc<str>)>,
     /// Channels that are further in the store than here, and how far.
     behind: BTreeMap<Arc<str>, u64>,
-    /// When to read a channel again whose news have a hole.
-    holes: BTreeSet<(Time, Arc<str>)>,
     /// Steps that the store did not take and that nobody else would repeat.
     later: VecDeque<(Time, Step)>,
     /// Joins that wait until the visibility of their user is known.
@@ -67,15 +59,6 @@ struct PutOff {
 }
 
 impl Presence {
-    pub(crate) fn next_wake(&self) -> Option<Time> {
-        let deadline = self.deadlines.first().map(|(due, _)| *due);
-        let later = self.later.front().map(|(due, _)| *due);
-        let hole = self.holes.first().map(|(due, _)| *due);
-        let tick = self.ticks.first().map(|(due, _)| *due);
-        let hold = self.holds.first().map(|(due, _)| *due);
-        [deadline, later, hole, tick, hold].into_iter().flatten().min()
-    }
-
     /// The last local watcher of a channel is gone: what is known of it would go stale.
     pub(crate) fn forget_room(&mut self, core: &Core, channel: &str) {
         if !self.is_watched(core, channel) {

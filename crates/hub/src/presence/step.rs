@@ -5,7 +5,7 @@ use super::doubt::{freshen, insist};
 use super::task::{Act, Step, Task};
 use super::transition::{tell_topic, transitions};
 use crate::core::listener::ListenerId;
-use crate::core::{Core, Feature, Notice, Reply};
+use crate::core::{Core, Feature, Notice, Reply, Timer};
 use crate::event::Space;
 use crate::node::ChannelNews;
 use crate::node::registry::shards_of;
@@ -74,7 +74,7 @@ impl Presence {
             (Task::Read(step), Answer::Read(Found::Presence(found))) => self.decide(core, step, found),
             (Task::Commit { step, at, changes, due, stay, alone }, Answer::Committed(receipt)) => {
                 if let Some(due) = due {
-                    self.deadlines.insert((due, step.key.clone()));
+                    core.agenda.set(due, Timer::GraceEnds(step.key.clone()));
                 }
                 let version = receipt.put.first().copied();
                 self.note_step(core, &step);

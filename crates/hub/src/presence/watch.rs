@@ -5,7 +5,7 @@ use super::Presence;
 use super::task::Task;
 use crate::connection::LinkId;
 use crate::core::listener::ListenerId;
-use crate::core::{Claim, Core, Notice, Reply, refusal};
+use crate::core::{Claim, Core, Notice, Reply, Timer, refusal};
 use crate::event::Space;
 use crate::node::ChannelNews;
 use std::sync::Arc;
@@ -97,7 +97,6 @@ impl Presence {
     }
 
     pub(super) fn roster_read(&mut self, core: &mut Core, channel: Arc<str>, answer: Answer) {
-        let now = core.now;
         let Answer::Read(Found::Roster(roster)) = answer else {
             if let Some(reading) = self.reading.remove(&channel) {
                 for claim in reading.claims {
@@ -105,7 +104,7 @@ impl Presence {
                 }
                 self.forget_unwatched(core, &channel);
                 // Whoever watches is told as soon as it can be read.
-                self.holes.insert((now + HOLE_MS, channel));
+                core.agenda.set(core.now + HOLE_MS, Timer::ChannelCheck(channel));
             }
             return;
         };
@@ -131,7 +130,6 @@ impl Presence {
 
     /// The channel is known: watchers are told what is different, newcomers that they can begin.
     fn settle_reading(&mut self, core: &mut Core, channel: Arc<str>, reading: Reading) {
-        let now = core.now;
         match self.rooms.get(&channel) {
             Some(_) => {
                 self.end_tick(core, &channel);
@@ -160,7 +158,7 @@ impl Presence {
             self.read_again(core, &channel);
         }
         // If nobody begins to watch soon, nobody will.
-        self.holes.insert((now + FRESH_MS, channel));
+        core.agenda.set(core.now + FRESH_MS, Timer::ChannelCheck(channel));
         for claim in reading.claims {
             core.finish(claim, Ok(Vec::new()));
         }
@@ -168,7 +166,6 @@ impl Presence {
 
     /// News of a channel, from this shard, another one, or another node.
     pub fn hear_news(&mut self, core: &mut Core, told: &ChannelNews) {
-        let now = core.now;
         if let Some(reading) = self.reading.get_mut(&told.channel) {
             if reading.heard.len() < HEARD_MAX {
                 reading.heard.push(told.clone());
@@ -183,27 +180,21 @@ impl Presence {
             Heard::Old => {}
             Heard::Hole => {
                 // News of two nodes may overtake each other: what is missing is usually on its way.
-                self.holes.insert((now + HOLE_MS, told.channel.clone()));
+                core.agenda.set(core.now + HOLE_MS, Timer::ChannelCheck(told.channel.clone()));
             }
         }
     }
 
-    /// Holes that nothing has filled.
-    pub(crate) fn look_at_holes(&mut self, core: &mut Core) {
-        let now = core.now;
-        while let Some((due, channel)) = self.holes.first().cloned()
-            && due <= now
-        {
-            self.holes.remove(&(due, channel.clone()));
-            let behind = self.behind.remove(&channel);
-            if !self.reading.contains_key(&channel) {
-                self.forget_unwatched(core, &channel);
-            }
-            let Some(watched) = self.rooms.get(&channel) else { continue };
-            let late = behind.is_some_and(|version| version > watched.room.version());
-            if late || watched.room.has_hole() {
-                self.read_again(core, &channel);
-            }
+    /// Changes that are still missing are read; what is known of a channel without a watcher is forgotten.
+    pub(crate) fn check_channel(&mut self, core: &mut Core, channel: &Arc<str>) {
+        let behind = self.behind.remove(channel);
+        if !self.reading.contains_key(channel) {
+            self.forget_unwatched(core, channel);
+        }
+        let Some(watched) = self.rooms.get(channel) else { return };
+        let late = behind.is_some_and(|version| version > watched.room.version());
+        if late || watched.room.has_hole() {
+            self.read_again(core, channel);
         }
     }
 
@@ -224,12 +215,11 @@ impl Presence {
 
     /// The store is further than this room: what is missing may be on its way, for a while.
     pub(super) fn compare(&mut self, core: &mut Core, channel: &Arc<str>, roster: &Roster) {
-        let now = core.now;
         let Some(watched) = self.rooms.get(channel) else { return };
         let nobody = roster.users == 0 && watched.room.snapshot().members.is_empty();
         if roster.version > watched.room.version() && !nobody {
             self.behind.insert(channel.clone(), roster.version);
-            self.holes.insert((now + HOLE_MS, channel.clone()));
+            core.agenda.set(core.now + HOLE_MS, Timer::ChannelCheck(channel.clone()));
         }
     }
 

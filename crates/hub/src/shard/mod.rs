@@ -11,7 +11,7 @@ pub use order::Order;
 use crate::connection::{Link, LinkId};
 use crate::core::listener::ListenerId;
 use crate::core::render::PollFlags;
-use crate::core::{Attached, Core, Feature, Notice, Poll};
+use crate::core::{Attached, Core, Feature, Notice, Poll, Timer};
 use crate::event::Space;
 use crate::inbox::Inbox;
 use crate::migration::{Migration, Seeker, Sought};
@@ -62,9 +62,9 @@ impl Shard {
         Shard {
             core: Core::new(node, index, dice, now),
             presence: Presence::default(),
-            people: People::new(now),
+            people: People::new(),
             inbox: Inbox::default(),
-            party: Parties::default(),
+            party: Parties::new(),
             migration: Migration::default(),
         }
     }
@@ -213,38 +213,55 @@ impl Shard {
 
     /// When to be woken.
     pub fn next_wake(&self) -> Option<Time> {
-        let wakes = [
-            self.core.next_wake(),
-            self.presence.next_wake(),
-            self.people.next_wake(&self.core),
-            self.inbox.next_wake(),
-            self.party.next_wake(),
-            self.migration.next_wake(),
-        ];
-        wakes.into_iter().flatten().min()
+        self.core.next_wake()
     }
 
     /// Time has passed: settle what is due.
     pub fn wake(&mut self, now: Time) {
-        let core = &mut self.core;
-        core.now = now;
-        core.let_go();
-        self.presence.settle(core);
-        self.people.settle(core);
-        self.inbox.settle(core);
-        self.party.settle(core);
-        self.migration.settle(core, &self.presence);
-        let mut due = Vec::new();
-        core.wheel.expire(now, &mut due);
-        for id in due {
-            core.poll_is_due(id);
-            self.presence.loss_is_due(core, id);
+        self.core.now = now;
+        let mut unused = Vec::new();
+        while let Some(timer) = self.core.agenda.take_due(now) {
+            match timer {
+                Timer::NameUnused(space, name) => unused.push((space, name)),
+                timer => self.timer(timer),
+            }
+            self.route();
         }
-        if core.sweep_is_due() {
-            self.party.sweep_views(core);
-            core.sweep_piece();
+        if !unused.is_empty() {
+            self.core.node.carrier.let_go(&self.core.node.registry, &unused);
+        }
+        for id in self.core.agenda.take_due_sessions(now) {
+            self.core.poll_is_due(id);
+            self.presence.loss_is_due(&mut self.core, id);
+        }
+        if self.core.sweep_is_due() {
+            self.core.sweep_piece();
         }
         self.route();
+    }
+
+    fn timer(&mut self, timer: Timer) {
+        let core = &mut self.core;
+        match timer {
+            Timer::GraceEnds(key) => self.presence.end_grace(core, key),
+            Timer::HoldEnds(key) => self.presence.ride(core, key),
+            Timer::PresenceTick(channel) => self.presence.tick(core, &channel),
+            Timer::ChannelCheck(channel) => self.presence.check_channel(core, &channel),
+            Timer::RetryPresence => self.presence.retry(core),
+            Timer::RetryInbox(user) => self.inbox.mail_came(core, &user),
+            Timer::PartyDue(party) => self.party.wake_party(core, party),
+            Timer::RetryParty(number) => self.party.retry(core, number),
+            Timer::HelloTimeout(user) => self.party.hello_timeout(core, &user),
+            Timer::PartyViewExpires(user) => self.party.view_expires(core, &user),
+            Timer::RetryPartyView(user) => self.party.party_changed(core, &user),
+            Timer::DisconnectShown(user) => self.people.show_disconnect(core, &user),
+            Timer::RetryPeople => self.people.retry_loads(core),
+            Timer::LastSeen => self.people.note_seen(core),
+            Timer::ServiceFeed => self.people.tell_services(core),
+            Timer::Migration(half) => self.migration.is_due(core, &self.presence, half),
+            Timer::Departed => self.migration.check_departed(core),
+            Timer::NameUnused(..) => {}
+        }
     }
 
     /// Every feature lets go of a session, then the core forgets it.

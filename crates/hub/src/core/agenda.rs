@@ -1,0 +1,117 @@
+//! Everything on a shard that happens by itself, by the time it is due.
+//! Must hold: nothing fires early; a timer that was set fires once unless it is cancelled.
+
+use crate::core::listener::ListenerId;
+use crate::core::wheel::Wheel;
+use crate::event::Space;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use tavern_domain::Time;
+use tavern_engine::PresenceKey;
+
+/// What is due. A timer may be stale: who handles it looks at what is so by then.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Timer {
+    /// The grace period of a lost client ends.
+    GraceEnds(PresenceKey),
+    /// A hold of an app or a party ends.
+    HoldEnds(PresenceKey),
+    /// The sum of a channel's presence changes is told to its watchers.
+    PresenceTick(Arc<str>),
+    /// Changes of a watched channel are missing, or its first watcher has not come: look at it.
+    ChannelCheck(Arc<str>),
+    /// Presence changes that the store did not take are tried again.
+    RetryPresence,
+    /// An inbox that could not be read is read again.
+    RetryInbox(Arc<str>),
+    /// Something of a party ends: an invite, a gathering, the grace period of a member.
+    PartyDue(u64),
+    /// A party command that waits for a user to be online looks again.
+    RetryParty(u64),
+    /// A hello has waited long enough for the user's party.
+    HelloTimeout(Arc<str>),
+    /// A party snapshot that was read for a hello is forgotten unless the user came.
+    PartyViewExpires(Arc<str>),
+    /// A party snapshot that could not be read is read again.
+    RetryPartyView(Arc<str>),
+    /// The disconnect of a followed user was held back long enough.
+    DisconnectShown(Arc<str>),
+    /// Users that could not be loaded are loaded again.
+    RetryPeople,
+    /// It is written down which users are still here.
+    LastSeen,
+    /// Status changes are published for other services.
+    ServiceFeed,
+    /// A session on its way to or from another node.
+    Migration(u64),
+    /// A session left: does its new node vouch for the client?
+    Departed,
+    /// The bus need not carry a name any more, unless it has a listener again.
+    NameUnused(Space, Arc<[u8]>),
+}
+
+pub(crate) struct Agenda {
+    timers: BTreeSet<(Time, Timer)>,
+    /// Parked polls and lost transports: one of these for each session, so setting them must be cheap.
+    sessions: Wheel<ListenerId>,
+}
+
+impl Agenda {
+    pub fn new(now: Time) -> Agenda {
+        Agenda { timers: BTreeSet::new(), sessions: Wheel::new(now) }
+    }
+
+    pub fn set(&mut self, due: Time, timer: Timer) {
+        self.timers.insert((due, timer));
+    }
+
+    pub fn cancel(&mut self, due: Time, timer: Timer) {
+        self.timers.remove(&(due, timer));
+    }
+
+    /// Sets the timer of a session: its poll is answered empty, or its client is lost.
+    pub fn set_session(&mut self, due: Time, id: ListenerId) {
+        self.sessions.set(due, id);
+    }
+
+    /// When the next timer may be due.
+    pub fn next_wake(&self) -> Option<Time> {
+        let timer = self.timers.first().map(|(due, _)| *due);
+        [timer, self.sessions.next_wake()].into_iter().flatten().min()
+    }
+
+    /// Takes the next timer that is due.
+    pub fn take_due(&mut self, now: Time) -> Option<Timer> {
+        let (due, _) = self.timers.first()?;
+        if *due > now {
+            return None;
+        }
+        self.timers.pop_first().map(|(_, timer)| timer)
+    }
+
+    /// Takes the sessions whose timer is due.
+    pub fn take_due_sessions(&mut self, now: Time) -> Vec<ListenerId> {
+        let mut due = Vec::new();
+        self.sessions.expire(now, &mut due);
+        due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timers_fire_in_order_and_not_early() {
+        let mut agenda = Agenda::new(Time(0));
+        agenda.set(Time(20), Timer::LastSeen);
+        agenda.set(Time(10), Timer::PartyDue(7));
+        agenda.set(Time(10), Timer::PartyDue(7));
+        assert_eq!(agenda.next_wake(), Some(Time(10)));
+        assert_eq!(agenda.take_due(Time(9)), None);
+        assert_eq!(agenda.take_due(Time(15)), Some(Timer::PartyDue(7)));
+        assert_eq!(agenda.take_due(Time(15)), None);
+        agenda.cancel(Time(20), Timer::LastSeen);
+        assert_eq!(agenda.next_wake(), None);
+    }
+}

@@ -1,0 +1,138 @@
+//! What follows from a party command: the reply, what the sessions here know of the party, and who else must hear of it.
+
+use super::Parties;
+use super::decision::{Decided, PartyDecision, Pause, reply_of};
+use crate::core::{Claim, Core, Notice, Timer, refusal};
+use crate::rows::member_key;
+use crate::transaction::{Ended, Facts, Progress};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use tavern_domain::party::{Changes, Refusal, Reply};
+use tavern_domain::presence::Rumour;
+use tavern_domain::topic::PARTIES;
+use tavern_engine::{Answer, Receipt};
+
+/// How soon a command that waits for a user to be online looks again.
+const LOOK_MS: u64 = 100;
+
+impl Parties {
+    pub(super) fn begin(&mut self, core: &mut Core, decision: PartyDecision) {
+        core.stats.party_commands.add(1);
+        let progress = self.transactions.begin(core, decision, Facts::default());
+        self.progressed(core, progress);
+    }
+
+    /// A paused command goes on, from what is in the store now.
+    pub(crate) fn retry(&mut self, core: &mut Core, number: u64) {
+        let progress = self.transactions.resume(core, number);
+        self.progressed(core, progress);
+    }
+
+    pub(super) fn progressed(&mut self, core: &mut Core, progress: Progress<PartyDecision>) {
+        match progress {
+            Progress::Waits => {}
+            Progress::Paused(number) => self.paused(core, number),
+            Progress::Ended(decision, ended) => self.ended(core, decision, ended),
+        }
+    }
+
+    fn paused(&mut self, core: &mut Core, number: u64) {
+        let Some(decision) = self.transactions.get_mut(number) else { return };
+        if decision.waits_for == Some(Pause::User) {
+            return core.agenda.set(core.now + LOOK_MS, Timer::RetryParty(number));
+        }
+        self.give_id(core, number);
+    }
+
+    /// A party id for a command that waits for one, when there is one.
+    pub(super) fn give_id(&mut self, core: &mut Core, number: u64) {
+        let Some(id) = self.take_id(core, number) else { return };
+        if let Some(decision) = self.transactions.get_mut(number) {
+            decision.give_id(id);
+        }
+        self.retry(core, number);
+    }
+
+    /// Party ids cannot be had.
+    pub(super) fn fail_paused(&mut self, core: &mut Core, number: u64, answer: Answer) {
+        let progress = self.transactions.fail(number, answer);
+        self.progressed(core, progress);
+    }
+
+    fn ended(&mut self, core: &mut Core, decision: PartyDecision, ended: Ended<Decided>) {
+        match ended {
+            Ended::Done(decided) => self.reply(core, &decision, &decided.reply),
+            Ended::Committed(decided, receipt) => self.committed(core, &decision, &decided, &receipt),
+            Ended::Failed { answer, unknown } => {
+                self.refuse(core, &decision, &answer);
+                if let Some(decided) = unknown {
+                    // It may have happened all the same, and whoever asks again is only told that it did.
+                    spread_mail(core, None, &decided.changes);
+                }
+            }
+        }
+    }
+
+    /// The store did not do what it must. What is due is looked at again by its deadline.
+    fn refuse(&mut self, core: &mut Core, decision: &PartyDecision, answer: &Answer) {
+        if let Some(claim) = decision.claim {
+            let refusal = refusal(answer).with_party(self.party_text(decision.call.user.as_deref()));
+            core.finish(claim, Err(refusal));
+        }
+    }
+
+    fn reply(&mut self, core: &mut Core, decision: &PartyDecision, reply: &Reply) {
+        if let (Reply::Refused { why: Refusal::RateLimited, .. }, Some(user)) = (reply, &decision.call.user) {
+            self.floods.strike(core.now, user, core.node.settings.parties.block_ms);
+        }
+        if let Some(claim) = decision.claim {
+            core.finish(claim, reply_of(reply));
+        }
+    }
+
+    /// It is so: the caller gets the reply, then everybody whom it concerns is told.
+    fn committed(&mut self, core: &mut Core, decision: &PartyDecision, decided: &Decided, receipt: &Receipt) {
+        let Decided { reply, changes } = decided;
+        // Whoever is answered may speak of it at once.
+        for (id, user) in &changes.left {
+            self.has_become(core, user, *id, None);
+        }
+        for (id, party) in &changes.parties {
+            for member in party.iter().flat_map(|party| &party.members) {
+                self.has_become(core, &member.user, *id, party.as_ref());
+            }
+        }
+        self.reply(core, decision, reply);
+        core.stats.letters_written.add(receipt.letters.len() as u64);
+        if !receipt.appended.is_empty() {
+            core.effects.topics.push(PARTIES);
+        }
+        for (id, party) in &changes.parties {
+            if let Some(due) = party.as_ref().and_then(|party| party.next_wake()) {
+                core.agenda.set(due, Timer::PartyDue(*id));
+            }
+        }
+        for (id, user) in changes.entered.iter().chain(&changes.left) {
+            core.notify(Notice::HoldChanged { key: member_key(*id, user) });
+        }
+        let actor = decision.call.user.clone();
+        spread_mail(core, actor.clone(), changes);
+        // An app may speak for a user who is not there: their party must notice.
+        if let Some(actor) = actor.filter(|_| matches!(decision.claim, Some(Claim::Order(_)))) {
+            self.look_at_guest(core, &actor, false);
+        }
+    }
+}
+
+/// Everybody concerned looks into their inbox, and at their party.
+fn spread_mail(core: &mut Core, actor: Option<Arc<str>>, changes: &Changes) {
+    let mut concerned: BTreeSet<Arc<str>> = changes.letters.iter().map(|letter| letter.to.clone()).collect();
+    concerned.extend(actor);
+    // Members who were away for too long get no message, and their sessions may come back.
+    concerned.extend(changes.left.iter().map(|(_, user)| user.clone()));
+    let parties = changes.parties.iter().filter_map(|(_, party)| party.as_ref());
+    concerned.extend(parties.flat_map(|party| &party.members).map(|member| member.user.clone()));
+    for user in concerned {
+        core.notify(Notice::StatusUpdate { user, update: Rumour::Mail });
+    }
+}

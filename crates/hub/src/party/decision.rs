@@ -1,0 +1,289 @@
+//! One command about parties as a decision: the rows that the rules ask for are loaded, the rules decide, and what they say
+//! is one commit. Must hold: everything that was read is expected by the commit.
+
+use crate::core::{Claim, Core, Reply as CommandReply};
+use crate::rows::{FORGET, Membership, PARTY, add_inbox_message, hold_deadline, member_key, own_key};
+use crate::transaction::{Decision, Facts, Need, Step};
+use crate::user::own_channel;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use tavern_domain::Time;
+use tavern_domain::party::{
+    self, Call, Changes, Command, Letter, Need as PartyNeed, Refusal as No, Reply, Standing, Table, Turn,
+    Word,
+};
+use tavern_domain::presence::Departure;
+use tavern_domain::topic::PARTIES;
+use tavern_engine::{
+    Answer, Append, Commit, Deadline, Document, DocumentKey, Expect, Hold, Presence, Row, RowKey, StoreError,
+    Versioned,
+};
+use tavern_wire::error::{Code, Refusal};
+use tavern_wire::json::event::stored;
+use tavern_wire::json::party as json;
+use tavern_wire::record::{self, RecordError, read_guest, read_party, write_guest, write_party};
+
+/// The presence of a user who said hello a moment ago may not be committed yet: looked at again, this often.
+const LOOKS: u8 = 3;
+
+pub(super) struct PartyDecision {
+    pub call: Call,
+    pub claim: Option<Claim>,
+    /// The deadline that asked for it; it goes with the commit.
+    deadline: Option<(RowKey, Option<Time>)>,
+    table: Table,
+    /// What the rules asked for and is being loaded.
+    asked: Vec<PartyNeed>,
+    looks: u8,
+    /// Why it is paused.
+    pub waits_for: Option<Pause>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pause {
+    /// A party id.
+    Id,
+    /// A user who may be about to be online.
+    User,
+}
+
+/// What a command means once it is committed.
+pub(super) struct Decided {
+    pub reply: Reply,
+    pub changes: Changes,
+}
+
+impl PartyDecision {
+    pub fn new(call: Call, claim: Option<Claim>) -> PartyDecision {
+        PartyDecision {
+            call,
+            claim,
+            deadline: None,
+            table: Table::default(),
+            asked: Vec::new(),
+            looks: 0,
+            waits_for: None,
+        }
+    }
+
+    /// A command of the server itself.
+    pub fn of_server(command: Command) -> PartyDecision {
+        let call = Call { user: None, name: None, party: None, if_version: None, rid: None, command };
+        PartyDecision::new(call, None)
+    }
+
+    /// The deadline that asked for it goes with it.
+    pub fn settling(self, key: RowKey, due: Option<Time>) -> PartyDecision {
+        PartyDecision { deadline: Some((key, due)), ..self }
+    }
+
+    /// A party id was found for it; it stays the same through conflicts.
+    pub fn give_id(&mut self, id: u64) {
+        self.table.id = Some(id);
+    }
+
+    /// Puts what was loaded on the table.
+    fn take_in(&mut self, facts: &Facts) -> Result<(), RecordError> {
+        for need in std::mem::take(&mut self.asked) {
+            match need {
+                PartyNeed::Party(id) => {
+                    if let Some(found) = facts.document(&party_key(id)) {
+                        let party = found.map(|found| read_party(id, &found.row.body)).transpose()?;
+                        self.table.put_party(id, party);
+                    }
+                }
+                PartyNeed::Guest(user) => {
+                    if let Some(found) = facts.document(&Membership::key(&user)) {
+                        let guest = found.map(|found| read_guest(&found.row.body)).transpose()?;
+                        self.table.put_guest(user, guest.unwrap_or_default());
+                    }
+                }
+                PartyNeed::Standing(user) => match (facts.presence(&own_key(&user)), facts.person(&user)) {
+                    (Some(Some(found)), _) => self.table.put_standing(user, standing_of(found)),
+                    (Some(None), Some(person)) => {
+                        let known = person.known.is_some();
+                        self.table.put_standing(user, if known { Standing::Absent } else { Standing::Never });
+                    }
+                    _ => {}
+                },
+                PartyNeed::Id => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// The rows that hold what the rules need.
+    fn rows_of(needs: &[PartyNeed], facts: &Facts) -> Vec<Need> {
+        let row = |need: &PartyNeed| match need {
+            PartyNeed::Party(id) => Some(Need::Document(party_key(*id))),
+            PartyNeed::Guest(user) => Some(Need::Document(Membership::key(user))),
+            PartyNeed::Standing(user) if facts.presence(&own_key(user)).is_some() => {
+                Some(Need::Person(user.clone()))
+            }
+            PartyNeed::Standing(user) => Some(Need::Presence(own_key(user))),
+            PartyNeed::Id => None,
+        };
+        needs.iter().filter_map(row).collect()
+    }
+
+    /// Whether the invited user may be about to be online.
+    fn looks_again(&mut self, reply: &Reply) -> bool {
+        let absent = matches!(reply, Reply::Refused { why: No::UserNotLogged | No::NoSuchUser, .. });
+        let again = absent && self.looks < LOOKS && matches!(self.call.command, Command::Invite { .. });
+        self.looks += u8::from(again);
+        again
+    }
+
+    fn commit_of(&self, core: &Core, changes: &Changes) -> Commit {
+        let now = core.now;
+        let mut commit = Commit { writer: Some(core.writer()), ..Commit::default() };
+        if let Some((key, due)) = &self.deadline {
+            // If it was set anew meanwhile, it means something else.
+            commit.expects.extend(due.map(|due| Expect { key: key.clone(), version: due.ms() }));
+            commit.deletes.push(key.clone());
+        }
+        for (id, party) in &changes.parties {
+            let name = id.to_string();
+            let key = party_key(*id);
+            let due = party.as_ref().and_then(|party| party.next_wake());
+            match due {
+                Some(due) => commit.deadlines.push(Deadline::new(due, PARTY, &name)),
+                None => commit.deletes.push(Deadline::new(now, PARTY, &name).key()),
+            }
+            match party {
+                Some(party) => {
+                    commit.puts.push(Row::Document(Document { key, body: write_party(party).into() }));
+                }
+                None => commit.deletes.push(RowKey::Document(key)),
+            }
+        }
+        for (user, guest) in &changes.guests {
+            let key = Membership::key(user);
+            match guest.is_empty() {
+                true => commit.deletes.push(RowKey::Document(key)),
+                false => {
+                    let over = guest.forgotten_at().map(|at| Deadline::new(at, FORGET, user));
+                    commit.deadlines.extend(over);
+                    commit.puts.push(Row::Document(Document { key, body: write_guest(guest).into() }));
+                }
+            }
+        }
+        for letter in changes.letters.iter().filter(|letter| is_news(letter, self.call.user.as_deref())) {
+            let body = json::letter(letter, &core.node.name);
+            add_inbox_message(&core.node.settings.inbox, now, &mut commit, letter.to.clone(), body.into());
+        }
+        // Members are in the party's channel as long as they are anywhere, and no longer than they are members.
+        for (id, user) in &changes.entered {
+            commit.puts.push(Row::Hold(hold(*id, user, None)));
+        }
+        for (id, user) in &changes.left {
+            commit.puts.push(Row::Hold(hold(*id, user, Some(now))));
+            commit.deadlines.push(hold_deadline(now, &member_key(*id, user)));
+        }
+        if core.node.tells_parties() {
+            commit.appends = changes.told.iter().map(|told| append(core, told)).collect();
+        }
+        // A deadline that another part of this commit sets is not deleted by it, and nothing twice.
+        let mut named: BTreeSet<RowKey> = commit.deadlines.iter().map(Deadline::key).collect();
+        commit.deletes.retain(|key| named.insert(key.clone()));
+        commit
+    }
+}
+
+impl Decision for PartyDecision {
+    type Outcome = Decided;
+
+    fn decide(&mut self, core: &Core, facts: &Facts) -> Step<Decided> {
+        if facts.is_empty() {
+            let id = self.table.id;
+            self.table = Table::default();
+            self.table.id = id;
+            self.asked.clear();
+        }
+        if let Err(error) = self.take_in(facts) {
+            let what = error.to_string();
+            return Step::Fail(Answer::Failed(StoreError::Corrupt { what, source: None }));
+        }
+        self.waits_for = None;
+        match party::run(core.now, &core.node.settings.parties.rules, &self.table, &self.call) {
+            Turn::Need(needs) => {
+                let rows = PartyDecision::rows_of(&needs, facts);
+                self.asked = needs;
+                if rows.is_empty() {
+                    self.waits_for = Some(Pause::Id);
+                    return Step::Pause;
+                }
+                Step::Need(rows)
+            }
+            Turn::Answered { reply, .. } if self.looks_again(&reply) => {
+                self.waits_for = Some(Pause::User);
+                Step::Pause
+            }
+            Turn::Answered { reply, changes } if changes.is_empty() && self.deadline.is_none() => {
+                Step::Done(Decided { reply, changes })
+            }
+            Turn::Answered { reply, changes } => {
+                Step::Commit { commit: self.commit_of(core, &changes), outcome: Decided { reply, changes } }
+            }
+        }
+    }
+}
+
+fn party_key(id: u64) -> DocumentKey {
+    DocumentKey::new(record::PARTY, &id.to_string())
+}
+
+fn append(core: &Core, told: &party::Told) -> Append {
+    let (kind, data) = json::told(told);
+    let body = stored(kind, None, core.now.ms(), &String::from_utf8_lossy(&data));
+    Append { topic: PARTIES.into(), id: None, body: body.into() }
+}
+
+/// What somebody did himself he knows from the answer; that he is away or back he knows too.
+fn is_news(letter: &Letter, caller: Option<&str>) -> bool {
+    match letter.what {
+        Word::Invited { .. } | Word::Uninvited { .. } | Word::Ready { .. } => Some(&*letter.to) != caller,
+        Word::Offline | Word::Online => letter.to != letter.actor,
+        _ => true,
+    }
+}
+
+/// The reply as JSON.
+pub(super) fn reply_of(reply: &Reply) -> CommandReply {
+    Ok(match reply {
+        Reply::Nothing => Vec::new(),
+        Reply::Party(party) => {
+            let mut body = b"{\"party\":".to_vec();
+            json::snapshot(&mut body, party.as_deref());
+            body.push(b'}');
+            body
+        }
+        Reply::Invited { party_id } => format!("{{\"party_id\":{party_id}}}").into_bytes(),
+        Reply::Gone { go_id } => format!("{{\"go_id\":{go_id}}}").into_bytes(),
+        Reply::Refused { why, retry_after_ms, party } => {
+            let code = Code::parse(why.as_str()).unwrap_or(Code::Internal);
+            let mut text = Vec::new();
+            json::snapshot(&mut text, party.as_deref());
+            let party = String::from_utf8(text).unwrap_or_default().into_boxed_str();
+            let refusal = Refusal { retry_after_ms: *retry_after_ms, ..Refusal::from(code) };
+            return Err(refusal.with_party(party));
+        }
+    })
+}
+
+fn hold(party: u64, user: &Arc<str>, until: Option<Time>) -> Hold {
+    Hold { key: member_key(party, user), carrier: Some(own_channel(user)), until }
+}
+
+/// Where somebody is, by his own channel.
+fn standing_of(found: &Versioned<Presence>) -> Standing {
+    let attendance = &found.row.attendance;
+    if attendance.living().next().is_some() {
+        return Standing::Online { name: found.row.name.clone() };
+    }
+    let lost = attendance.clients().iter().filter_map(|client| client.lost);
+    let (since, until) =
+        lost.fold((Time(0), Time(0)), |(since, until), lost| (since.max(lost.at), until.max(lost.until)));
+    let node_down = attendance.departed().is_some_and(|departed| departed.reason == Departure::NodeDown);
+    Standing::Lost { since, until, node_down }
+}

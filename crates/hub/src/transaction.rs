@@ -1,0 +1,290 @@
+//! Runs decisions against the store. A decision is pure: it is given the facts that were loaded and answers what else it
+//! needs, or what to commit. The driver loads everything that is asked for in one round trip, adds the versions that were
+//! read to the commit, starts again on a conflict, and says when the outcome is unknown.
+//! Must hold: every row that a decision has seen is expected by its commit; a transaction ends exactly once.
+
+use crate::core::{Core, Feature};
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tavern_engine::{
+    Answer, Commit, Document, DocumentKey, Expect, Found, Hold, Person, Presence, PresenceKey, Read, Receipt,
+    RowKey, StoreError, Ticket, Versioned, Work,
+};
+
+/// Conflicts in a row after which a transaction gives up: as many writers would have to change the same rows meanwhile.
+pub(crate) const TRIES: u8 = 32;
+
+pub(crate) trait Decision {
+    /// What the transaction means once it is committed.
+    type Outcome;
+
+    fn decide(&mut self, core: &Core, facts: &Facts) -> Step<Self::Outcome>;
+}
+
+pub(crate) enum Step<T> {
+    /// Load these too, then ask again. Never empty.
+    Need(Vec<Need>),
+    Commit {
+        commit: Commit,
+        outcome: T,
+    },
+    /// There is nothing to write.
+    Done(T),
+    /// It cannot be decided: what was loaded cannot be used.
+    Fail(Answer),
+    /// Something that is not in the store is missing. The feature resumes the transaction, which loads everything anew.
+    Pause,
+}
+
+/// A row that a decision needs.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Need {
+    Document(DocumentKey),
+    Presence(PresenceKey),
+    Hold(PresenceKey),
+    /// A user with all their presences. Not expected by the commit: the decision expects the rows it relies on.
+    Person(Arc<str>),
+}
+
+/// What was loaded for one transaction. `None` outside: not loaded; inside: there is no such row.
+#[derive(Default)]
+pub(crate) struct Facts {
+    documents: BTreeMap<DocumentKey, Option<Versioned<Document>>>,
+    presences: BTreeMap<PresenceKey, Option<Versioned<Presence>>>,
+    holds: BTreeMap<PresenceKey, Option<Versioned<Hold>>>,
+    people: BTreeMap<Arc<str>, Person>,
+}
+
+impl Facts {
+    pub fn document(&self, key: &DocumentKey) -> Option<Option<&Versioned<Document>>> {
+        self.documents.get(key).map(Option::as_ref)
+    }
+
+    pub fn presence(&self, key: &PresenceKey) -> Option<Option<&Versioned<Presence>>> {
+        self.presences.get(key).map(Option::as_ref)
+    }
+
+    pub fn hold(&self, key: &PresenceKey) -> Option<Option<&Versioned<Hold>>> {
+        self.holds.get(key).map(Option::as_ref)
+    }
+
+    pub fn person(&self, user: &str) -> Option<&Person> {
+        self.people.get(user)
+    }
+
+    /// A document that is known without reading it. If it is stale, the commit conflicts and it is read.
+    pub fn assume_document(&mut self, key: DocumentKey, known: Option<Versioned<Document>>) {
+        self.documents.insert(key, known);
+    }
+
+    /// A presence that is known without reading it. If it is stale, the commit conflicts and it is read.
+    pub fn assume_presence(&mut self, key: PresenceKey, known: Option<Versioned<Presence>>) {
+        self.presences.insert(key, known);
+    }
+
+    /// Nothing was loaded yet, or all of it is loaded anew.
+    pub fn is_empty(&self) -> bool {
+        self.documents.is_empty()
+            && self.presences.is_empty()
+            && self.holds.is_empty()
+            && self.people.is_empty()
+    }
+
+    fn add(&mut self, need: Need, found: Found) -> bool {
+        match (need, found) {
+            (Need::Document(key), Found::Document(row)) => drop(self.documents.insert(key, row)),
+            (Need::Presence(key), Found::Presence(row)) => drop(self.presences.insert(key, row)),
+            (Need::Hold(key), Found::Hold(row)) => drop(self.holds.insert(key, row)),
+            (Need::Person(user), Found::People(people)) => {
+                let Some(person) = people.into_iter().next() else { return false };
+                self.people.insert(user, person);
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    fn expects(&self) -> impl Iterator<Item = Expect> {
+        fn expect<T>(key: RowKey, row: &Option<Versioned<T>>) -> Expect {
+            Expect { key, version: row.as_ref().map_or(0, |row| row.version) }
+        }
+        let documents = self.documents.iter().map(|(key, row)| expect(RowKey::Document(key.clone()), row));
+        let presences = self.presences.iter().map(|(key, row)| expect(RowKey::Presence(key.clone()), row));
+        let holds = self.holds.iter().map(|(key, row)| expect(RowKey::Hold(key.clone()), row));
+        documents.chain(presences).chain(holds)
+    }
+}
+
+/// What became of a transaction.
+pub(crate) enum Progress<D: Decision> {
+    /// The store is asked.
+    Waits,
+    /// It must be resumed, by its number.
+    Paused(u64),
+    Ended(D, Ended<D::Outcome>),
+}
+
+pub(crate) enum Ended<T> {
+    Committed(T, Receipt),
+    Done(T),
+    /// The store did not do what it must. `unknown`: the commit may have happened all the same, and would have meant this.
+    Failed {
+        answer: Answer,
+        unknown: Option<T>,
+    },
+}
+
+/// The transactions of one feature that are under way.
+pub(crate) struct Transactions<D: Decision> {
+    feature: Feature,
+    numbers: u64,
+    running: BTreeMap<u64, Box<Running<D>>>,
+    asked: HashMap<Ticket, Asked, RandomState>,
+}
+
+struct Running<D: Decision> {
+    decision: D,
+    facts: Facts,
+    /// Reads that are not answered yet.
+    open: usize,
+    failed: Option<Answer>,
+    /// What the commit under way means.
+    outcome: Option<D::Outcome>,
+    tries: u8,
+}
+
+enum Asked {
+    Read(u64, Need),
+    Commit(u64),
+}
+
+impl<D: Decision> Transactions<D> {
+    pub fn new(feature: Feature) -> Transactions<D> {
+        Transactions { feature, numbers: 0, running: BTreeMap::new(), asked: HashMap::default() }
+    }
+
+    pub fn begin(&mut self, core: &mut Core, decision: D, facts: Facts) -> Progress<D> {
+        self.numbers += 1;
+        let running = Running { decision, facts, open: 0, failed: None, outcome: None, tries: 0 };
+        self.running.insert(self.numbers, Box::new(running));
+        self.run(core, self.numbers)
+    }
+
+    /// Whether this ticket is one of these transactions'.
+    pub fn owns(&self, ticket: Ticket) -> bool {
+        self.asked.contains_key(&ticket)
+    }
+
+    pub fn get_mut(&mut self, number: u64) -> Option<&mut D> {
+        self.running.get_mut(&number).map(|running| &mut running.decision)
+    }
+
+    /// Runs a paused transaction again, from what is in the store now.
+    pub fn resume(&mut self, core: &mut Core, number: u64) -> Progress<D> {
+        let Some(running) = self.running.get_mut(&number) else { return Progress::Waits };
+        running.facts = Facts::default();
+        self.run(core, number)
+    }
+
+    /// Ends a paused transaction because what it waits for cannot be had.
+    pub fn fail(&mut self, number: u64, answer: Answer) -> Progress<D> {
+        match self.running.remove(&number) {
+            Some(running) => Progress::Ended(running.decision, Ended::Failed { answer, unknown: None }),
+            None => Progress::Waits,
+        }
+    }
+
+    pub fn answered(&mut self, core: &mut Core, ticket: Ticket, answer: Answer) -> Progress<D> {
+        match self.asked.remove(&ticket) {
+            Some(Asked::Read(number, need)) => self.loaded(core, number, need, answer),
+            Some(Asked::Commit(number)) => self.committed(core, number, answer),
+            None => Progress::Waits,
+        }
+    }
+
+    fn run(&mut self, core: &mut Core, number: u64) -> Progress<D> {
+        let Some(running) = self.running.get_mut(&number) else { return Progress::Waits };
+        match running.decision.decide(core, &running.facts) {
+            Step::Need(needs) => {
+                assert!(!needs.is_empty(), "a decision that needs something says what");
+                running.open = needs.len();
+                for need in needs {
+                    let ticket = core.submit(self.feature, Work::Read(read_of(&need)));
+                    self.asked.insert(ticket, Asked::Read(number, need));
+                }
+                Progress::Waits
+            }
+            Step::Commit { mut commit, outcome } => {
+                commit.expects.extend(running.facts.expects());
+                running.outcome = Some(outcome);
+                let ticket = core.submit(self.feature, Work::Commit(commit));
+                self.asked.insert(ticket, Asked::Commit(number));
+                Progress::Waits
+            }
+            Step::Done(outcome) => self.end(number, Ended::Done(outcome)),
+            Step::Fail(answer) => self.end(number, Ended::Failed { answer, unknown: None }),
+            Step::Pause => Progress::Paused(number),
+        }
+    }
+
+    fn loaded(&mut self, core: &mut Core, number: u64, need: Need, answer: Answer) -> Progress<D> {
+        let Some(running) = self.running.get_mut(&number) else { return Progress::Waits };
+        running.open -= 1;
+        match answer {
+            Answer::Read(found) => {
+                if !running.facts.add(need, found) {
+                    let what = "the store answered another question".to_owned();
+                    running.failed = Some(Answer::Failed(StoreError::Corrupt { what, source: None }));
+                }
+            }
+            answer => running.failed = Some(answer),
+        }
+        if running.open > 0 {
+            return Progress::Waits;
+        }
+        match running.failed.take() {
+            Some(answer) => self.end(number, Ended::Failed { answer, unknown: None }),
+            None => self.run(core, number),
+        }
+    }
+
+    fn committed(&mut self, core: &mut Core, number: u64, answer: Answer) -> Progress<D> {
+        let Some(running) = self.running.get_mut(&number) else { return Progress::Waits };
+        let outcome = running.outcome.take();
+        match (answer, outcome) {
+            (Answer::Committed(receipt), Some(outcome)) => {
+                self.end(number, Ended::Committed(outcome, receipt))
+            }
+            // A deadline that was set anew means something else: whoever set it looks after it.
+            (Answer::Failed(StoreError::Conflict { key, .. }), _)
+                if running.tries < TRIES && !matches!(key, RowKey::Deadline { .. }) =>
+            {
+                running.tries += 1;
+                self.resume(core, number)
+            }
+            (answer, outcome) => {
+                let refused = matches!(&answer, Answer::Failed(error) if error.is_refusal());
+                let unknown = outcome.filter(|_| !refused);
+                self.end(number, Ended::Failed { answer, unknown })
+            }
+        }
+    }
+
+    fn end(&mut self, number: u64, ended: Ended<D::Outcome>) -> Progress<D> {
+        match self.running.remove(&number) {
+            Some(running) => Progress::Ended(running.decision, ended),
+            None => Progress::Waits,
+        }
+    }
+}
+
+fn read_of(need: &Need) -> Read {
+    match need {
+        Need::Document(key) => Read::Document(key.clone()),
+        Need::Presence(key) => Read::Presence(key.clone()),
+        Need::Hold(key) => Read::Hold(key.clone()),
+        Need::Person(user) => Read::People { users: vec![user.clone()], viewer: None },
+    }
+}
