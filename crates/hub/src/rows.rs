@@ -7,7 +7,7 @@ use tavern_domain::Time;
 use tavern_domain::party::Guest;
 use tavern_domain::presence::Home;
 use tavern_engine::{
-    Commit, Deadline, Document, DocumentKey, Expect, Hold, NewLetter, PresenceKey, Row, RowKey, Versioned,
+    Commit, Deadline, Document, DocumentKey, Hold, NewLetter, PresenceKey, Row, RowKey, Versioned,
 };
 use tavern_wire::record::{self, RecordError, read_guest, write_guest};
 
@@ -130,13 +130,12 @@ impl Membership {
     /// Adds to the commit that ends a user's presence what their party must know: that it must look at them, and whether
     /// they said goodbye. An invite and a goodbye never miss each other, because each expects what the other changes.
     pub fn note_departure(&self, now: Time, user: &Arc<str>, said_bye: bool, commit: &mut Commit) {
-        let key = Membership::key(user);
-        commit.expects.push(Expect { key: RowKey::Document(key.clone()), version: self.version });
         if !self.is_concerned() {
             return;
         }
         commit.deadlines.push(Deadline::new(now, GUEST, user));
         if said_bye {
+            let key = Membership::key(user);
             let guest = Guest { bye: Some(now), ..self.guest.clone() };
             commit.puts.push(Row::Document(Document { key, body: write_guest(&guest).into() }));
         }

@@ -6,7 +6,6 @@
 use crate::core::{Core, Feature};
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use tavern_engine::{
     Answer, Commit, Document, DocumentKey, Expect, Found, Hold, Person, Presence, PresenceKey, Read, Receipt,
@@ -48,40 +47,36 @@ pub(crate) enum Need {
     Person(Arc<str>),
 }
 
-/// What was loaded for one transaction. `None` outside: not loaded; inside: there is no such row.
+/// What was loaded for one transaction. `None` outside: not loaded; inside: there is no such row. A transaction has few
+/// rows, so lists are quicker than maps.
 #[derive(Default)]
 pub(crate) struct Facts {
-    documents: BTreeMap<DocumentKey, Option<Versioned<Document>>>,
-    presences: BTreeMap<PresenceKey, Option<Versioned<Presence>>>,
-    holds: BTreeMap<PresenceKey, Option<Versioned<Hold>>>,
-    people: BTreeMap<Arc<str>, Person>,
+    documents: Vec<(DocumentKey, Option<Versioned<Document>>)>,
+    presences: Vec<(PresenceKey, Option<Versioned<Presence>>)>,
+    holds: Vec<(PresenceKey, Option<Versioned<Hold>>)>,
+    people: Vec<(Arc<str>, Person)>,
 }
 
 impl Facts {
+    /// A presence that is known without reading it. If it is stale, the commit conflicts and it is read.
+    pub fn assuming(key: PresenceKey, known: Option<Versioned<Presence>>) -> Facts {
+        Facts { presences: vec![(key, known)], ..Facts::default() }
+    }
+
     pub fn document(&self, key: &DocumentKey) -> Option<Option<&Versioned<Document>>> {
-        self.documents.get(key).map(Option::as_ref)
+        find(&self.documents, key).map(Option::as_ref)
     }
 
     pub fn presence(&self, key: &PresenceKey) -> Option<Option<&Versioned<Presence>>> {
-        self.presences.get(key).map(Option::as_ref)
+        find(&self.presences, key).map(Option::as_ref)
     }
 
     pub fn hold(&self, key: &PresenceKey) -> Option<Option<&Versioned<Hold>>> {
-        self.holds.get(key).map(Option::as_ref)
+        find(&self.holds, key).map(Option::as_ref)
     }
 
-    pub fn person(&self, user: &str) -> Option<&Person> {
-        self.people.get(user)
-    }
-
-    /// A document that is known without reading it. If it is stale, the commit conflicts and it is read.
-    pub fn assume_document(&mut self, key: DocumentKey, known: Option<Versioned<Document>>) {
-        self.documents.insert(key, known);
-    }
-
-    /// A presence that is known without reading it. If it is stale, the commit conflicts and it is read.
-    pub fn assume_presence(&mut self, key: PresenceKey, known: Option<Versioned<Presence>>) {
-        self.presences.insert(key, known);
+    pub fn person(&self, user: &Arc<str>) -> Option<&Person> {
+        find(&self.people, user)
     }
 
     /// Nothing was loaded yet, or all of it is loaded anew.
@@ -94,12 +89,12 @@ impl Facts {
 
     fn add(&mut self, need: Need, found: Found) -> bool {
         match (need, found) {
-            (Need::Document(key), Found::Document(row)) => drop(self.documents.insert(key, row)),
-            (Need::Presence(key), Found::Presence(row)) => drop(self.presences.insert(key, row)),
-            (Need::Hold(key), Found::Hold(row)) => drop(self.holds.insert(key, row)),
+            (Need::Document(key), Found::Document(row)) => self.documents.push((key, row)),
+            (Need::Presence(key), Found::Presence(row)) => self.presences.push((key, row)),
+            (Need::Hold(key), Found::Hold(row)) => self.holds.push((key, row)),
             (Need::Person(user), Found::People(people)) => {
                 let Some(person) = people.into_iter().next() else { return false };
-                self.people.insert(user, person);
+                self.people.push((user, person));
             }
             _ => return false,
         }
@@ -117,7 +112,12 @@ impl Facts {
     }
 }
 
+fn find<'a, K: PartialEq, T>(rows: &'a [(K, T)], key: &K) -> Option<&'a T> {
+    rows.iter().find(|(known, _)| known == key).map(|(_, row)| row)
+}
+
 /// What became of a transaction.
+#[expect(clippy::large_enum_variant, reason = "moved once or twice; a box each would cost more")]
 pub(crate) enum Progress<D: Decision> {
     /// The store is asked.
     Waits,
@@ -140,7 +140,7 @@ pub(crate) enum Ended<T> {
 pub(crate) struct Transactions<D: Decision> {
     feature: Feature,
     numbers: u64,
-    running: BTreeMap<u64, Box<Running<D>>>,
+    running: HashMap<u64, Box<Running<D>>, RandomState>,
     asked: HashMap<Ticket, Asked, RandomState>,
 }
 
@@ -162,7 +162,7 @@ enum Asked {
 
 impl<D: Decision> Transactions<D> {
     pub fn new(feature: Feature) -> Transactions<D> {
-        Transactions { feature, numbers: 0, running: BTreeMap::new(), asked: HashMap::default() }
+        Transactions { feature, numbers: 0, running: HashMap::default(), asked: HashMap::default() }
     }
 
     pub fn begin(&mut self, core: &mut Core, decision: D, facts: Facts) -> Progress<D> {

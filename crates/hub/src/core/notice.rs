@@ -2,6 +2,7 @@
 //! concerns, so features need not know each other.
 
 use crate::core::listener::ListenerId;
+use crate::node::ChannelNews;
 use std::sync::Arc;
 use tavern_domain::presence::{Loss, Rumour, State, Visibility};
 use tavern_domain::{ClientId, Identity};
@@ -21,6 +22,8 @@ pub(crate) enum Notice {
     ChannelStale { channel: Arc<str> },
     /// A watched channel was read; watchers are told about changes after `base`.
     ChannelLoaded { channel: Arc<str>, base: u64 },
+    /// The presence of a channel changed: its watchers here must hear it.
+    PresenceChanged(ChannelNews),
     /// Something about a user changed: their sessions and followers on all nodes must hear it.
     StatusUpdate { user: Arc<str>, update: Rumour },
     /// A user's inbox or party may have changed.

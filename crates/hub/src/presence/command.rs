@@ -92,7 +92,7 @@ impl Presence {
         let name = core.permitted(caller, id, Verb::Presence, &channel)?;
         let claim = core.replies.claim(caller.link.id);
         let viewer = core.user_of(id);
-        self.ask_who(core, &name, who, viewer, claim);
+        self.rooms.ask_who(core, &name, who, viewer, claim);
         Err(Stop::Wait)
     }
 
@@ -117,9 +117,11 @@ impl Presence {
         // Carried first, read then: what happens in between is heard.
         core.carried_subscribe(caller, id, Space::Channel, name)?;
         carry_presence(core, caller, name)?;
-        let Some(members) = self.members(core, name, id, caller.link.id) else { return Err(Stop::Wait) };
+        let Some(members) = self.rooms.members(core, name, id, caller.link.id) else {
+            return Err(Stop::Wait);
+        };
         core.subscribe(id, Space::Presence, name.as_bytes());
-        self.release_news(core, name);
+        self.rooms.release_news(core, name);
         body.extend_from_slice(b"{\"members\":");
         body.extend_from_slice(&members);
         body.push(b'}');

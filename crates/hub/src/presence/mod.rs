@@ -1,51 +1,36 @@
-//! Presence on one shard: what its sessions asked of the store and what came back, who is watched, what is due.
-//! The rules are in `tavern-domain`; this carries them out: read, decide, commit with the version that was read, and
-//! on a conflict read and decide again. Must hold: one command, at most one commit; news go out only when committed.
+//! Presence on one shard: who is in which channel, and who watches it. A command or an event of a session becomes a
+//! `PresenceChange`, which the store commits (`changes.rs`); what is committed is told to watchers (`rooms.rs`). The rules are
+//! in `tavern-domain`. Must hold: one command, at most one commit; nothing is told before it is committed.
 
-mod astray;
+mod audience;
+mod change;
+mod changes;
 mod command;
-mod crowd;
-mod doubt;
+mod decision;
 mod hold;
-mod life;
-mod line;
-mod step;
-mod task;
-mod transition;
-mod watch;
+mod queue;
+mod rooms;
+mod session;
+mod sweep;
+mod topic;
+
+pub use rooms::members_of;
 
 use crate::core::listener::ListenerId;
-use crate::core::{Claim, Core, Feature, Watched};
-use crate::node::registry::Entry;
-use crowd::WatchedRoom;
-use foldhash::fast::RandomState;
-use hashbrown::HashMap;
-use std::collections::{BTreeMap, VecDeque};
+use crate::core::{Claim, Core, Watched};
+use crate::node::ChannelNews;
+use crate::rows::Astray;
+use changes::PresenceChanges;
+use rooms::Rooms;
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use task::{Step, Task};
-use tavern_domain::Time;
 use tavern_domain::presence::State;
-use tavern_engine::{Ticket, Work};
-use watch::Reading;
-pub use watch::members_of;
+use tavern_engine::{Answer, Hold, Ticket};
 
-#[derive(Default)]
 pub(crate) struct Presence {
-    under_way: HashMap<Ticket, Task, RandomState>,
-    /// How many steps of a session are under way.
-    steps: HashMap<ListenerId, u32, RandomState>,
-    /// Steps that wait for a step of the same user in the same channel.
-    lines: line::Lines,
-    /// The channels that somebody on this shard watches.
-    rooms: HashMap<Arc<str>, WatchedRoom, RandomState>,
-    /// Channels that are being read before they can be watched.
-    reading: BTreeMap<Arc<str>, Reading>,
-    /// Channels without a watcher whose news come here: they are being read for one.
-    held: HashMap<Arc<str>, Arc<Entry>, RandomState>,
-    /// Channels that are further in the store than here, and how far.
-    behind: BTreeMap<Arc<str>, u64>,
-    /// Steps that the store did not take and that nobody else would repeat.
-    later: VecDeque<(Time, Step)>,
+    changes: PresenceChanges,
+    /// Channels whose presence is watched from this shard.
+    rooms: Rooms,
     /// Joins that wait until the visibility of their user is known.
     put_off: BTreeMap<Arc<str>, Vec<PutOff>>,
 }
@@ -59,54 +44,58 @@ struct PutOff {
 }
 
 impl Presence {
-    /// The last local watcher of a channel is gone: what is known of it would go stale.
-    pub(crate) fn forget_room(&mut self, core: &Core, channel: &str) {
-        if !self.is_watched(core, channel) {
-            self.rooms.remove(channel);
+    pub fn new() -> Presence {
+        Presence { changes: PresenceChanges::new(), rooms: Rooms::default(), put_off: BTreeMap::new() }
+    }
+
+    pub fn answered(&mut self, core: &mut Core, ticket: Ticket, answer: Answer) {
+        match self.changes.owns(ticket) {
+            true => self.changes.answered(core, ticket, answer),
+            false => self.rooms.answered(core, ticket, answer),
         }
+    }
+
+    /// Changes that the store did not take are tried again.
+    pub fn retry(&mut self, core: &mut Core) {
+        self.changes.retry(core);
+    }
+
+    /// An app puts a user into a channel.
+    pub fn hold(&mut self, core: &mut Core, hold: Hold, claim: Claim) {
+        self.changes.hold(core, hold, claim);
+    }
+
+    /// Removes presences of a user that no living node vouches for.
+    pub fn sweep_user(&mut self, core: &mut Core, astray: Astray) {
+        self.changes.sweep(core, astray);
+    }
+
+    /// A change of a watched channel, from this shard, another one, or another node.
+    pub fn hear_news(&mut self, core: &mut Core, told: &ChannelNews) {
+        self.rooms.hear_news(core, told);
+    }
+
+    /// The watched channels, for timers and notices about them.
+    pub fn rooms(&mut self) -> &mut Rooms {
+        &mut self.rooms
     }
 
     /// The last session of a user here has ended: nothing waits for their visibility any more.
-    pub(crate) fn user_left(&mut self, user: &str) {
+    pub fn user_left(&mut self, user: &str) {
         self.put_off.remove(user);
-    }
-
-    fn submit(&mut self, core: &mut Core, task: Task, work: Work) {
-        let ticket = core.submit(Feature::Presence, work);
-        self.add(ticket, task);
-    }
-
-    fn add(&mut self, ticket: Ticket, task: Task) {
-        if let Some(id) = task.listener() {
-            *self.steps.entry(id).or_default() += 1;
-        }
-        self.under_way.insert(ticket, task);
-    }
-
-    fn take(&mut self, ticket: Ticket) -> Option<Task> {
-        let task = self.under_way.remove(&ticket)?;
-        if let Some(id) = task.listener()
-            && let Some(count) = self.steps.get_mut(&id)
-        {
-            *count -= 1;
-            if *count == 0 {
-                self.steps.remove(&id);
-            }
-        }
-        Some(task)
     }
 }
 
 impl Watched for Presence {
     fn told(&self, channel: &str) -> Option<u64> {
-        self.rooms.get(channel).map(|watched| watched.room.version())
+        self.rooms.told(channel)
     }
 
     fn base(&self, channel: &str) -> Option<u64> {
-        self.rooms.get(channel).map(WatchedRoom::base)
+        self.rooms.base(channel)
     }
 
     fn is_busy(&self, id: ListenerId) -> bool {
-        self.steps.contains_key(&id) || self.lines.has(id)
+        self.changes.is_busy(id)
     }
 }

@@ -61,7 +61,7 @@ impl Shard {
     pub fn new(node: Arc<Node>, index: usize, dice: Box<dyn Dice>, now: Time) -> Shard {
         Shard {
             core: Core::new(node, index, dice, now),
-            presence: Presence::default(),
+            presence: Presence::new(),
             people: People::new(),
             inbox: Inbox::default(),
             party: Parties::new(),
@@ -128,7 +128,7 @@ impl Shard {
             Chore::Overdue(deadline) => self.overdue(&deadline),
             Chore::Sweep(astray) => self.presence.sweep_user(core, astray),
             Chore::Look => {
-                self.presence.look_at_rooms(core);
+                self.presence.rooms().look_at_rooms(core);
                 self.people.look_at_people(core, false);
             }
             Chore::Announce => self.presence.announce(core),
@@ -169,11 +169,12 @@ impl Shard {
                 self.presence.come_back(core, id);
             }
             Notice::SessionEnds { id } => self.end_session(id),
-            Notice::ChannelUnwatched { channel } => self.presence.forget_room(core, &channel),
-            Notice::ChannelStale { channel } => self.presence.read_again(core, &channel),
+            Notice::ChannelUnwatched { channel } => self.presence.rooms().unwatched(core, &channel),
+            Notice::ChannelStale { channel } => self.presence.rooms().read_again(core, &channel),
             Notice::ChannelLoaded { channel, base } => {
                 self.migration.room_is_known(core, &channel, base);
             }
+            Notice::PresenceChanged(told) => self.presence.hear_news(core, &told),
             Notice::StatusUpdate { user, update } => self.people.spread_rumour(core, &user, update),
             Notice::InboxChanged { user } => {
                 self.inbox.mail_came(core, &user);
@@ -184,16 +185,16 @@ impl Shard {
                 self.presence.visibility_failed(core, &user, &answer);
             }
             Notice::VisibilityChanged { user, visibility } => {
-                self.presence.turn_faces(core, &user, visibility);
+                self.presence.set_visibility(core, &user, visibility);
             }
             Notice::VisibilityChangedIn { key, visibility } => {
-                self.presence.turn_face(core, key, visibility);
+                self.presence.set_visibility_in(core, key, visibility);
             }
             Notice::MemberChanged { user, recorded } => {
                 self.party.look_at_guest(core, &user, recorded);
             }
             Notice::UserConnected { user } => self.party.user_connected(core, &user),
-            Notice::HoldChanged { key } => self.presence.ride(core, key),
+            Notice::HoldChanged { key } => self.presence.sync_held(core, key),
             Notice::ClientWithoutSession { key, client } => {
                 if !self.migration.has_parted(client) {
                     self.presence.lose_client(core, key, client);
@@ -204,7 +205,7 @@ impl Shard {
                 self.presence.join_again(core, id, &channel, state);
             }
             Notice::ClientLost { identity, client, channel, loss } => {
-                self.presence.lose_parted(core, &identity, client, &channel, loss);
+                self.presence.lose_departed(core, &identity, client, &channel, loss);
             }
             Notice::StatusesMoved { id, told } => self.people.compare_statuses(core, id, &told),
             Notice::SessionPacks { half } => self.pack_leaving(half),
@@ -244,9 +245,9 @@ impl Shard {
         let core = &mut self.core;
         match timer {
             Timer::GraceEnds(key) => self.presence.end_grace(core, key),
-            Timer::HoldEnds(key) => self.presence.ride(core, key),
-            Timer::PresenceTick(channel) => self.presence.tick(core, &channel),
-            Timer::ChannelCheck(channel) => self.presence.check_channel(core, &channel),
+            Timer::HoldEnds(key) => self.presence.sync_held(core, key),
+            Timer::PresenceTick(channel) => self.presence.rooms().tick(core, &channel),
+            Timer::ChannelCheck(channel) => self.presence.rooms().check_channel(core, &channel),
             Timer::RetryPresence => self.presence.retry(core),
             Timer::RetryInbox(user) => self.inbox.mail_came(core, &user),
             Timer::PartyDue(party) => self.party.wake_party(core, party),

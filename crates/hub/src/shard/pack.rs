@@ -59,7 +59,7 @@ impl Shard {
     fn pack_session(&mut self, id: ListenerId) -> Option<Packed> {
         let channels = migration::watched_by(&self.core, id);
         for channel in &channels {
-            self.presence.end_tick(&mut self.core, channel);
+            self.presence.rooms().end_tick(&mut self.core, channel);
         }
         let told = |channel: Arc<str>| self.presence.told(&channel).map(|told| (channel, told));
         let told = channels.into_iter().filter_map(told).collect();

@@ -1,8 +1,7 @@
 //! What other services hear of users who come and go: events of the topic `tavern.presence`, in the commit that decides it, so
 //! that each transition is told once whatever the number of nodes. Must hold: without a subscriber nothing is written.
 
-use super::step::is_own;
-use super::task::Step;
+use super::change::PresenceChange;
 use crate::core::Core;
 use tavern_domain::presence::Change;
 use tavern_domain::topic::PRESENCE;
@@ -10,8 +9,8 @@ use tavern_engine::{Append, Receipt};
 use tavern_wire::json::event::stored;
 use tavern_wire::json::string;
 
-pub(super) fn transitions(core: &Core, step: &Step, changes: &[Change]) -> Vec<Append> {
-    if !core.node.tells_presence() || !is_own(step) {
+pub(super) fn transitions(core: &Core, change: &PresenceChange, changes: &[Change]) -> Vec<Append> {
+    if !core.node.tells_presence() || !change.is_own_channel() {
         return Vec::new();
     }
     let told = changes.iter().filter_map(|change| match change {
@@ -21,8 +20,8 @@ pub(super) fn transitions(core: &Core, step: &Step, changes: &[Change]) -> Vec<A
     });
     told.map(|(kind, left)| {
         let mut data = b"{\"user\":".to_vec();
-        string(&mut data, &step.key.user);
-        if let Some(name) = &step.name {
+        string(&mut data, &change.key.user);
+        if let Some(name) = &change.name {
             data.extend_from_slice(b",\"name\":");
             string(&mut data, name);
         }

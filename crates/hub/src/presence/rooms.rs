@@ -1,19 +1,52 @@
 //! Watching a channel: it is read once, then kept by the news of its changes. A hole is healed by reading again.
 //! Must hold: a watcher hears every change after its snapshot, in order and once.
 
-use super::Presence;
-use super::task::Task;
+use super::audience::WatchedRoom;
 use crate::connection::LinkId;
 use crate::core::listener::ListenerId;
-use crate::core::{Claim, Core, Notice, Reply, Timer, refusal};
+use crate::core::{Claim, Core, Feature, Notice, Reply, Timer, refusal};
 use crate::event::Space;
 use crate::node::ChannelNews;
+use crate::node::registry::Entry;
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use tavern_domain::presence::{Heard, Member, Room, Snapshot};
-use tavern_engine::{Answer, Found, Presence as PresenceRow, Read, Roster, Versioned, Work};
+use tavern_engine::{Answer, Found, Presence as PresenceRow, Read, Roster, Ticket, Versioned, Work};
 use tavern_wire::error::{Code, Refusal};
 use tavern_wire::json::Who;
 use tavern_wire::json::presence as json;
+
+/// The channels whose presence is watched from this shard.
+#[derive(Default)]
+pub(crate) struct Rooms {
+    pub(super) rooms: HashMap<Arc<str>, WatchedRoom, RandomState>,
+    under_way: HashMap<Ticket, Question, RandomState>,
+    /// Channels that are being read before they can be watched.
+    reading: BTreeMap<Arc<str>, Reading>,
+    /// Channels without a watcher whose changes come here: they are being read for one.
+    held: HashMap<Arc<str>, Arc<Entry>, RandomState>,
+    /// Channels that are further in the store than here, and how far.
+    behind: BTreeMap<Arc<str>, u64>,
+}
+
+/// What was asked of the store.
+enum Question {
+    /// A page of a channel's members.
+    Members {
+        channel: Arc<str>,
+    },
+    /// Whether a watched channel is where the store says.
+    Compare {
+        channel: Arc<str>,
+    },
+    Who {
+        claim: Claim,
+        counts_only: bool,
+        viewer: Option<Arc<str>>,
+    },
+}
 
 /// A channel that is being read, page by page, and what was heard of it meanwhile.
 #[derive(Default)]
@@ -37,7 +70,41 @@ const FRESH_MS: u64 = 1_000;
 /// News that are kept while a channel is read; more, and it is read again.
 const HEARD_MAX: usize = 10_000;
 
-impl Presence {
+impl Rooms {
+    pub fn answered(&mut self, core: &mut Core, ticket: Ticket, answer: Answer) {
+        match (self.under_way.remove(&ticket), answer) {
+            (Some(Question::Members { channel }), answer) => self.roster_read(core, channel, answer),
+            (Some(Question::Compare { channel }), Answer::Read(Found::Roster(roster))) => {
+                self.compare(core, &channel, &roster);
+            }
+            (Some(Question::Who { claim, counts_only, viewer }), answer) => {
+                let reply = who_read(core, counts_only, viewer.as_deref(), answer);
+                core.finish(claim, reply);
+            }
+            // Compared again with the next heartbeat.
+            (Some(Question::Compare { .. }) | None, _) => {}
+        }
+    }
+
+    fn ask(&mut self, core: &mut Core, question: Question, work: Work) {
+        self.under_way.insert(core.submit(Feature::Presence, work), question);
+    }
+
+    pub fn told(&self, channel: &str) -> Option<u64> {
+        self.rooms.get(channel).map(|watched| watched.room.version())
+    }
+
+    pub fn base(&self, channel: &str) -> Option<u64> {
+        self.rooms.get(channel).map(WatchedRoom::base)
+    }
+
+    /// The last local watcher of a channel is gone: what is known of it would go stale.
+    pub fn unwatched(&mut self, core: &Core, channel: &str) {
+        if !is_watched(core, channel) {
+            self.rooms.remove(channel);
+        }
+    }
+
     /// The members of a watched channel as JSON. None: it is not known here yet; the link is told when it is.
     pub(crate) fn members(
         &mut self,
@@ -62,7 +129,7 @@ impl Presence {
 
     /// News of a channel come to this shard although nobody here watches it yet.
     fn hold_news(&mut self, core: &mut Core, channel: &Arc<str>) {
-        if !self.held.contains_key(channel) && !self.is_watched(core, channel) {
+        if !self.held.contains_key(channel) && !is_watched(core, channel) {
             let entry = core.node.registry.intern(Space::Presence, channel.as_bytes());
             entry.added(core.index, true);
             self.held.insert(channel.clone(), entry);
@@ -72,20 +139,16 @@ impl Presence {
     /// Somebody watches it now, or nobody will.
     pub(crate) fn release_news(&mut self, core: &mut Core, channel: &str) {
         let Some(entry) = self.held.remove(channel) else { return };
-        let unheard = entry.removed(core.index, !self.is_watched(core, channel));
+        let unheard = entry.removed(core.index, !is_watched(core, channel));
         core.node.registry.forget(Space::Presence, &entry);
         if unheard {
             core.linger(Space::Presence, entry.name.clone());
         }
     }
 
-    pub(super) fn is_watched(&self, core: &Core, channel: &str) -> bool {
-        core.roster.find(Space::Presence, channel.as_bytes()).is_some()
-    }
-
     /// What is known of a channel that nobody watches grows old.
     fn forget_unwatched(&mut self, core: &mut Core, channel: &str) {
-        if !self.is_watched(core, channel) {
+        if !is_watched(core, channel) {
             self.rooms.remove(channel);
             self.release_news(core, channel);
         }
@@ -93,7 +156,7 @@ impl Presence {
 
     fn read_roster(&mut self, core: &mut Core, channel: Arc<str>, after: Option<Arc<str>>) {
         let work = Work::Read(Read::Roster { channel: channel.clone(), after, limit: PAGE });
-        self.submit(core, Task::Roster { channel }, work);
+        self.ask(core, Question::Members { channel }, work);
     }
 
     pub(super) fn roster_read(&mut self, core: &mut Core, channel: Arc<str>, answer: Answer) {
@@ -143,7 +206,7 @@ impl Presence {
                 self.tell_room(core, &channel);
             }
             // It was read again for watchers that have gone meanwhile.
-            None if !self.is_watched(core, &channel) && !self.held.contains_key(&channel) => return,
+            None if !is_watched(core, &channel) && !self.held.contains_key(&channel) => return,
             None => {
                 let watched = self.watched(core, &channel, Room::new(reading.snapshot));
                 let base = watched.base();
@@ -209,7 +272,7 @@ impl Presence {
         channels.sort();
         for channel in channels {
             let read = Read::Roster { channel: channel.clone(), after: None, limit: 1 };
-            self.submit(core, Task::Look { channel }, Work::Read(read));
+            self.ask(core, Question::Compare { channel }, Work::Read(read));
         }
     }
 
@@ -246,21 +309,8 @@ impl Presence {
             after: who.after.as_deref().map(Arc::from),
             limit: if who.counts_only { 1 } else { limit },
         };
-        self.submit(core, Task::Who { claim, counts_only: who.counts_only, viewer }, Work::Read(read));
-    }
-
-    pub(super) fn who_read(
-        &self,
-        core: &Core,
-        counts_only: bool,
-        viewer: Option<&str>,
-        answer: Answer,
-    ) -> Reply {
-        let sees = |user: &str, visibility| core.users.sees(viewer, user, visibility);
-        match answer {
-            Answer::Read(found) => members_of(found, counts_only, &sees).ok_or_else(internal),
-            answer => Err(refusal(&answer)),
-        }
+        let question = Question::Who { claim, counts_only: who.counts_only, viewer };
+        self.ask(core, question, Work::Read(read));
     }
 }
 
@@ -287,4 +337,16 @@ pub fn members_of(found: Found, counts_only: bool, sees: json::Sees<'_>) -> Opti
 fn insert(snapshot: &mut Snapshot, row: Versioned<PresenceRow>) {
     let PresenceRow { key, anonymous, name, visibility, attendance } = row.row;
     snapshot.insert(key.user, Member { name, anonymous, visibility, ..Member::default() }, &attendance);
+}
+
+fn is_watched(core: &Core, channel: &str) -> bool {
+    core.roster.find(Space::Presence, channel.as_bytes()).is_some()
+}
+
+fn who_read(core: &Core, counts_only: bool, viewer: Option<&str>, answer: Answer) -> Reply {
+    let sees = |user: &str, visibility| core.users.sees(viewer, user, visibility);
+    match answer {
+        Answer::Read(found) => members_of(found, counts_only, &sees).ok_or_else(internal),
+        answer => Err(refusal(&answer)),
+    }
 }

@@ -1,21 +1,22 @@
 //! The presence of a session's client through its life: it joins, changes, leaves, is lost and comes back.
-//! Must hold: a loss shorter than `resume_ms` is told to nobody; a session that ends leaves nobody behind.
+//! Must hold: a loss shorter than `resume_ms` is never shown; a session that ends leaves no presence behind.
 
-use super::task::{Act, Step};
+use super::change::{PresenceAction, PresenceChange};
+use super::changes::{loss_at, sync_held};
 use super::{Presence, PutOff};
 use crate::core::listener::ListenerId;
 use crate::core::session::Session;
-use crate::core::{Claim, Core, Notice, refusal};
+use crate::core::{Claim, Core, refusal};
 use crate::rows::{self, HOLD, Membership};
 use crate::user::{is_own_channel, own_channel};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use tavern_domain::presence::{Attendance, Attendee, Departure, Home, Input, Loss, State, Visibility};
+use tavern_domain::presence::{Departure, Home, Input, Loss, State, Visibility};
 use tavern_domain::{ClientId, Identity, Time};
-use tavern_engine::{Answer, Deadline, Presence as PresenceRow, PresenceKey, Versioned};
+use tavern_engine::{Answer, Deadline, Presence as PresenceRow, PresenceKey};
 
 impl Presence {
-    /// Present, or present with another state. Whoever claims the answer gets it when it is so.
+    /// Joins a channel, or sets another state there. The claim gets the reply once it is committed.
     pub(crate) fn join(
         &mut self,
         core: &mut Core,
@@ -34,10 +35,10 @@ impl Presence {
         }
         let home = core.home();
         let join = |client| Input::Join { client, home, state };
-        self.step_of(core, id, channel, join, claim);
+        self.change(core, id, channel, join, claim);
     }
 
-    /// The same client under a new home: it is known to be there, so it is read first.
+    /// The same client under a new node or epoch: it is present already, so its row is read first.
     pub(crate) fn join_again(
         &mut self,
         core: &mut Core,
@@ -46,8 +47,9 @@ impl Presence {
         state: Option<State>,
     ) {
         let home = core.home();
-        if let Some(step) = new_step(core, id, channel, |client| Input::Join { client, home, state }, None) {
-            self.begin_step(core, Step { again: true, ..step });
+        if let Some(change) = change_of(core, id, channel, |client| Input::Join { client, home, state }, None)
+        {
+            self.changes.begin(core, PresenceChange { again: true, ..change });
         }
     }
 
@@ -59,7 +61,7 @@ impl Presence {
         state: State,
         claim: Claim,
     ) {
-        self.step_of(core, id, channel, |client| Input::Update { client, state }, Some(claim));
+        self.change(core, id, channel, |client| Input::Update { client, state }, Some(claim));
     }
 
     pub(crate) fn leave(
@@ -70,15 +72,15 @@ impl Presence {
         reason: Departure,
         claim: Option<Claim>,
     ) {
-        self.step_of(core, id, channel, |client| Input::Leave { client, reason }, claim);
+        self.change(core, id, channel, |client| Input::Leave { client, reason }, claim);
     }
 
-    /// An explicit departure from everywhere.
+    /// Leaves every channel on purpose.
     pub(crate) fn leave_all(&mut self, core: &mut Core, id: ListenerId, reason: Departure) {
         let mut channels = present(core, id);
-        // Where it has only begun to be, too.
+        // Also the channels it has only begun to join.
         let user = key_user(core, id);
-        let begun = user.map(|user| self.lines.channels_of(&user)).unwrap_or_default();
+        let begun = user.map(|user| self.changes.channels_of(&user)).unwrap_or_default();
         channels.extend(begun.into_iter().filter(|channel| !is_present(core, id, channel)));
         for channel in channels {
             self.leave(core, id, &channel, reason, None);
@@ -86,12 +88,12 @@ impl Presence {
     }
 
     fn lose(&mut self, core: &mut Core, id: ListenerId, channel: &str, at: Time) {
-        let loss = Loss { at, grace_ms: core.grace_ms(channel), reason: Departure::Lost };
-        let node = core.node.name.clone();
-        self.step_of(core, id, channel, |client| Input::LoseAt { client, node, loss }, None);
+        if let Some(loss) = loss_at(core, id, channel, at) {
+            self.changes.begin(core, loss);
+        }
     }
 
-    fn step_of(
+    fn change(
         &mut self,
         core: &mut Core,
         id: ListenerId,
@@ -99,84 +101,8 @@ impl Presence {
         input: impl FnOnce(ClientId) -> Input,
         claim: Option<Claim>,
     ) {
-        if let Some(step) = new_step(core, id, channel, input, claim) {
-            self.begin_step(core, step);
-        }
-    }
-
-    /// A step of a session has happened: the session remembers where it is, so that it can be lost and come back.
-    pub(super) fn note_step(&mut self, core: &mut Core, step: &Step) {
-        let Some(id) = step.listener else { return };
-        let joined = match &step.act {
-            Act::Input(Input::Join { state, .. }) => state.clone(),
-            Act::Input(Input::Update { state, .. }) => Some(state.clone()),
-            Act::Input(Input::Leave { .. }) => {
-                // It may have come back by itself while this waited.
-                if let Some(session) = core.listeners.get_mut(id).and_then(|listener| listener.session_mut())
-                {
-                    session.present.leave(&step.key.channel);
-                }
-                return;
-            }
-            _ => return,
-        };
-        let channel = step.key.channel.clone();
-        let poll_idle_ms = core.node.settings.poll_idle_ms;
-        let Some(session) = core.listeners.get_mut(id).and_then(|listener| listener.session_mut()) else {
-            // It ended while it was joining: nobody else would take it out again.
-            let Act::Input(Input::Join { client, .. }) = &step.act else { return };
-            if !self.lines.has_followers(step) {
-                let (key, client) = (step.key.clone(), *client);
-                core.notify(Notice::ClientWithoutSession { key, client });
-            }
-            return;
-        };
-        session.present.enter(&channel, joined);
-        let lost = session.lost;
-        let visibility = core.users.visibility(&step.key.user);
-        if let Some(visibility) =
-            visibility.filter(|shown| !step.anonymous && Some(*shown) != step.visibility)
-        {
-            // He turned his face while he came in.
-            self.begin_step(core, Step::of(step.key.clone(), Act::Face(visibility)));
-        }
-        let Some(session) = core.listeners.get(id).and_then(|listener| listener.session()) else { return };
-        if lost {
-            let at = session.lost_at(poll_idle_ms);
-            self.lose(core, id, &channel, at);
-        } else {
-            core.schedule_loss(id);
-        }
-    }
-
-    /// The presence that a session is about to leave or lose, when it is known without reading. Whoever explicitly leaves
-    /// is not there for the session from now on.
-    pub(super) fn known(&mut self, core: &mut Core, step: &Step) -> Option<Versioned<PresenceRow>> {
-        let home = core.home();
-        let session = core.listeners.get_mut(step.listener?)?.session_mut()?;
-        let channel = &step.key.channel;
-        let state = match &step.act {
-            Act::Input(Input::Leave { .. }) => session.present.leave(channel),
-            Act::Input(Input::Lose { .. } | Input::LoseAt { .. }) => session.present.state(channel).cloned(),
-            _ => return None,
-        };
-        let (version, since) = session.alone.remove(channel)?;
-        let client = Attendee { client: session.client, home, state: state?, since, lost: None };
-        let attendance = Attendance::restore(vec![client], since, None);
-        let Step { key, name, anonymous, visibility, .. } = step.clone();
-        let visibility = visibility.unwrap_or_default();
-        Some(Versioned { version, row: PresenceRow { key, anonymous, name, visibility, attendance } })
-    }
-
-    /// What a session's step has made of its user's presence.
-    pub(super) fn note_alone(&mut self, core: &mut Core, step: &Step, alone: Option<(u64, Time)>) {
-        let Some(id) = step.listener else { return };
-        let Some(session) = core.listeners.get_mut(id).and_then(|listener| listener.session_mut()) else {
-            return;
-        };
-        match alone.filter(|_| session.present.has(&step.key.channel)) {
-            Some(alone) => drop(session.alone.insert(step.key.channel.clone(), alone)),
-            None => drop(session.alone.remove(&step.key.channel)),
+        if let Some(change) = change_of(core, id, channel, input, claim) {
+            self.changes.begin(core, change);
         }
     }
 
@@ -203,7 +129,7 @@ impl Presence {
 
     /// The session has a transport again: what was lost is there again, with the state it had.
     pub(crate) fn come_back(&mut self, core: &mut Core, id: ListenerId) {
-        let Some(session) = core.listeners.get_mut(id).and_then(|listener| listener.session_mut()) else {
+        let Some(session) = core.session_mut(id) else {
             return;
         };
         session.window_ms = None;
@@ -233,13 +159,16 @@ impl Presence {
         }
     }
 
-    /// A client for which a node vouched that is gone.
+    /// A client of a node that is gone.
     pub(crate) fn take_over(&mut self, core: &mut Core, presence: &PresenceRow, home: Home, loss: Loss) {
-        self.begin_step(core, Step::of(presence.key.clone(), Act::Input(Input::LoseHome { home, loss })));
+        self.changes.begin(
+            core,
+            PresenceChange::of(presence.key.clone(), PresenceAction::Input(Input::LoseHome { home, loss })),
+        );
     }
 
-    /// A client that went to another node is lost if nobody vouches for it but this one.
-    pub(crate) fn lose_parted(
+    /// A client whose session went to another node is lost, unless that node vouches for it.
+    pub(crate) fn lose_departed(
         &mut self,
         core: &mut Core,
         who: &Identity,
@@ -250,11 +179,11 @@ impl Presence {
         let user = who.user.clone().unwrap_or_else(|| client.to_string().into());
         let key = PresenceKey { channel: channel.into(), user };
         let node = core.node.name.clone();
-        let step = Step::of(key, Act::Input(Input::LoseAt { client, node, loss }));
-        self.begin_step(core, step);
+        let change = PresenceChange::of(key, PresenceAction::Input(Input::LoseAt { client, node, loss }));
+        self.changes.begin(core, change);
     }
 
-    /// The session ends without a word: whoever it was may come back as another session.
+    /// The session ends without a goodbye: its user may come back with another session.
     pub(crate) fn lose_all(&mut self, core: &mut Core, id: ListenerId) {
         let now = core.now;
         let Some(listener) = core.listeners.get(id) else { return };
@@ -266,19 +195,23 @@ impl Presence {
         }
     }
 
-    /// Changes that the store did not take are tried again.
-    pub(crate) fn retry(&mut self, core: &mut Core) {
-        while let Some((_, step)) = self.later.pop_front_if(|(due, _)| *due <= core.now) {
-            self.start_step(core, step);
-        }
-        self.start_next(core);
+    /// Brings what is held in a channel to where its carrier is.
+    pub(crate) fn sync_held(&mut self, core: &mut Core, key: PresenceKey) {
+        let change = sync_held(core, key, Vec::new());
+        self.changes.begin(core, change);
+    }
+
+    /// An app takes a user out of a channel.
+    pub(crate) fn release(&mut self, core: &mut Core, key: PresenceKey, claim: Claim) {
+        let change = PresenceChange::of(key, PresenceAction::Release);
+        self.changes.begin(core, PresenceChange { claim: Some(claim), ..change });
     }
 
     /// A deadline that some node wrote down and none has settled.
     pub(crate) fn is_due(&mut self, core: &mut Core, deadline: &Deadline) {
         let Some(key) = rows::presence_of(deadline) else { return };
         match &*deadline.kind == HOLD {
-            true => self.ride(core, key),
+            true => self.sync_held(core, key),
             false => self.end_grace(core, key),
         }
     }
@@ -311,20 +244,20 @@ impl Presence {
     }
 
     /// A local user is visible to others than before, wherever their sessions are present.
-    pub(crate) fn turn_faces(&mut self, core: &mut Core, user: &Arc<str>, visibility: Visibility) {
+    pub(crate) fn set_visibility(&mut self, core: &mut Core, user: &Arc<str>, visibility: Visibility) {
         let mut channels: BTreeSet<Arc<str>> = [own_channel(user)].into();
         for id in core.users.sessions(user) {
             let session = core.session(*id);
             channels.extend(session.into_iter().flat_map(|session| session.present.channels().cloned()));
         }
         for channel in channels {
-            self.turn_face(core, PresenceKey { channel, user: user.clone() }, visibility);
+            self.set_visibility_in(core, PresenceKey { channel, user: user.clone() }, visibility);
         }
     }
 
     /// A user is visible to others than before in one channel.
-    pub(crate) fn turn_face(&mut self, core: &mut Core, key: PresenceKey, visibility: Visibility) {
-        self.begin_step(core, Step::of(key, Act::Face(visibility)));
+    pub(crate) fn set_visibility_in(&mut self, core: &mut Core, key: PresenceKey, visibility: Visibility) {
+        self.changes.begin(core, PresenceChange::of(key, PresenceAction::SetVisibility(visibility)));
     }
 
     /// A client joined although its session has ended: it is lost from now on.
@@ -332,53 +265,64 @@ impl Presence {
         let now = core.now;
         let loss = Loss { at: now, grace_ms: core.grace_ms(&key.channel), reason: Departure::Lost };
         let node = core.node.name.clone();
-        self.begin_step(core, Step::of(key, Act::Input(Input::LoseAt { client, node, loss })));
+        self.changes.begin(
+            core,
+            PresenceChange::of(key, PresenceAction::Input(Input::LoseAt { client, node, loss })),
+        );
     }
 
     pub(crate) fn end_grace(&mut self, core: &mut Core, key: PresenceKey) {
-        self.begin_step(core, Step::of(key, Act::Wake));
+        self.changes.begin(core, PresenceChange::of(key, PresenceAction::Wake));
     }
 }
 
-/// Under whose name a session's client stands in a channel.
+/// The user under whom a session's client is present; an anonymous client is its own user.
 fn key_user(core: &Core, id: ListenerId) -> Option<Arc<str>> {
-    let session = core.listeners.get(id)?.session()?;
+    let session = core.session(id)?;
     Some(session.identity.user.clone().unwrap_or_else(|| session.client.to_string().into()))
 }
 
 fn is_present(core: &Core, id: ListenerId, channel: &str) -> bool {
-    let session = core.listeners.get(id).and_then(|listener| listener.session());
+    let session = core.session(id);
     session.is_some_and(|session| session.present.has(channel))
 }
 
-/// His own channel first: whoever is gone does nothing any more, and that he stops is not worth a word.
+/// The user's own channel first: then what they stop doing elsewhere is not told as well.
 fn present(core: &Core, id: ListenerId) -> Vec<Arc<str>> {
-    let session = core.listeners.get(id).and_then(|listener| listener.session());
+    let session = core.session(id);
     let mut channels: Vec<Arc<str>> =
         session.map(|session| session.present.channels().cloned().collect()).unwrap_or_default();
     channels.sort_by_key(|channel| !is_own_channel(channel));
     channels
 }
 
-fn new_step(
+pub(super) fn change_of(
     core: &Core,
     id: ListenerId,
     channel: &str,
     input: impl FnOnce(ClientId) -> Input,
     claim: Option<Claim>,
-) -> Option<Step> {
-    let session = core.listeners.get(id)?.session()?;
+) -> Option<PresenceChange> {
+    let session = core.session(id)?;
     let user = session.identity.user.clone();
     let anonymous = user.is_none();
     let user = user.unwrap_or_else(|| session.client.to_string().into());
-    let (name, act) = (session.identity.name.clone(), Act::Input(input(session.client)));
+    let (name, action) = (session.identity.name.clone(), PresenceAction::Input(input(session.client)));
     let visibility = core.users.visibility(&user);
-    let hint = if is_own_channel(channel) { cached_membership(core, &user) } else { None };
+    let cached_membership = if is_own_channel(channel) { membership_in_cache(core, &user) } else { None };
     let key = PresenceKey { channel: channel.into(), user };
-    Some(Step { name, anonymous, visibility, listener: Some(id), claim, hint, ..Step::of(key, act) })
+    Some(PresenceChange {
+        name,
+        anonymous,
+        visibility,
+        listener: Some(id),
+        claim,
+        cached_membership,
+        ..PresenceChange::of(key, action)
+    })
 }
 
 /// What is cached of the user's membership; the commit finds out whether it is stale.
-fn cached_membership(core: &Core, user: &str) -> Option<Membership> {
+fn membership_in_cache(core: &Core, user: &str) -> Option<Membership> {
     Membership::read(core.documents.get(&Membership::key(user))?.as_ref()).ok()
 }

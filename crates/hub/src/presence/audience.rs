@@ -1,7 +1,7 @@
 //! Telling watchers what a room has taken in, as much of it as its size allows: every change, the sum of a tick, or numbers.
 //! Must hold: a newcomer's snapshot and what it is told afterwards fit together in every mode.
 
-use super::Presence;
+use super::rooms::Rooms;
 use crate::core::listener::ListenerId;
 use crate::core::{Core, Timer, Users};
 use crate::event::{Event, Space, Told};
@@ -97,7 +97,7 @@ impl WatchedRoom {
     }
 }
 
-impl Presence {
+impl Rooms {
     pub(super) fn watched(&self, core: &Core, channel: &str, room: Room) -> WatchedRoom {
         let mode = self.mode_of(core, channel, Mode::Full, room.snapshot().members.len());
         WatchedRoom { tick: Tick::at(room.version()), room, mode, encoded: None, ticking: false }

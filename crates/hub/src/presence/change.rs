@@ -1,0 +1,87 @@
+//! One change of one user's presence in one channel: what happens, to whom, and who waits for it.
+
+use crate::core::Claim;
+use crate::core::listener::ListenerId;
+use crate::rows::Membership;
+use std::sync::Arc;
+use tavern_domain::ClientId;
+use tavern_domain::presence::{Departure, Input, Visibility};
+use tavern_engine::PresenceKey;
+
+/// What happens to a user in a channel.
+#[derive(Clone, Debug)]
+pub(crate) enum PresenceAction {
+    Input(Input),
+    /// Time has passed.
+    Wake,
+    /// The user is visible to others than before.
+    SetVisibility(Visibility),
+    /// An app or a party holds the user there: bring them to where their carrier is. These clients have gone from the
+    /// carrier. `own` stands for the user when no client has to carry them.
+    SyncHeld {
+        gone: Vec<(ClientId, Departure)>,
+        own: ClientId,
+    },
+    /// An app takes the user out.
+    Release,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct PresenceChange {
+    pub key: PresenceKey,
+    pub name: Option<Arc<str>>,
+    pub anonymous: bool,
+    /// None: keep the stored one.
+    pub visibility: Option<Visibility>,
+    pub action: PresenceAction,
+    /// The session that does it, while it is here.
+    pub listener: Option<ListenerId>,
+    pub claim: Option<Claim>,
+    /// It joins where it was: read first.
+    pub again: bool,
+    /// The outcome of its commit is unknown: only find out whether it happened.
+    pub unknown: bool,
+    /// The user's membership as it was cached when the change began. May be stale.
+    pub cached_membership: Option<Membership>,
+}
+
+impl PresenceChange {
+    /// A change without a local session: the stored name and visibility are kept.
+    pub fn of(key: PresenceKey, action: PresenceAction) -> PresenceChange {
+        PresenceChange {
+            key,
+            name: None,
+            anonymous: false,
+            visibility: None,
+            action,
+            listener: None,
+            claim: None,
+            again: false,
+            unknown: false,
+            cached_membership: None,
+        }
+    }
+
+    /// Not a command: a session comes back, is announced anew, or is lost.
+    pub fn is_by_itself(&self) -> bool {
+        let own = matches!(
+            self.action,
+            PresenceAction::Input(Input::Join { .. } | Input::Lose { .. } | Input::LoseAt { .. })
+        );
+        self.claim.is_none() && self.listener.is_some() && own
+    }
+
+    /// The user leaves on purpose, or is taken out.
+    pub fn is_departure(&self) -> bool {
+        matches!(self.action, PresenceAction::Input(Input::Leave { .. }) | PresenceAction::Release)
+    }
+
+    pub fn is_join(&self) -> bool {
+        matches!(self.action, PresenceAction::Input(Input::Join { .. }))
+    }
+
+    /// It is about the user's own channel, which says whether they are online at all.
+    pub fn is_own_channel(&self) -> bool {
+        !self.anonymous && crate::user::is_own_channel(&self.key.channel)
+    }
+}

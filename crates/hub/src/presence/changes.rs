@@ -1,0 +1,453 @@
+//! Presence changes on their way through the store, and what follows from them.
+//! Must hold: a departure that was begun happens; a client that may be present is remembered by its session, so that it
+//! goes with it; followers and watchers hear of a change after it is committed.
+
+use super::change::{PresenceAction, PresenceChange};
+use super::decision::{Changed, Outcome, PresenceDecision};
+use super::hold::HoldDecision;
+use super::queue::ChangeQueue;
+use super::sweep::{SweepDecision, Swept, receipt_of};
+use super::topic::tell_topic;
+use crate::core::listener::ListenerId;
+use crate::core::{Claim, Core, Feature, Notice, Reply, Timer, refusal};
+use crate::event::Space;
+use crate::node::ChannelNews;
+use crate::node::registry::shards_of;
+use crate::rows::{Astray, GRACE, remove_hold};
+use crate::transaction::{Ended, Facts, Progress, Transactions};
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use tavern_domain::presence::{
+    Attendance, Attendee, Change, Departure, Fact, Input, Loss, News, Rumour, Stay,
+};
+use tavern_domain::{ClientId, Time};
+use tavern_engine::limits::RETRY_AFTER_MS;
+use tavern_engine::{
+    Answer, Commit, Expect, Hold, Presence as PresenceRow, PresenceKey, Receipt, RowKey, StoreError, Ticket,
+    Versioned, Work,
+};
+
+pub(super) struct PresenceChanges {
+    transactions: Transactions<PresenceDecision>,
+    queue: ChangeQueue,
+    /// How many changes of a session are under way.
+    busy: HashMap<ListenerId, u32, RandomState>,
+    /// Changes that the store did not take and that would not be repeated otherwise.
+    later: VecDeque<(Time, PresenceChange)>,
+}
+
+impl PresenceChanges {
+    pub fn new() -> PresenceChanges {
+        PresenceChanges {
+            transactions: Transactions::new(Feature::Presence),
+            queue: ChangeQueue::default(),
+            busy: HashMap::default(),
+            later: VecDeque::new(),
+        }
+    }
+
+    pub fn owns(&self, ticket: Ticket) -> bool {
+        self.transactions.owns(ticket)
+    }
+
+    /// Whether a change of a session is not decided yet.
+    pub fn is_busy(&self, id: ListenerId) -> bool {
+        self.busy.contains_key(&id) || self.queue.has(id)
+    }
+
+    /// The channels in which a change of a user is under way or waits.
+    pub fn channels_of(&self, user: &str) -> Vec<Arc<str>> {
+        self.queue.channels_of(user)
+    }
+
+    /// Begins a change when its turn has come.
+    pub fn begin(&mut self, core: &mut Core, change: PresenceChange) {
+        if let Some(change) = self.queue.enter(change) {
+            self.start(core, change);
+            self.start_next(core);
+        }
+    }
+
+    /// Puts a user into a channel for an app.
+    pub fn hold(&mut self, core: &mut Core, hold: Hold, claim: Claim) {
+        let decision = PresenceDecision::Hold(HoldDecision { hold, claim });
+        let progress = self.transactions.begin(core, decision, Facts::default());
+        self.progressed(core, progress);
+    }
+
+    /// Removes what no living node vouches for.
+    pub fn sweep(&mut self, core: &mut Core, astray: Astray) {
+        let decision = PresenceDecision::Sweep(SweepDecision(astray));
+        let progress = self.transactions.begin(core, decision, Facts::default());
+        self.progressed(core, progress);
+    }
+
+    /// Changes that the store did not take are tried again.
+    pub fn retry(&mut self, core: &mut Core) {
+        while let Some((_, change)) = self.later.pop_front_if(|(due, _)| *due <= core.now) {
+            self.start(core, change);
+        }
+        self.start_next(core);
+    }
+
+    pub fn answered(&mut self, core: &mut Core, ticket: Ticket, answer: Answer) {
+        let progress = self.transactions.answered(core, ticket, answer);
+        self.progressed(core, progress);
+        self.start_next(core);
+    }
+
+    /// A client that joins is assumed to be absent, which is usually so and spares the reading.
+    fn start(&mut self, core: &mut Core, change: PresenceChange) {
+        let facts = if change.is_join() && !change.again && !change.unknown {
+            Facts::assuming(change.key.clone(), None)
+        } else {
+            known(core, &change)
+                .map_or_else(Facts::default, |row| Facts::assuming(change.key.clone(), Some(row)))
+        };
+        if let Some(id) = change.listener {
+            *self.busy.entry(id).or_default() += 1;
+        }
+        let progress = self.transactions.begin(core, PresenceDecision::Change(Box::new(change)), facts);
+        self.progressed(core, progress);
+    }
+
+    /// Starts the changes whose turn has come. One that ends at once brings on the next, here and not inside itself.
+    fn start_next(&mut self, core: &mut Core) {
+        if std::mem::replace(&mut self.queue.starting, true) {
+            return;
+        }
+        while let Some(change) = self.queue.next() {
+            self.start(core, change);
+        }
+        self.queue.starting = false;
+    }
+
+    fn progressed(&mut self, core: &mut Core, progress: Progress<PresenceDecision>) {
+        let Progress::Ended(decision, ended) = progress else { return };
+        match decision {
+            PresenceDecision::Hold(hold) => self.hold_ended(core, hold, &ended),
+            PresenceDecision::Sweep(_) => {
+                // What could not be swept is found again by the next sweep.
+                if let Ended::Committed(Outcome::Swept(swept, commit), receipt) = ended {
+                    self.swept(core, swept, &commit, &receipt);
+                }
+            }
+            PresenceDecision::Change(change) => {
+                if let Some(id) = change.listener
+                    && let Some(count) = self.busy.get_mut(&id)
+                {
+                    *count -= 1;
+                    if *count == 0 {
+                        self.busy.remove(&id);
+                    }
+                }
+                self.change_ended(core, *change, ended);
+            }
+        }
+    }
+
+    fn hold_ended(&mut self, core: &mut Core, decision: HoldDecision, ended: &Ended<Outcome>) {
+        let HoldDecision { hold, claim } = decision;
+        if let Ended::Failed { answer, .. } = ended {
+            return core.finish(claim, Err(refusal(answer)));
+        }
+        if let Some(until) = hold.until {
+            core.agenda.set(until, Timer::HoldEnds(hold.key.clone()));
+        }
+        let change = sync_held(core, hold.key, Vec::new());
+        self.begin(core, PresenceChange { claim: Some(claim), ..change });
+    }
+
+    fn change_ended(&mut self, core: &mut Core, change: PresenceChange, ended: Ended<Outcome>) {
+        match ended {
+            Ended::Committed(Outcome::Changed(changed), receipt) => {
+                self.committed(core, change, changed, &receipt);
+            }
+            Ended::Committed(..) => self.end(core, &change, Ok(Vec::new())),
+            Ended::Done(Outcome::Refused(refusal)) => self.end(core, &change, Err(refusal)),
+            Ended::Done(Outcome::FoundOut(attendee)) => {
+                if let Some(Attendee { client, home, state, .. }) = attendee {
+                    // It happened: its session must know.
+                    let action = PresenceAction::Input(Input::Join { client, home, state });
+                    self.note(core, &PresenceChange { action, ..change.clone() });
+                }
+                self.queue.leave(&change.key);
+            }
+            Ended::Done(Outcome::Unchanged { version, wakes }) => {
+                match change.action {
+                    PresenceAction::Wake if !wakes => forget_deadline(core, &change.key, version),
+                    PresenceAction::Release => forget_hold(core, &change.key),
+                    _ => {}
+                }
+                self.note(core, &change);
+                self.end(core, &change, Ok(Vec::new()));
+            }
+            Ended::Done(_) => self.queue.leave(&change.key),
+            Ended::Failed { answer, unknown } => self.failed(core, change, unknown.is_some(), &answer),
+        }
+    }
+
+    fn end(&mut self, core: &mut Core, change: &PresenceChange, reply: Reply) {
+        self.queue.leave(&change.key);
+        if let Some(claim) = change.claim {
+            core.finish(claim, reply);
+        }
+    }
+
+    /// The store did not take a change: the caller is told. What may have happened all the same is found out; a departure is
+    /// tried again, and so is what no one waits for and would not be repeated otherwise.
+    fn failed(&mut self, core: &mut Core, mut change: PresenceChange, unknown: bool, answer: &Answer) {
+        let Some(claim) = change.claim.take() else { return self.try_later(core, change, answer) };
+        core.finish(claim, Err(refusal(answer)));
+        let too_large = matches!(answer, Answer::Failed(StoreError::TooLarge { .. }));
+        match &change.action {
+            PresenceAction::Input(Input::Leave { .. }) if !too_large => self.try_later(core, change, answer),
+            PresenceAction::Input(Input::Join { .. } | Input::Update { .. }) if unknown => {
+                change.unknown = true;
+                self.start(core, change);
+            }
+            _ => self.queue.leave(&change.key),
+        }
+    }
+
+    /// It keeps its place in the queue. Commands behind it are told at once that the store does not answer.
+    fn try_later(&mut self, core: &mut Core, change: PresenceChange, answer: &Answer) {
+        for claim in self.queue.give_up(&change.key) {
+            core.finish(claim, Err(refusal(answer)));
+        }
+        let due = core.now + RETRY_AFTER_MS;
+        self.later.push_back((due, change));
+        core.agenda.set(due, Timer::RetryPresence);
+    }
+
+    /// It is so: the caller gets the reply, then everybody whom it concerns is told.
+    fn committed(&mut self, core: &mut Core, change: PresenceChange, changed: Changed, receipt: &Receipt) {
+        let Changed { at, changes, due, stay, alone, concerns_party } = changed;
+        if let Some(due) = due {
+            core.agenda.set(due, Timer::GraceEnds(change.key.clone()));
+        }
+        self.note(core, &change);
+        note_alone(core, &change, receipt.put.first().copied().zip(alone));
+        self.end(core, &change, Ok(Vec::new()));
+        tell_topic(core, receipt);
+        let user = change.key.user.clone();
+        let connected = change.is_own_channel() && is_arrival(&changes);
+        self.tell_commit(core, change, at, changes, stay, receipt);
+        if concerns_party {
+            core.notify(Notice::MemberChanged { user, recorded: true });
+        } else if connected {
+            core.notify(Notice::UserConnected { user });
+        }
+    }
+
+    fn swept(&mut self, core: &mut Core, swept: Vec<Swept>, commit: &Commit, receipt: &Receipt) {
+        tell_topic(core, receipt);
+        for (at, swept) in swept.into_iter().enumerate() {
+            let part = receipt_of(&swept, at, commit, receipt);
+            core.stats.presences_swept.add(1);
+            self.tell_commit(core, swept.change, core.now, swept.changes, swept.stay, &part);
+        }
+    }
+
+    /// Everybody concerned is told: users who are carried, followers, watchers here and elsewhere.
+    fn tell_commit(
+        &mut self,
+        core: &mut Core,
+        change: PresenceChange,
+        at: Time,
+        changes: Vec<Change>,
+        stay: Option<Stay>,
+        receipt: &Receipt,
+    ) {
+        self.move_held(core, &change, &changes, receipt);
+        if changes.is_empty() {
+            return;
+        }
+        let to = receipt.raised.first().copied().unwrap_or(0);
+        let begins = receipt.begun.first().copied().unwrap_or(false);
+        if !change.anonymous && concerns_followers(&change, &changes) {
+            // Who is gone was deleted; what else was put is not their presence.
+            let version = if stay.is_some() { receipt.put.first() } else { receipt.deleted.last() };
+            tell_followers(core, &change, version.copied().unwrap_or(0), stay, &changes);
+        }
+        let PresenceChange { key, name, anonymous, .. } = change;
+        let visibility = change.visibility.unwrap_or_default();
+        let news = Arc::new(News { user: key.user, name, anonymous, visibility, at, changes, to, begins });
+        let told = ChannelNews { channel: key.channel, news };
+        core.effects.abroad.extend(core.node.news_parcel(&told));
+        let entry = core.node.registry.find(Space::Presence, told.channel.as_bytes());
+        let mask = entry.map_or(0, |entry| entry.mask()) & !(1u64 << core.index);
+        core.effects.news.extend(shards_of(mask).map(|shard| (shard, told.clone())));
+        core.notify(Notice::PresenceChanged(told));
+    }
+
+    /// A carrier has moved: what it carries moves along.
+    fn move_held(&mut self, core: &mut Core, change: &PresenceChange, changes: &[Change], receipt: &Receipt) {
+        for held in &receipt.held {
+            // A client that joined there itself stays by itself.
+            let session = change.listener.and_then(|id| core.session(id));
+            let stays = session.is_some_and(|session| session.present.has(&held.channel));
+            let gone = changes.iter().filter_map(|change| match change {
+                Change::ClientOffline { client, reason } if !stays => Some((*client, *reason)),
+                _ => None,
+            });
+            let gone = gone.collect();
+            let key = PresenceKey { channel: held.channel.clone(), user: held.carrier.user.clone() };
+            let change = sync_held(core, key, gone);
+            self.begin(core, change);
+        }
+    }
+
+    /// A change of a session has happened: the session remembers where it is, so that it can be lost and come back.
+    fn note(&mut self, core: &mut Core, change: &PresenceChange) {
+        let Some(id) = change.listener else { return };
+        let joined = match &change.action {
+            PresenceAction::Input(Input::Join { state, .. }) => state.clone(),
+            PresenceAction::Input(Input::Update { state, .. }) => Some(state.clone()),
+            PresenceAction::Input(Input::Leave { .. }) => {
+                // It may have come back by itself while this waited.
+                if let Some(session) = core.session_mut(id) {
+                    session.present.leave(&change.key.channel);
+                }
+                return;
+            }
+            _ => return,
+        };
+        let channel = change.key.channel.clone();
+        let Some(session) = core.session_mut(id) else {
+            // It ended while it was joining: nothing else would take it out again.
+            if let PresenceAction::Input(Input::Join { client, .. }) = &change.action
+                && !self.queue.has_followers(change)
+            {
+                core.notify(Notice::ClientWithoutSession { key: change.key.clone(), client: *client });
+            }
+            return;
+        };
+        session.present.enter(&channel, joined);
+        let lost = session.lost;
+        let visibility = core.users.visibility(&change.key.user);
+        if let Some(visibility) =
+            visibility.filter(|shown| !change.anonymous && Some(*shown) != change.visibility)
+        {
+            // The visibility changed while the client joined.
+            let action = PresenceAction::SetVisibility(visibility);
+            self.begin(core, PresenceChange::of(change.key.clone(), action));
+        }
+        if !lost {
+            return core.schedule_loss(id);
+        }
+        if let Some(loss) = loss_of(core, id, &channel) {
+            self.begin(core, loss);
+        }
+    }
+}
+
+/// Brings what is held in a channel to where its carrier is.
+pub(super) fn sync_held(
+    core: &mut Core,
+    key: PresenceKey,
+    gone: Vec<(ClientId, Departure)>,
+) -> PresenceChange {
+    let own = ClientId::from_random(core.dice.roll());
+    PresenceChange::of(key, PresenceAction::SyncHeld { gone, own })
+}
+
+/// A session's client is lost in a channel, since its last sign of life.
+pub(super) fn loss_of(core: &Core, id: ListenerId, channel: &str) -> Option<PresenceChange> {
+    let at = core.session(id)?.lost_at(core.node.settings.poll_idle_ms);
+    loss_at(core, id, channel, at)
+}
+
+pub(super) fn loss_at(core: &Core, id: ListenerId, channel: &str, at: Time) -> Option<PresenceChange> {
+    let loss = Loss { at, grace_ms: core.grace_ms(channel), reason: Departure::Lost };
+    let node = core.node.name.clone();
+    super::session::change_of(core, id, channel, |client| Input::LoseAt { client, node, loss }, None)
+}
+
+/// The presence that a session is about to leave or lose, when it is known without reading. A client that leaves on purpose
+/// is not there for the session from now on.
+fn known(core: &mut Core, change: &PresenceChange) -> Option<Versioned<PresenceRow>> {
+    let home = core.home();
+    let session = core.session_mut(change.listener?)?;
+    let channel = &change.key.channel;
+    let state = match &change.action {
+        PresenceAction::Input(Input::Leave { .. }) => session.present.leave(channel),
+        PresenceAction::Input(Input::Lose { .. } | Input::LoseAt { .. }) => {
+            session.present.state(channel).cloned()
+        }
+        _ => return None,
+    };
+    let (version, since) = session.alone.remove(channel)?;
+    let client = Attendee { client: session.client, home, state: state?, since, lost: None };
+    let attendance = Attendance::restore(vec![client], since, None);
+    let PresenceChange { key, name, anonymous, visibility, .. } = change.clone();
+    let visibility = visibility.unwrap_or_default();
+    Some(Versioned { version, row: PresenceRow { key, anonymous, name, visibility, attendance } })
+}
+
+/// Remembers whether a session's client is all there is of its user.
+fn note_alone(core: &mut Core, change: &PresenceChange, alone: Option<(u64, Time)>) {
+    let Some(session) = change.listener.and_then(|id| core.session_mut(id)) else { return };
+    match alone.filter(|_| session.present.has(&change.key.channel)) {
+        Some(alone) => drop(session.alone.insert(change.key.channel.clone(), alone)),
+        None => drop(session.alone.remove(&change.key.channel)),
+    }
+}
+
+/// Where a user is has changed: their followers hear of it, and an app's removal reaches their sessions.
+fn tell_followers(
+    core: &mut Core,
+    change: &PresenceChange,
+    version: u64,
+    stay: Option<Stay>,
+    changes: &[Change],
+) {
+    let last_seen = changes.iter().find_map(|change| match change {
+        Change::UserOffline { last_seen, .. } => Some(*last_seen),
+        _ => None,
+    });
+    let (channel, user) = (change.key.channel.clone(), change.key.user.clone());
+    let name = change.name.clone();
+    let fact = Fact::Place { channel: channel.clone(), version, stay, last_seen, name };
+    core.notify(Notice::StatusUpdate { user: user.clone(), update: Rumour::Fact(fact) });
+    let removed =
+        |change: &Change| matches!(change, Change::ClientOffline { reason: Departure::Removed, .. });
+    if changes.iter().any(removed) {
+        core.notify(Notice::StatusUpdate { user, update: Rumour::Removed { channel } });
+    }
+}
+
+/// A deadline that means nothing any more must not be looked at for ever.
+fn forget_deadline(core: &mut Core, key: &PresenceKey, version: u64) {
+    let deadline = RowKey::Deadline { kind: GRACE.into(), name: key.to_string().into() };
+    // Unless a client was lost meanwhile: then it means something again.
+    let expects = vec![Expect { key: RowKey::Presence(key.clone()), version }];
+    let writer = Some(core.writer());
+    let commit = Commit { writer, expects, deletes: vec![deadline], ..Commit::default() };
+    core.submit(Feature::None, Work::Commit(commit));
+}
+
+/// The user is not there: the hold goes all the same.
+fn forget_hold(core: &mut Core, key: &PresenceKey) {
+    let mut commit = Commit { writer: Some(core.writer()), ..Commit::default() };
+    remove_hold(&mut commit, key);
+    core.submit(Feature::None, Work::Commit(commit));
+}
+
+/// A client of the user is connected.
+fn is_arrival(changes: &[Change]) -> bool {
+    changes.iter().any(|change| matches!(change, Change::UserOnline | Change::ClientOnline { .. }))
+}
+
+/// Whether a user's status may be another now.
+fn concerns_followers(change: &PresenceChange, changes: &[Change]) -> bool {
+    let own = change.is_own_channel();
+    changes.iter().any(|change| match change {
+        Change::UserOnline | Change::UserOffline { .. } => true,
+        Change::ClientOnline { .. } => own,
+        Change::ClientOffline { reason, .. } => own || *reason == Departure::Removed,
+        Change::ClientUpdated { .. } | Change::Face { .. } | Change::NotFound => false,
+    })
+}

@@ -1,0 +1,277 @@
+//! Presence changes as decisions: given what is stored and what the session is doing now, what must be committed.
+//! Must hold: who vouches for a client is who writes; a change that means nothing any more writes nothing.
+
+use super::change::{PresenceAction, PresenceChange};
+use super::hold::{self, HoldDecision};
+use super::sweep::{SweepDecision, Swept};
+use super::topic::transitions;
+use crate::core::Core;
+use crate::core::listener::ListenerId;
+use crate::rows::{GRACE, Membership, remove_hold};
+use crate::transaction::{Decision, Facts, Need, Step};
+use tavern_domain::Time;
+use tavern_domain::presence::{Attendance, Attendee, Change, Departure, Home, Input, Stay};
+use tavern_engine::{
+    Commit, Deadline, Expect, Presence as PresenceRow, Raise, Row, RowKey, Seen, Versioned, Writer,
+};
+use tavern_wire::error::{Code, Refusal};
+
+pub(super) enum PresenceDecision {
+    Change(Box<PresenceChange>),
+    /// An app puts a user into a channel.
+    Hold(HoldDecision),
+    /// Presences that no living node vouches for are removed, user by user.
+    Sweep(SweepDecision),
+}
+
+pub(super) enum Outcome {
+    Refused(Refusal),
+    /// The session does something else by now.
+    Dropped,
+    /// It is so already. The version that was read, for tidying up.
+    Unchanged {
+        version: u64,
+        wakes: bool,
+    },
+    /// What was found of a client whose change had an unknown outcome.
+    FoundOut(Option<Attendee>),
+    Changed(Changed),
+    Held,
+    Swept(Vec<Swept>, Box<Commit>),
+}
+
+/// What a committed change means.
+pub(super) struct Changed {
+    pub at: Time,
+    pub changes: Vec<Change>,
+    /// When the next grace period ends.
+    pub due: Option<Time>,
+    pub stay: Option<Stay>,
+    /// Since when the client is all there is of its user.
+    pub alone: Option<Time>,
+    /// A party or an invite depends on it.
+    pub concerns_party: bool,
+}
+
+impl Decision for PresenceDecision {
+    type Outcome = Outcome;
+
+    fn decide(&mut self, core: &Core, facts: &Facts) -> Step<Outcome> {
+        match self {
+            PresenceDecision::Hold(hold) => hold.decide(core, facts),
+            PresenceDecision::Sweep(sweep) => sweep.decide(core, facts),
+            PresenceDecision::Change(change) => match &change.action {
+                PresenceAction::SyncHeld { .. } => hold::decide_held(change, core, facts),
+                _ => decide_change(change, core, facts),
+            },
+        }
+    }
+}
+
+fn decide_change(change: &mut PresenceChange, core: &Core, facts: &Facts) -> Step<Outcome> {
+    let Some(found) = facts.presence(&change.key) else {
+        return Step::Need(vec![Need::Presence(change.key.clone())]);
+    };
+    if change.unknown {
+        return Step::Done(Outcome::FoundOut(find_out(change, found)));
+    }
+    if change.is_join() && change.listener.is_some_and(|id| !is_settled(core, id)) {
+        // It has ended or moves: joining for it now would take it from the node that vouches for it.
+        let refusal = Refusal::new(Code::Gone, "the session has ended; say hello again");
+        return Step::Done(Outcome::Refused(refusal));
+    }
+    if !is_still_meant(core, change) {
+        return Step::Done(Outcome::Dropped);
+    }
+    insist(core, change, found);
+    if let Some(found) = found.filter(|_| change.listener.is_none()) {
+        // No local session: keep the stored name.
+        (change.name, change.anonymous) = (found.row.name.clone(), found.row.anonymous);
+    }
+    let shown = found.map(|found| found.row.visibility);
+    change.visibility = change.visibility.or(shown);
+    let before = found.map(|found| found.row.attendance.clone()).unwrap_or_default();
+    let mut attendance = before.clone();
+    // Asked once: the node may begin a new epoch at any moment, and who vouches must be who writes.
+    let home = core.home();
+    let mut changes = apply(core.now, change, &home, &mut attendance);
+    if let Some((from, to)) = shown.zip(change.visibility)
+        && from != to
+        && attendance.is_present()
+    {
+        changes.push(Change::Face { from, to });
+    }
+    if changes.contains(&Change::NotFound) {
+        // A grace period that is over by now ends by its own deadline.
+        let refusal =
+            Refusal::new(Code::NotFound, "this client is not present in the channel; join it first");
+        return Step::Done(Outcome::Refused(refusal));
+    }
+    if attendance == before && changes.is_empty() {
+        let version = found.map_or(0, |found| found.version);
+        return Step::Done(Outcome::Unchanged { version, wakes: before.next_wake().is_some() });
+    }
+    let mut commit = commit_of(core, change, home, &before, attendance.clone(), &changes);
+    let mut concerns_party = false;
+    if concerns_parties(change, &before, &attendance, &changes) {
+        let Some(membership) = membership_of(change, facts, &mut commit) else {
+            return Step::Need(vec![Need::Document(Membership::key(&change.key.user))]);
+        };
+        concerns_party = membership.is_concerned();
+        membership.note_departure(core.now, &change.key.user, said_bye(&changes), &mut commit);
+    }
+    if matches!(change.action, PresenceAction::Release) {
+        remove_hold(&mut commit, &change.key);
+    }
+    let outcome = Outcome::Changed(changed(core, change, &attendance, changes, concerns_party));
+    Step::Commit { commit, outcome }
+}
+
+fn apply(now: Time, change: &mut PresenceChange, home: &Home, attendance: &mut Attendance) -> Vec<Change> {
+    let mut changes = Vec::new();
+    match change.action.clone() {
+        // A client that joins is vouched for by the present epoch, however long ago it began to join.
+        PresenceAction::Input(Input::Join { client, state, .. }) => {
+            attendance.handle(now, Input::Join { client, home: home.clone(), state }, &mut changes);
+        }
+        PresenceAction::Input(input) => attendance.handle(now, input, &mut changes),
+        PresenceAction::Wake => attendance.wake(now, &mut changes),
+        PresenceAction::SetVisibility(visibility) => change.visibility = Some(visibility),
+        PresenceAction::Release => {
+            attendance.handle(now, Input::Remove { reason: Departure::Removed }, &mut changes);
+        }
+        PresenceAction::SyncHeld { .. } => unreachable!("held users are decided by themselves"),
+    }
+    changes
+}
+
+/// The user's membership: loaded, or cached and then expected by the commit. None: it must be loaded.
+fn membership_of(change: &mut PresenceChange, facts: &Facts, commit: &mut Commit) -> Option<Membership> {
+    let key = Membership::key(&change.key.user);
+    if let Some(found) = facts.document(&key) {
+        let found = found.map(|found| Versioned { version: found.version, row: found.row.body.clone() });
+        return Some(Membership::read(found.as_ref()).unwrap_or_default());
+    }
+    // If the cached one is stale the commit conflicts, and then it is loaded.
+    let cached = change.cached_membership.take()?;
+    commit.expects.push(Expect { key: RowKey::Document(key), version: cached.version });
+    Some(cached)
+}
+
+pub(super) fn changed(
+    core: &Core,
+    change: &PresenceChange,
+    attendance: &Attendance,
+    changes: Vec<Change>,
+    concerns_party: bool,
+) -> Changed {
+    Changed {
+        at: core.now,
+        changes,
+        due: attendance.next_wake(),
+        stay: Stay::of(attendance),
+        alone: change.listener.and(attendance.alone()),
+        concerns_party,
+    }
+}
+
+/// The client of a change whose outcome was unknown, if it is present.
+fn find_out(change: &PresenceChange, found: Option<&Versioned<PresenceRow>>) -> Option<Attendee> {
+    let PresenceAction::Input(Input::Join { client, .. } | Input::Update { client, .. }) = &change.action
+    else {
+        return None;
+    };
+    found.and_then(|found| found.row.attendance.living().find(|a| a.client == *client).cloned())
+}
+
+/// What a session does by itself is compared with what it does now. False: it means nothing any more.
+fn is_still_meant(core: &Core, change: &mut PresenceChange) -> bool {
+    if !change.is_by_itself() {
+        return true;
+    }
+    let session = change.listener.and_then(|id| core.session(id));
+    let present = session.and_then(|session| session.present.state(&change.key.channel));
+    match &mut change.action {
+        // With the state it has by now, not the one it had when the store did not answer.
+        PresenceAction::Input(Input::Join { state, .. }) => match present {
+            Some(now) if session.is_some_and(|session| !session.lost) => *state = now.clone(),
+            _ => return false,
+        },
+        PresenceAction::Input(Input::Lose { .. } | Input::LoseAt { .. }) => {
+            return session.is_none_or(|session| session.lost);
+        }
+        _ => {}
+    }
+    true
+}
+
+/// A client that was taken for lost while its session lives is present as far as it knows: its update is a join.
+fn insist(core: &Core, change: &mut PresenceChange, found: Option<&Versioned<PresenceRow>>) {
+    let PresenceAction::Input(Input::Update { client, state }) = &change.action else { return };
+    let living = found.is_some_and(|found| found.row.attendance.living().any(|a| a.client == *client));
+    let session = change.listener.and_then(|id| core.session(id));
+    if !living && session.is_some_and(|session| session.present.has(&change.key.channel)) {
+        let (client, state) = (*client, Some(state.clone()));
+        change.action = PresenceAction::Input(Input::Join { client, home: core.home(), state });
+    }
+}
+
+/// Whether a session is here and stays.
+fn is_settled(core: &Core, id: ListenerId) -> bool {
+    core.session(id).is_some_and(|session| !session.frozen)
+}
+
+/// Whether parties care: none of the user's clients is connected any more, or they are gone for good.
+fn concerns_parties(
+    change: &PresenceChange,
+    before: &Attendance,
+    after: &Attendance,
+    changes: &[Change],
+) -> bool {
+    let gone = changes.iter().any(|change| matches!(change, Change::UserOffline { .. }));
+    let lost = before.living().next().is_some() && after.living().next().is_none();
+    change.is_own_channel() && (gone || lost)
+}
+
+/// The user left on purpose.
+fn said_bye(changes: &[Change]) -> bool {
+    changes.iter().any(|change| matches!(change, Change::UserOffline { reason, .. } if reason.is_explicit()))
+}
+
+/// The commit that makes a change so. What it expects is added by whoever loaded it.
+pub(super) fn commit_of(
+    core: &Core,
+    change: &PresenceChange,
+    home: Home,
+    before: &Attendance,
+    attendance: Attendance,
+    changes: &[Change],
+) -> Commit {
+    let deadline = change.key.to_string();
+    let mut commit = Commit {
+        writer: Some(Writer { node: home.node, epoch: home.epoch }),
+        raises: vec![Raise { channel: change.key.channel.clone(), by: changes.len() as u32 }],
+        ..Commit::default()
+    };
+    match attendance.next_wake() {
+        Some(due) => commit.deadlines.push(Deadline::new(due, GRACE, &deadline)),
+        None if before.next_wake().is_some() => {
+            commit.deletes.push(RowKey::Deadline { kind: GRACE.into(), name: deadline.into() });
+        }
+        None => {}
+    }
+    if attendance.is_present() {
+        let (key, name, anonymous) = (change.key.clone(), change.name.clone(), change.anonymous);
+        let visibility = change.visibility.unwrap_or_default();
+        commit.puts.push(Row::Presence(PresenceRow { key, anonymous, name, visibility, attendance }));
+    } else {
+        commit.deletes.push(RowKey::Presence(change.key.clone()));
+    }
+    if let Some(Change::UserOffline { last_seen, .. }) = changes.last()
+        && change.is_own_channel()
+    {
+        commit.seen.push(Seen { user: change.key.user.clone(), at: *last_seen });
+    }
+    commit.appends = transitions(core, change, changes);
+    commit
+}

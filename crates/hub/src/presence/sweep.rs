@@ -1,0 +1,75 @@
+//! Presences that will never end by themselves, because no node that the store knows vouches for them.
+//! Must hold: one user is one commit, which looks again: everything of theirs that is stale goes, or nothing.
+
+use super::change::{PresenceAction, PresenceChange};
+use super::decision::{Outcome, commit_of};
+use crate::core::Core;
+use crate::rows::Astray;
+use crate::transaction::{Facts, Need, Step};
+use tavern_domain::presence::{Change, Input, Stay};
+use tavern_engine::{Commit, Expect, Receipt, RowKey};
+
+pub(super) struct SweepDecision(pub Astray);
+
+/// One channel of a user who is swept.
+pub(super) struct Swept {
+    pub change: PresenceChange,
+    pub changes: Vec<Change>,
+    pub stay: Option<Stay>,
+}
+
+impl SweepDecision {
+    pub fn decide(&self, core: &Core, facts: &Facts) -> Step<Outcome> {
+        let Some(person) = facts.person(&self.0.user) else {
+            return Step::Need(vec![Need::Person(self.0.user.clone())]);
+        };
+        let mut swept = Vec::new();
+        let mut whole = Commit { writer: Some(core.writer()), ..Commit::default() };
+        for row in &person.presences {
+            let before = &row.row.attendance;
+            let mut attendance = before.clone();
+            let mut changes = Vec::new();
+            let input = Input::Sweep { homes: self.0.homes.clone() };
+            attendance.handle(core.now, input.clone(), &mut changes);
+            if attendance == *before {
+                continue;
+            }
+            let change = PresenceChange {
+                name: row.row.name.clone(),
+                anonymous: row.row.anonymous,
+                visibility: Some(row.row.visibility),
+                ..PresenceChange::of(row.row.key.clone(), PresenceAction::Input(input))
+            };
+            let stay = Stay::of(&attendance);
+            let part = commit_of(core, &change, core.home(), before, attendance, &changes);
+            let key = RowKey::Presence(change.key.clone());
+            whole.expects.push(Expect { key, version: row.version });
+            whole.deletes.extend(part.deletes);
+            whole.puts.extend(part.puts);
+            whole.raises.extend(part.raises);
+            whole.deadlines.extend(part.deadlines);
+            whole.seen.extend(part.seen);
+            whole.appends.extend(part.appends);
+            swept.push(Swept { change, changes, stay });
+        }
+        if swept.is_empty() {
+            return Step::Done(Outcome::Dropped);
+        }
+        Step::Commit { commit: whole.clone(), outcome: Outcome::Swept(swept, Box::new(whole)) }
+    }
+}
+
+/// The part of a sweep's receipt that is about one of its channels.
+pub(super) fn receipt_of(swept: &Swept, at: usize, commit: &Commit, receipt: &Receipt) -> Receipt {
+    let key = RowKey::Presence(swept.change.key.clone());
+    let put = commit.puts.iter().position(|row| row.key() == key).map(|at| receipt.put[at]);
+    let deleted = commit.deletes.iter().position(|row| *row == key).map(|at| receipt.deleted[at]);
+    Receipt {
+        put: put.into_iter().collect(),
+        deleted: deleted.into_iter().collect(),
+        raised: receipt.raised[at..=at].to_vec(),
+        begun: receipt.begun[at..=at].to_vec(),
+        held: receipt.held.iter().filter(|held| held.carrier == swept.change.key).cloned().collect(),
+        ..Receipt::default()
+    }
+}
