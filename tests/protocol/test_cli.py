@@ -8,7 +8,8 @@ import pytest
 from support import tokens
 from support.json_client import Socket
 from support.process import until
-from support.tavern import program
+from support.sealed import Sealed
+from support.tavern import Tavern, program
 
 
 def test_token_prints_a_token_the_server_takes(serve):
@@ -42,6 +43,103 @@ def test_publish_and_subscribe(dev, channel):
     finally:
         listener.terminate()
         listener.wait(5)
+
+
+class Listener:
+    """`tavern subscribe` in the background."""
+
+    def __init__(self, server, *arguments):
+        self.process = subprocess.Popen(
+            [program(), "subscribe", "--url", server.url, *map(str, arguments)], cwd=server.folder, env=server.environment(),
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.terminate()
+        self.process.communicate(timeout=5)
+
+    def line(self):
+        return self.process.stdout.readline()
+
+
+def publish(server, channel, payload, *options):
+    done = server.run("publish", "--url", server.url, *options, channel, payload)
+    assert done.returncode == 0, done.stderr
+    return int(done.stdout)
+
+
+PAYLOAD = '{"b":  1.50, "a": 12345678901234567890123}'
+
+
+@pytest.mark.parametrize("publisher", ["user", "key"])
+@pytest.mark.parametrize("subscriber", ["user", "key"])
+def test_payloads_arrive_byte_for_byte(dev, channel, publisher, subscriber):
+    credentials = {"user": ("--user", "ann"), "key": ("--key", dev.key)}
+    with Listener(dev, *credentials[subscriber], channel) as listener:
+        until(lambda: publish(dev, channel, PAYLOAD, *credentials[publisher]) == 1, "the subscriber to be there")
+        line = listener.line()
+        assert f'"data":{PAYLOAD}' in line and json.loads(line)["channel"] == channel
+
+
+def test_over_tls_with_a_certificate_of_ones_own(channel):
+    server = Sealed()
+    trust = ("--ca", server.certify())
+    with server:
+        with Listener(server, *trust, channel) as listener:
+            until(lambda: publish(server, channel, "hello", *trust) == 1, "the subscriber to be there")
+            assert json.loads(listener.line())["data"] == "hello"
+            assert publish(server, channel, "again", *trust, "--key", server.key) == 1
+            assert json.loads(listener.line())["data"] == "again"
+            there = server.run("who", "--url", server.url, *trust, "--key", server.key, "--json", channel)
+            assert json.loads(there.stdout)["count"] == 0, there.stderr
+        assert server.run("ready", "--url", server.url, *trust).stdout == "ready\n"
+        for stranger in (("ready",), ("publish", channel, "x"), ("who", channel)):
+            refused = server.run(stranger[0], "--url", server.url, *stranger[1:])
+            assert refused.returncode == 1 and "certificate" in refused.stderr, refused.stderr
+
+
+def test_subscribe_comes_back_after_a_restart(channel):
+    with Tavern.dev() as server:
+        with Listener(server, channel) as listener:
+            until(lambda: publish(server, channel, "1") == 1, "the subscriber to be there")
+            assert json.loads(listener.line())["data"] == 1
+            server.terminate()
+            server.start()
+            until(lambda: publish(server, channel, "2") == 1, "the subscriber to be back")
+            assert json.loads(listener.line())["data"] == 2
+
+
+def test_subscribe_ends_by_count_time_and_a_reader_that_has_gone(dev, channel):
+    with Listener(dev, "--count", "2", channel) as listener:
+        until(lambda: publish(dev, channel, "1") == 1, "the subscriber to be there")
+        publish(dev, channel, "2")
+        assert listener.process.wait(5) == 0
+        assert [json.loads(line)["data"] for line in listener.process.stdout] == [1, 2]
+    assert dev.run("subscribe", "--url", dev.url, "--wait", "50", channel).returncode == 0
+    with Listener(dev, channel) as listener:
+        until(lambda: publish(dev, channel, "1") == 1, "the subscriber to be there")
+        listener.process.stdout.close()
+        until(lambda: publish(dev, channel, "1") == 0 or listener.process.poll() is not None, "the subscriber to have gone")
+        assert listener.process.wait(5) == 0
+        listener.process.stdout = open("/dev/null")
+
+
+def test_refusals_are_told_in_the_words_of_the_server(dev, serve, channel):
+    for arguments, words in [
+        (("publish", "--url", serve.url, "--token", "a.b.c", channel, "1"), "unauthenticated"),
+        (("subscribe", "--url", serve.url, "--user", "ann", channel), "unauthenticated"),
+        (("who", "--url", serve.url, "--key", "tvk_no_such", channel), "unauthenticated"),
+        (("publish", "--url", dev.url, "party#1", "1"), "not_allowed"),
+        (("publish", "--url", "http://127.0.0.1:1", channel, "1"), "is a server running there?"),
+        (("publish", "--url", "ftp://127.0.0.1", channel, "1"), "http"),
+        (("party", "--url", dev.url, "--key", dev.key, "get"), "--token"),
+        (("party", "--url", dev.url, "--user", "ann", "accept", "77"), "no_such_party"),
+    ]:
+        refused = dev.run(*arguments)
+        assert refused.returncode == 1 and words in refused.stderr, (arguments, refused.stderr)
 
 
 def test_check_shows_values_and_where_they_came_from(dev):

@@ -110,7 +110,7 @@ impl Driver {
             "join" => channel.join(&command["state"]).await.map(done),
             "update" => channel.update(&command["state"]).await.map(done),
             "leave" => channel.leave().await.map(done),
-            "who" => channel.who(None).await,
+            "who" => channel.who().await.map(|members| json!(members)),
             "presence" => channel.presence().await.map(|there| there.look(shown)),
             "status" => {
                 let users = command["users"].as_array().into_iter().flatten().filter_map(Value::as_str);
@@ -239,7 +239,7 @@ fn show(event: Event) {
             }),
         ),
         Event::Presence { channel } => tell("presence", json!({"channel": channel})),
-        Event::Status(status) => tell("status", status),
+        Event::Status(update) => tell("status", json!(update)),
         Event::Letter { letter, data } => tell("letter", json!({"letter": letter, "data": data})),
         Event::Party(letter) => tell("party", letter),
         Event::Said(said) => {

@@ -60,19 +60,22 @@ impl Address {
             target.push(if at == 0 { '?' } else { '&' });
             target.push_str(name);
             target.push('=');
-            escape(&mut target, value);
+            target.push_str(&encode(value));
         }
         target
     }
 }
 
-fn escape(out: &mut String, text: &str) {
+/// Percent-encoding, for a segment of a path or a value of a query.
+pub(crate) fn encode(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {
         match byte {
             b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => out.push(byte as char),
             _ => out.push_str(&format!("%{byte:02X}")),
         }
     }
+    out
 }
 
 #[cfg(test)]
@@ -106,6 +109,7 @@ mod tests {
         let address = Address::parse("http://h").expect("an address");
         let query = [("user", "Zoë & co".to_owned()), ("session", "a~b".to_owned())];
         assert_eq!(address.target("/v1/connect", &query), "/v1/connect?user=Zo%C3%AB%20%26%20co&session=a~b");
+        assert_eq!(encode("game#a/ü"), "game%23a%2F%C3%BC");
     }
 
     #[test]

@@ -2,12 +2,16 @@
 
 use crate::Error;
 use crate::event::{Events, Message, Messages};
+use crate::presence::Members;
 use crate::roster::Roster;
 use crate::shared::{Handle, Note, lock};
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
 use tokio::sync::watch;
+
+/// Users asked for at once: few enough that their states fit into one answer.
+const WHO_PAGE: u64 = 100;
 
 /// One channel.
 #[derive(Clone)]
@@ -49,9 +53,10 @@ impl Channel {
 
     /// How many subscriptions on the server's node got it. `unknown_outcome` when the link was lost before the answer: it is not repeated.
     pub async fn publish(&self, data: impl Serialize) -> Result<u64, Error> {
-        let mut members = self.members();
-        members["data"] = value(data)?;
-        let ok = self.handle.ask("publish", members, false, Note::Nothing).await?;
+        let data = serde_json::value::to_raw_value(&data);
+        let data = data.map_err(|error| Error::new("bad_request", error.to_string()))?;
+        let ok =
+            self.handle.ask_with("publish", self.members(), Some(data.into()), false, Note::Nothing).await?;
         Ok(ok["receivers"].as_u64().unwrap_or(0))
     }
 
@@ -77,13 +82,32 @@ impl Channel {
         self.handle.ask("leave", self.members(), true, note).await.map(drop)
     }
 
-    /// A snapshot from the server: its first page, or the one after a user.
-    pub async fn who(&self, after: Option<&str>) -> Result<Value, Error> {
+    /// Who is here now, all pages.
+    ///
+    /// ```no_run
+    /// # async fn example(client: tavern_client::Client) -> Result<(), tavern_client::Error> {
+    /// for member in client.channel("game#1").who().await?.users {
+    ///     println!("{:?} since {}", member.user, member.since);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn who(&self) -> Result<Members, Error> {
+        let mut members = self.who_page(None).await?;
+        while let Some(after) = members.next.take() {
+            members.append(self.who_page(Some(after)).await?);
+        }
+        Ok(members)
+    }
+
+    async fn who_page(&self, after: Option<String>) -> Result<Members, Error> {
         let mut members = self.members();
+        members["limit"] = json!(WHO_PAGE);
         if let Some(after) = after {
             members["after"] = json!(after);
         }
-        self.handle.ask("who", members, true, Note::Nothing).await
+        let page = self.handle.ask("who", members, true, Note::Nothing).await?;
+        serde_json::from_value(page).map_err(|error| Error::new("unexpected_answer", error.to_string()))
     }
 
     /// The live map of who is here. The first call begins to watch, which is to subscribe too.

@@ -1,15 +1,15 @@
 //! What an app holds: a client, and how one is made.
 
 use crate::address::Address;
+use crate::auth::{self, Auth};
 use crate::channel::{Channel, Pattern};
 use crate::event::Events;
-use crate::link::{Transport, stream};
+use crate::link::Transport;
 use crate::me::Me;
 use crate::party::Party;
 use crate::session::{Session, Settings};
 use crate::shared::{Control, Handle, Note, Shared};
-use crate::token::Auth;
-use crate::{Error, State};
+use crate::{Error, State, tls};
 use rustls::ClientConfig;
 use serde_json::Value;
 use std::sync::Arc;
@@ -26,6 +26,8 @@ pub struct Builder {
     transports: Vec<Transport>,
     statuses: bool,
     resume: Option<(String, u64)>,
+    attempts: Option<u32>,
+    backpressure: bool,
     tls: Option<Arc<ClientConfig>>,
 }
 
@@ -59,7 +61,23 @@ impl Builder {
         self
     }
 
-    /// How servers are recognised; by default as browsers do.
+    /// Gives up after so many failures to open the first session: `connect` then fails with `unreachable` or with the
+    /// server's refusal. By default it goes on for as long as it is awaited. A session that was open once is always
+    /// tried again.
+    pub fn attempts(mut self, attempts: u32) -> Builder {
+        self.attempts = Some(attempts);
+        self
+    }
+
+    /// Stops reading from the server while the slowest reader of events is behind. Without it a slow reader gets the error
+    /// `overflow`; with it nothing is lost here, the server's own limits apply and a `gap` says what it dropped. Every
+    /// [`Events`] and [`Messages`](crate::Messages) must then be read or dropped, or the whole client stands still.
+    pub fn backpressure(mut self) -> Builder {
+        self.backpressure = true;
+        self
+    }
+
+    /// How servers are recognised; by default as browsers do. See [`trust_pem`](crate::trust_pem).
     pub fn tls(mut self, config: Arc<ClientConfig>) -> Builder {
         self.tls = Some(config);
         self
@@ -70,13 +88,16 @@ impl Builder {
         if self.transports.is_empty() {
             return Err(Error::new("bad_request", "at least one transport is needed"));
         }
+        auth::check(self.auth.as_ref())?;
         let addresses = self.urls.iter().map(|url| Address::parse(url)).collect::<Result<Vec<_>, _>>()?;
-        let tls = self.tls.unwrap_or_else(stream::default_tls);
+        let tls = self.tls.unwrap_or_else(tls::default_tls);
         let settings = Settings {
             addresses,
             transports: self.transports,
             auth: self.auth,
             statuses: self.statuses,
+            attempts: self.attempts,
+            backpressure: self.backpressure,
             tls,
         };
         let shared = Arc::new(Shared::new(self.resume));
@@ -104,7 +125,16 @@ pub struct Client {
 impl Client {
     pub fn builder(url: impl Into<String>) -> Builder {
         let transports = Transport::ALL.to_vec();
-        Builder { urls: vec![url.into()], auth: None, transports, statuses: false, resume: None, tls: None }
+        Builder {
+            urls: vec![url.into()],
+            auth: None,
+            transports,
+            statuses: false,
+            resume: None,
+            attempts: None,
+            backpressure: false,
+            tls: None,
+        }
     }
 
     /// Returns when the session is there. A refusal is an error; a server that cannot be reached is tried for as long as this is awaited.

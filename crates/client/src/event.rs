@@ -2,12 +2,14 @@
 //! Must hold: a stream holds a bounded number of events, and one that is read too slowly says so.
 
 use crate::Error;
+use crate::presence::{Status, StatusUpdate};
 use futures_util::Stream;
 use serde_json::Value;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use tokio::sync::broadcast;
-use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 
 /// Events that wait for the slowest reader.
 pub(crate) const KEPT: usize = 16_384;
@@ -32,6 +34,13 @@ pub struct Gap {
     pub pattern: Option<String>,
     pub from: Option<u64>,
     pub to: Option<u64>,
+}
+
+/// An event and, when it came from the server, the JSON that the server sent.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Received {
+    pub event: Event,
+    pub json: Option<Arc<str>>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -63,10 +72,10 @@ pub enum Event {
     Presence {
         channel: String,
     },
-    /// Somebody whom one follows does something else: `{user, status, change, channel}`.
-    Status(Value),
+    /// A user whom one follows does something else.
+    Status(StatusUpdate),
     /// The statuses of everybody whom one follows.
-    Statuses(Vec<Value>),
+    Statuses(Vec<Status>),
     Letter {
         letter: u64,
         data: Value,
@@ -78,25 +87,41 @@ pub enum Event {
 }
 
 type Taking =
-    Pin<Box<dyn Future<Output = (Option<Result<Event, Error>>, broadcast::Receiver<Event>)> + Send>>;
+    Pin<Box<dyn Future<Output = (Option<Result<Received, Error>>, broadcast::Receiver<Received>)> + Send>>;
 
 /// Events from the moment it was made, in order. Ends when the client is dropped.
 pub struct Events {
-    receiver: Option<broadcast::Receiver<Event>>,
+    receiver: Option<broadcast::Receiver<Received>>,
     taking: Option<Taking>,
 }
 
 impl Events {
-    pub(crate) fn new(receiver: broadcast::Receiver<Event>) -> Events {
+    pub(crate) fn new(receiver: broadcast::Receiver<Received>) -> Events {
         Events { receiver: Some(receiver), taking: None }
     }
 
     /// The next event; an error `overflow` in the place of those that were not read in time.
     pub async fn next(&mut self) -> Option<Result<Event, Error>> {
+        Some(self.next_received().await?.map(|received| received.event))
+    }
+
+    /// The same, with the server's own JSON beside each event.
+    pub async fn next_received(&mut self) -> Option<Result<Received, Error>> {
         std::future::poll_fn(|context| self.poll(context)).await
     }
 
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Event, Error>>> {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Received, Error>>> {
+        // Most often something is there, and no future has to be made.
+        if self.taking.is_none()
+            && let Some(receiver) = &mut self.receiver
+        {
+            match receiver.try_recv() {
+                Ok(received) => return Poll::Ready(Some(Ok(received))),
+                Err(TryRecvError::Lagged(count)) => return Poll::Ready(Some(Err(overflow(count)))),
+                Err(TryRecvError::Closed) => return Poll::Ready(None),
+                Err(TryRecvError::Empty) => {}
+            }
+        }
         let taking = match (&mut self.taking, self.receiver.take()) {
             (Some(taking), _) => taking,
             (empty, Some(receiver)) => empty.insert(Box::pin(take(receiver))),
@@ -110,23 +135,25 @@ impl Events {
 }
 
 async fn take(
-    mut receiver: broadcast::Receiver<Event>,
-) -> (Option<Result<Event, Error>>, broadcast::Receiver<Event>) {
+    mut receiver: broadcast::Receiver<Received>,
+) -> (Option<Result<Received, Error>>, broadcast::Receiver<Received>) {
     let event = match receiver.recv().await {
         Ok(event) => Some(Ok(event)),
-        Err(RecvError::Lagged(count)) => {
-            Some(Err(Error::new("overflow", format!("read too slowly: {count} events are gone"))))
-        }
+        Err(RecvError::Lagged(count)) => Some(Err(overflow(count))),
         Err(RecvError::Closed) => None,
     };
     (event, receiver)
+}
+
+fn overflow(count: u64) -> Error {
+    Error::new("overflow", format!("read too slowly: {count} events are gone"))
 }
 
 impl Stream for Events {
     type Item = Result<Event, Error>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.poll(context)
+        self.poll(context).map(|item| item.map(|received| received.map(|received| received.event)))
     }
 }
 
@@ -149,7 +176,8 @@ impl Messages {
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Message, Error>>> {
         loop {
-            return match self.events.poll(context) {
+            let event = self.events.poll(context).map(|item| item.map(|item| item.map(|item| item.event)));
+            return match event {
                 Poll::Ready(Some(Ok(Event::Message(message)))) if (self.chosen)(&message) => {
                     Poll::Ready(Some(Ok(message)))
                 }
@@ -179,7 +207,7 @@ mod tests {
         let (sender, receiver) = broadcast::channel(2);
         let mut events = Events::new(receiver);
         for reconnect_after_ms in 0..5 {
-            let _ = sender.send(Event::Closing { reconnect_after_ms });
+            let _ = sender.send(Received { event: Event::Closing { reconnect_after_ms }, json: None });
         }
         let lost = events.next().await.expect("an item").expect_err("an overflow");
         assert_eq!(

@@ -30,30 +30,40 @@
 //! ```
 
 mod address;
+mod api;
+mod auth;
 mod backoff;
 mod channel;
 mod client;
 mod error;
 mod event;
 mod fold;
+mod frame;
 mod link;
 mod me;
 mod party;
+mod presence;
 mod roster;
 mod session;
 mod shared;
-mod token;
+mod tls;
 mod wanted;
 
+pub use api::{
+    Api, DeadLetter, EventsPublished, NewEvent, Pulled, ReplayFrom, Replayed, Subscription, SubscriptionPut,
+    SubscriptionSettings, Topic, UserChannel, UserClient, UserReport, UserSummary,
+};
+pub use auth::Auth;
 pub use channel::{Channel, Pattern, Presence};
 pub use client::{Builder, Client};
 pub use error::Error;
-pub use event::{Event, Events, Gap, Message, Messages};
+pub use event::{Event, Events, Gap, Message, Messages, Received};
 pub use link::Transport;
 pub use me::{Me, Visibility};
 pub use party::Party;
+pub use presence::{Activity, Member, MemberClient, Members, Status, StatusUpdate};
 pub use roster::{Guest, Mode, Roster, User};
-pub use token::Auth;
+pub use tls::trust_pem;
 
 /// The examples of the document are compiled with the tests.
 #[cfg(doctest)]

@@ -1,6 +1,7 @@
 //! The user himself: whom he follows, what they do, who sees him. Statuses and letters come as events.
 
 use crate::Error;
+use crate::presence::Status;
 use crate::shared::{Handle, Note};
 use serde_json::{Value, json};
 
@@ -46,10 +47,16 @@ impl Me {
     }
 
     /// The statuses of up to 100 users, in the order asked.
-    pub async fn status<'a>(&self, users: impl IntoIterator<Item = &'a str>) -> Result<Vec<Value>, Error> {
+    pub async fn status<'a>(&self, users: impl IntoIterator<Item = &'a str>) -> Result<Vec<Status>, Error> {
         let users: Vec<&str> = users.into_iter().collect();
-        let ok = self.ask("status", json!({"users": users})).await?;
-        Ok(ok["statuses"].as_array().cloned().unwrap_or_default())
+        let mut ok = self.ask("status", json!({"users": users})).await?;
+        serde_json::from_value(ok["statuses"].take())
+            .map_err(|error| Error::new("unexpected_answer", error.to_string()))
+    }
+
+    /// Asks for [`Event::Statuses`](crate::Event::Statuses): what everybody does whom this user follows.
+    pub async fn request_statuses(&self) -> Result<(), Error> {
+        self.ask("hello", json!({"status": true})).await.map(drop)
     }
 
     pub async fn follow(&self, user: &str) -> Result<(), Error> {

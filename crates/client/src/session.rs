@@ -3,12 +3,13 @@
 //! superseded never comes back by itself.
 
 use crate::address::Address;
+use crate::auth::Auth;
 use crate::backoff::{Backoff, chance};
 use crate::error::Ending;
-use crate::event::Event;
+use crate::event::{Event, KEPT};
+use crate::frame::{Frame, Outgoing};
 use crate::link::{Credential, Incoming, Link, SUPERSEDED, TOKEN_EXPIRED, Transport};
 use crate::shared::{Ask, Control, Note, Shared};
-use crate::token::Auth;
 use crate::wanted::Wanted;
 use crate::{Error, State};
 use rustls::ClientConfig;
@@ -25,21 +26,29 @@ mod mail;
 
 /// Commands that wait for a link or an answer.
 const WAITING: usize = 16_384;
+/// Frames taken from a link at once.
+const BATCH: usize = 64;
 /// A link that lived so long ends the backing off.
 const STEADY: Duration = Duration::from_secs(5);
 const BYE_PATIENCE: Duration = Duration::from_secs(2);
+/// How soon to look again whether a slow reader has caught up.
+const CATCH_UP: Duration = Duration::from_millis(2);
 
 pub(crate) struct Settings {
     pub addresses: Vec<Address>,
     pub transports: Vec<Transport>,
     pub auth: Option<Auth>,
     pub statuses: bool,
+    /// After so many failures to open the first session, give up.
+    pub attempts: Option<u32>,
+    /// Read no faster than the slowest reader of events.
+    pub backpressure: bool,
     pub tls: Arc<ClientConfig>,
 }
 
 struct Command {
     id: u64,
-    frame: Value,
+    frame: Outgoing,
     safe: bool,
     note: Note,
     /// None: the client asks by itself.
@@ -49,7 +58,7 @@ struct Command {
 
 impl Command {
     fn op(&self) -> &str {
-        self.frame["op"].as_str().unwrap_or_default()
+        self.frame.members["op"].as_str().unwrap_or_default()
     }
 
     fn is_wanted(&self) -> bool {
@@ -104,16 +113,11 @@ enum Left {
 
 impl Session {
     pub fn new(settings: Settings, shared: Arc<Shared>, asks: mpsc::Receiver<Ask>) -> Session {
-        let (user, token) = match &settings.auth {
-            Some(Auth::User(user)) => (Some(user.clone()), None),
-            Some(Auth::Token(token)) => (None, Some(token.clone())),
-            _ => (None, None),
-        };
         let ticket = shared.face().ticket.clone();
         Session {
+            credential: Arc::new(Credential::new(settings.auth.as_ref())),
             settings,
             asks,
-            credential: Arc::new(Credential::new(user, token)),
             session: ticket.as_ref().map(|(session, _)| session.clone()),
             seq: watch::channel(ticket.map_or(0, |(_, seq)| seq)).0,
             acked: 0,
@@ -261,10 +265,10 @@ impl Session {
 
     async fn goodbye(&mut self, link: &mut Link) {
         let id = self.next_id();
-        let _ = link.outgoing.send(json!({"id": id, "op": "bye"})).await;
+        let _ = link.outgoing.send(json!({"id": id, "op": "bye"}).into()).await;
         while let Some(incoming) = link.incoming.recv().await {
             match incoming {
-                Incoming::Frame(frame) if frame["id"] == id => return,
+                Incoming::Frame(frame) if frame.value["id"] == id => return,
                 Incoming::End(_) => return,
                 _ => {}
             }
@@ -309,21 +313,25 @@ impl Session {
         let mut heard = Instant::now();
         let mut beat = tokio::time::interval_at(heard + self.heartbeat, self.heartbeat);
         let mut renew = self.renewal();
+        let mut batch = Vec::with_capacity(BATCH);
         loop {
             let due = self.later.iter().map(|(at, _)| *at).min();
             let soon = Instant::now() + Duration::from_secs(3600);
             tokio::select! {
-                incoming = link.incoming.recv() => {
+                () = sleep(CATCH_UP), if self.must_wait() => heard = Instant::now(),
+                count = link.incoming.recv_many(&mut batch, BATCH), if !self.must_wait() => {
                     // Beside a stream, the answers to commands come by another connection.
-                    let beside = |frame: &Value| link.transport == Transport::Sse && frame.get("id").is_some();
-                    if !matches!(&incoming, Some(Incoming::Frame(frame)) if beside(frame)) {
+                    let beside = |frame: &Frame| link.transport == Transport::Sse && frame.value.get("id").is_some();
+                    if !batch.iter().all(|incoming| matches!(incoming, Incoming::Frame(frame) if beside(frame))) {
                         heard = Instant::now();
                     }
-                    let taken = match incoming {
-                        Some(Incoming::Frame(frame)) => self.take(frame),
-                        Some(Incoming::Life) => Ok(()),
-                        Some(Incoming::End(ending)) => Err(ending),
-                        None => Err(Ending::new("the link ended")),
+                    let taken = match count {
+                        0 => Err(Ending::new("the link ended")),
+                        _ => batch.drain(..).try_for_each(|incoming| match incoming {
+                            Incoming::Frame(frame) => self.take(frame),
+                            Incoming::Life => Ok(()),
+                            Incoming::End(ending) => Err(ending),
+                        }),
                     };
                     if let Err(ending) = taken {
                         return Left::Lost(ending);
@@ -336,7 +344,8 @@ impl Session {
                 },
                 ask = self.asks.recv(), if self.waiting.len() + self.pending.len() < WAITING => match ask {
                     Some(ask) => {
-                        let command = self.command(&ask.op, Value::Object(ask.members), ask.safe, ask.note, Some(ask.reply));
+                        let mut command = self.command(&ask.op, Value::Object(ask.members), ask.safe, ask.note, Some(ask.reply));
+                        command.frame.data = ask.data;
                         self.waiting.push_back(command);
                     }
                     None => return Left::Forgotten,
@@ -366,6 +375,11 @@ impl Session {
                 },
             }
         }
+    }
+
+    /// Whether a reader of events is so far behind that the server has to wait for it.
+    fn must_wait(&self) -> bool {
+        self.settings.backpressure && self.shared.events.len() > KEPT / 2
     }
 
     /// Acknowledges at each heartbeat, and gives up a link that was silent for two of them.

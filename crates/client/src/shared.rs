@@ -1,10 +1,11 @@
 //! What the handles of a client and its session both see: who one is, the live maps, the party; and how the handles ask.
 //! Must hold: locks are held for moments and never across an await.
 
-use crate::event::Event;
+use crate::event::{Event, Received};
 use crate::link::Transport;
 use crate::roster::Roster;
 use crate::{Error, State};
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -34,7 +35,7 @@ pub(crate) struct Live {
 }
 
 pub(crate) struct Shared {
-    pub events: broadcast::Sender<Event>,
+    pub events: broadcast::Sender<Received>,
     pub party: watch::Sender<Option<Value>>,
     face: Mutex<Face>,
     lives: Mutex<HashMap<String, Arc<Live>>>,
@@ -84,7 +85,12 @@ impl Shared {
 
     pub fn tell(&self, event: Event) {
         // Nobody may be listening.
-        let _ = self.events.send(event);
+        let _ = self.events.send(Received { event, json: None });
+    }
+
+    /// Tells an event of the server, with the text it came as.
+    pub fn tell_received(&self, event: Event, json: &Arc<str>) {
+        let _ = self.events.send(Received { event, json: Some(json.clone()) });
     }
 }
 
@@ -127,6 +133,8 @@ pub(crate) enum Note {
 pub(crate) struct Ask {
     pub op: String,
     pub members: Map<String, Value>,
+    /// Goes with the members, as it was written.
+    pub data: Option<Arc<RawValue>>,
     /// May be carried out twice without harm.
     pub safe: bool,
     pub note: Note,
@@ -151,6 +159,17 @@ pub(crate) struct Handle {
 
 impl Handle {
     pub async fn ask(&self, op: &str, members: Value, safe: bool, note: Note) -> Result<Value, Error> {
+        self.ask_with(op, members, None, safe, note).await
+    }
+
+    pub async fn ask_with(
+        &self,
+        op: &str,
+        members: Value,
+        data: Option<Arc<RawValue>>,
+        safe: bool,
+        note: Note,
+    ) -> Result<Value, Error> {
         if let Some(ended) = self.shared.face().ended.clone() {
             return Err(ended);
         }
@@ -158,7 +177,7 @@ impl Handle {
             return Err(Error::new("bad_request", "members are an object"));
         };
         let (reply, answer) = oneshot::channel();
-        let ask = Ask { op: op.to_owned(), members, safe, note, reply };
+        let ask = Ask { op: op.to_owned(), members, data, safe, note, reply };
         let asking = async {
             self.asks.send(ask).await.map_err(|_| Error::closed())?;
             answer

@@ -2,9 +2,10 @@
 //! Must hold: every wait has a time; what a server sends is bounded before it is kept.
 
 use super::stream;
-use super::{ANSWER_PATIENCE, Credential, Incoming, MESSAGE_BYTES, parse};
+use super::{ANSWER_PATIENCE, Credential, Incoming, MESSAGE_BYTES};
 use crate::address::Address;
 use crate::error::{Ending, OpenError};
+use crate::frame::{Frame, Outgoing};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming as Body;
@@ -51,7 +52,7 @@ impl Connection {
         }
         let mut request =
             http::Request::builder().method(method).uri(target).header("host", self.address.authority());
-        if let Some(token) = self.credential.token() {
+        if let Some(token) = self.credential.bearer() {
             request = request.header("authorization", format!("Bearer {token}"));
         }
         if method == "POST" {
@@ -63,15 +64,15 @@ impl Connection {
         sender.send_request(request).await.map_err(lost)
     }
 
-    /// Posts JSON; gives the status and the whole answer.
-    pub async fn post(&mut self, path: &str, body: &Value, patience: Duration) -> Result<Value, OpenError> {
+    /// Posts JSON and reads the whole answer.
+    pub async fn post(&mut self, path: &str, body: String, patience: Duration) -> Result<Frame, OpenError> {
         let target = self.address.target(path, &self.credential.query());
         let posting = async {
-            let answer = self.request("POST", &target, Bytes::from(body.to_string())).await?;
+            let answer = self.request("POST", &target, Bytes::from(body)).await?;
             let status = answer.status().as_u16();
             let body = Limited::new(answer.into_body(), MESSAGE_BYTES).collect().await;
             let body = body.map_err(|error| OpenError::Lost(error.to_string()))?.to_bytes();
-            match parse(&body) {
+            match Frame::parse(&body) {
                 Ok(answer) => Ok(answer),
                 Err(_) => Err(super::refusal(status, &body)),
             }
@@ -91,15 +92,15 @@ impl Connection {
 pub(super) async fn commands(
     mut connection: Connection,
     session: String,
-    mut commands: mpsc::Receiver<Value>,
+    mut commands: mpsc::Receiver<Outgoing>,
     tell: mpsc::Sender<Incoming>,
 ) {
     while let Some(mut command) = commands.recv().await {
-        let id = command["id"].clone();
-        command["session"] = Value::String(session.clone());
-        let told = match connection.post("/v1/command", &command, ANSWER_PATIENCE).await {
+        let id = command.members["id"].clone();
+        command.members["session"] = Value::String(session.clone());
+        let told = match connection.post("/v1/command", command.text(), ANSWER_PATIENCE).await {
             Ok(mut answer) => {
-                answer["id"] = id;
+                answer.value["id"] = id;
                 Incoming::Frame(answer)
             }
             Err(error) => Incoming::End(ending(error)),

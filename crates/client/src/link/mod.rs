@@ -8,7 +8,9 @@ pub(crate) mod stream;
 mod websocket;
 
 use crate::address::Address;
+use crate::auth::Auth;
 use crate::error::{Ending, Error, OpenError};
+use crate::frame::{Frame, Outgoing};
 use rustls::ClientConfig;
 use serde_json::Value;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -49,7 +51,7 @@ impl Transport {
 
 #[derive(Debug)]
 pub(crate) enum Incoming {
-    Frame(Value),
+    Frame(Frame),
     /// The server gave a sign of life.
     Life,
     End(Ending),
@@ -59,25 +61,43 @@ pub(crate) enum Incoming {
 pub(crate) struct Link {
     pub transport: Transport,
     pub incoming: mpsc::Receiver<Incoming>,
-    pub outgoing: mpsc::Sender<Value>,
+    pub outgoing: mpsc::Sender<Outgoing>,
     // Dropped with the link, and its tasks with it.
     _tasks: JoinSet<()>,
 }
 
 /// Who is asking; the token may be another one later.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Credential {
     pub user: Option<String>,
+    pub key: Option<String>,
     token: Mutex<Option<String>>,
 }
 
 impl Credential {
-    pub fn new(user: Option<String>, token: Option<String>) -> Credential {
-        Credential { user, token: Mutex::new(token) }
+    pub fn new(auth: Option<&Auth>) -> Credential {
+        let (mut user, mut key, mut token) = (None, None, None);
+        match auth {
+            Some(Auth::User(name)) => user = Some(name.clone()),
+            Some(Auth::Key(text)) => key = Some(text.clone()),
+            Some(Auth::Token(text)) => token = Some(text.clone()),
+            Some(Auth::Source(_)) | None => {}
+        }
+        Credential { user, key, token: Mutex::new(token) }
     }
 
     pub fn token(&self) -> Option<String> {
         self.token.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What an `Authorization` header carries.
+    pub fn bearer(&self) -> Option<String> {
+        self.key.clone().or_else(|| self.token())
+    }
+
+    /// Whether the server knows from the request itself who is asking, and says hello without being asked.
+    fn is_in_request(&self) -> bool {
+        self.user.is_some() || self.key.is_some()
     }
 
     pub fn replace(&self, token: String) {
@@ -142,13 +162,5 @@ fn refusal(status: u16, body: &[u8]) -> OpenError {
         Some(error) => OpenError::Refused(Error::from_wire(Some(error))),
         None if status >= 500 => OpenError::Lost(format!("answered {status}")),
         None => OpenError::Blocked(format!("answered {status}")),
-    }
-}
-
-/// One frame as it came.
-fn parse(text: &[u8]) -> Result<Value, Ending> {
-    match serde_json::from_slice(text) {
-        Ok(frame @ Value::Object(_)) => Ok(frame),
-        _ => Err(Ending::new("the server sent something else than a JSON object")),
     }
 }

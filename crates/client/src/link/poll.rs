@@ -6,6 +6,9 @@ use super::{
     ANSWER_PATIENCE, Door, INCOMING, Incoming, Link, OPEN_PATIENCE, OUTGOING, SUPERSEDED, Transport, checked,
 };
 use crate::error::{Ending, Error, OpenError};
+use crate::frame::Frame;
+use serde::Deserialize;
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
@@ -24,7 +27,7 @@ pub(super) async fn open(door: Door) -> Result<(Value, Link), OpenError> {
     if door.statuses {
         asked["status"] = json!(true);
     }
-    let hello = checked(&first.post("/v1/command", &asked, OPEN_PATIENCE).await?)?;
+    let hello = checked(&first.post("/v1/command", asked.to_string(), OPEN_PATIENCE).await?.value)?;
     let session = hello["session"].as_str().unwrap_or_default().to_owned();
     let (tell, incoming) = mpsc::channel(INCOMING);
     let (outgoing, commands) = mpsc::channel(OUTGOING);
@@ -47,7 +50,7 @@ async fn poll(
     loop {
         let asked = json!({"session": session, "cursor": cursor, "timeout_ms": POLL_MS});
         let frames = match connection
-            .post("/v1/poll", &asked, patience)
+            .post("/v1/poll", asked.to_string(), patience)
             .await
             .map_err(http::ending)
             .and_then(frames)
@@ -58,7 +61,7 @@ async fn poll(
                 return;
             }
         };
-        let last = frames.iter().filter_map(|frame| frame["seq"].as_u64()).max();
+        let last = frames.iter().filter_map(|frame| frame.value["seq"].as_u64()).max();
         for frame in frames {
             if tell.send(Incoming::Frame(frame)).await.is_err() {
                 return;
@@ -74,25 +77,49 @@ async fn poll(
 }
 
 /// What a poll's answer holds, as frames.
-fn frames(mut answer: Value) -> Result<Vec<Value>, Ending> {
-    if let Some(error) = answer.get("error") {
+fn frames(answer: Frame) -> Result<Vec<Frame>, Ending> {
+    let Frame { value, text } = answer;
+    if let Some(error) = value.get("error") {
         return Err(http::ending(OpenError::Refused(Error::from_wire(Some(error)))));
     }
-    if answer["superseded"] == true {
+    if value["superseded"] == true {
         return Err(Ending::coded(SUPERSEDED, "superseded"));
     }
-    if answer["reset"] == true {
+    if value["reset"] == true {
         return Err(Ending::new("the server does not know this session as we do"));
     }
-    let mut frames = match answer["events"].take() {
-        Value::Array(events) => events,
-        _ => Vec::new(),
-    };
-    if answer["gap"] == true && !frames.iter().any(|frame| frame["event"] == "gap") {
-        frames.insert(0, json!({"event": "gap"}));
+    let Events { events } = serde_json::from_str(&text).map_err(|error| Ending::new(error.to_string()))?;
+    let parsed = events.into_iter().map(|event| Frame::parse(event.get().as_bytes()));
+    let mut frames = parsed.collect::<Result<Vec<Frame>, Ending>>()?;
+    if value["gap"] == true && !frames.iter().any(|frame| frame.value["event"] == "gap") {
+        frames.insert(0, json!({"event": "gap"}).into());
     }
-    if let Some(party) = answer.get("party") {
-        frames.push(json!({"party": party}));
+    if let Some(party) = value.get("party") {
+        frames.push(json!({"party": party}).into());
     }
     Ok(frames)
+}
+
+/// The events of an answer, unread.
+#[derive(Deserialize)]
+struct Events<'a> {
+    #[serde(borrow, default)]
+    events: Vec<&'a RawValue>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_of_an_answer_keep_their_text() {
+        let answer =
+            Frame::parse(br#"{"events":[{"seq":1,"data":1.50}, {"seq": 2}],"gap":true,"party":null}"#);
+        let frames = frames(answer.expect("a frame")).expect("frames");
+        let texts: Vec<&str> = frames.iter().map(|frame| &*frame.text).collect();
+        assert_eq!(
+            texts,
+            [r#"{"event":"gap"}"#, r#"{"seq":1,"data":1.50}"#, r#"{"seq": 2}"#, r#"{"party":null}"#]
+        );
+    }
 }

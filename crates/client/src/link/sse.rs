@@ -2,10 +2,10 @@
 
 use super::http::{self, Connection};
 use super::{
-    ANSWER_PATIENCE, Door, INCOMING, Incoming, Link, MESSAGE_BYTES, OUTGOING, Transport, checked, parse,
-    refusal,
+    ANSWER_PATIENCE, Door, INCOMING, Incoming, Link, MESSAGE_BYTES, OUTGOING, Transport, checked, refusal,
 };
 use crate::error::{Ending, OpenError};
+use crate::frame::Frame;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming as Body;
@@ -29,7 +29,7 @@ pub(super) async fn open(door: Door) -> Result<(Value, Link), OpenError> {
     let mut stream = Stream { body: answer.into_body(), blocks: Blocks::default(), ready: VecDeque::new() };
     let hello = loop {
         match stream.next().await.map_err(|ending| OpenError::Lost(ending.why))? {
-            Some(frame) => break checked(&frame)?,
+            Some(frame) => break checked(&frame.value)?,
             None => continue,
         }
     };
@@ -37,7 +37,11 @@ pub(super) async fn open(door: Door) -> Result<(Value, Link), OpenError> {
     let mut beside = connection();
     if door.statuses {
         beside
-            .post("/v1/command", &json!({"op": "hello", "session": session, "status": true}), ANSWER_PATIENCE)
+            .post(
+                "/v1/command",
+                json!({"op": "hello", "session": session, "status": true}).to_string(),
+                ANSWER_PATIENCE,
+            )
             .await?;
     }
     let (tell, incoming) = mpsc::channel(INCOMING);
@@ -71,9 +75,9 @@ struct Stream {
 
 impl Stream {
     /// The next frame; None: something came that is not a whole one.
-    async fn next(&mut self) -> Result<Option<Value>, Ending> {
+    async fn next(&mut self) -> Result<Option<Frame>, Ending> {
         if let Some(block) = self.ready.pop_front() {
-            return parse(&block).map(Some);
+            return Frame::parse(&block).map(Some);
         }
         let piece = match self.body.frame().await {
             Some(Ok(piece)) => piece.into_data().unwrap_or_default(),
@@ -81,7 +85,7 @@ impl Stream {
             None => return Err(Ending::new("the stream ended")),
         };
         self.ready = self.blocks.feed(&piece)?;
-        self.ready.pop_front().map(|block| parse(&block)).transpose()
+        self.ready.pop_front().map(|block| Frame::parse(&block)).transpose()
     }
 }
 

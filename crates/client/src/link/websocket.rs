@@ -2,9 +2,10 @@
 //! Must hold: a message larger than `MESSAGE_BYTES` is refused before it is kept.
 
 use super::stream::{self, Io};
-use super::{Door, INCOMING, Incoming, Link, MESSAGE_BYTES, OUTGOING, Transport, checked, parse, refusal};
+use super::{Door, INCOMING, Incoming, Link, MESSAGE_BYTES, OUTGOING, Transport, checked, refusal};
 use crate::backoff::random;
 use crate::error::{Ending, OpenError};
+use crate::frame::{Frame, Outgoing};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
@@ -16,13 +17,15 @@ use tokio::task::JoinSet;
 
 /// A head larger than this is not one of ours.
 const HEAD_BYTES: usize = 16 * 1024;
+/// Room for one read.
+const READ_BYTES: usize = 16 * 1024;
 const REFUSAL_BYTES: u64 = 4_096;
 const REFUSAL_PATIENCE: Duration = Duration::from_millis(300);
 
 pub(super) async fn open(door: Door) -> Result<(Value, Link), OpenError> {
-    let by_name = door.credential.user.is_some();
+    let implicit = door.credential.is_in_request();
     let mut stream = stream::connect(&door.address, &door.tls).await?;
-    let rest = upgrade(&mut stream, &door, by_name).await?;
+    let rest = upgrade(&mut stream, &door, implicit).await?;
     let (reader, writer) = tokio::io::split(stream);
     let (tell, incoming) = mpsc::channel(INCOMING);
     let (outgoing, commands) = mpsc::channel(OUTGOING);
@@ -31,13 +34,13 @@ pub(super) async fn open(door: Door) -> Result<(Value, Link), OpenError> {
     tasks.spawn(read(reader, rest, tell, pong));
     tasks.spawn(write(writer, commands, pongs));
     let mut link = Link { transport: Transport::WebSocket, incoming, outgoing, _tasks: tasks };
-    hello(&mut link, &door, by_name).await.map(|answer| (answer, link))
+    hello(&mut link, &door, implicit).await.map(|answer| (answer, link))
 }
 
-/// By name the hello is implicit; a token travels inside, where no log of a proxy sees it.
-async fn hello(link: &mut Link, door: &Door, by_name: bool) -> Result<Value, OpenError> {
+/// With a name or a key the hello is implicit; a token travels inside, where no log of a proxy sees it.
+async fn hello(link: &mut Link, door: &Door, implicit: bool) -> Result<Value, OpenError> {
     let mut hello = json!({"id": "hello", "op": "hello"});
-    if !by_name {
+    if !implicit {
         if let Some(token) = door.credential.token() {
             hello["token"] = json!(token);
         }
@@ -49,12 +52,12 @@ async fn hello(link: &mut Link, door: &Door, by_name: bool) -> Result<Value, Ope
     if door.statuses {
         hello["status"] = json!(true);
     }
-    if !by_name || door.statuses {
-        let _ = link.outgoing.send(hello).await;
+    if !implicit || door.statuses {
+        let _ = link.outgoing.send(hello.into()).await;
     }
     loop {
         match link.incoming.recv().await {
-            Some(Incoming::Frame(frame)) => return checked(&frame),
+            Some(Incoming::Frame(frame)) => return checked(&frame.value),
             Some(Incoming::Life) => {}
             Some(Incoming::End(ending)) => return Err(OpenError::Lost(ending.why)),
             None => return Err(OpenError::Lost("the connection ended".into())),
@@ -63,12 +66,14 @@ async fn hello(link: &mut Link, door: &Door, by_name: bool) -> Result<Value, Ope
 }
 
 /// The handshake; gives what came behind it already.
-async fn upgrade(stream: &mut Box<dyn Io>, door: &Door, by_name: bool) -> Result<Vec<u8>, OpenError> {
-    let target = door.address.target("/v1/connect", &if by_name { door.query() } else { Vec::new() });
+async fn upgrade(stream: &mut Box<dyn Io>, door: &Door, implicit: bool) -> Result<Vec<u8>, OpenError> {
+    let target = door.address.target("/v1/connect", &if implicit { door.query() } else { Vec::new() });
     let nonce = STANDARD.encode(random::<16>());
+    let key = door.credential.key.as_ref();
+    let authorization = key.map(|key| format!("Authorization: Bearer {key}\r\n")).unwrap_or_default();
     let request = format!(
         "GET {target} HTTP/1.1\r\nHost: {}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
-         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {nonce}\r\n\r\n",
+         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {nonce}\r\n{authorization}\r\n",
         door.address.authority()
     );
     stream.write_all(request.as_bytes()).await?;
@@ -116,10 +121,10 @@ async fn read(
     tell: mpsc::Sender<Incoming>,
     pong: mpsc::Sender<Vec<u8>>,
 ) {
-    let mut frames = Frames { input, message: Vec::new() };
+    let mut frames = Frames { input, taken: 0, message: Vec::new() };
     let ending = loop {
         match frames.next() {
-            Ok(Some(Frame::Message(text))) => match parse(&text) {
+            Ok(Some(Piece::Message(text))) => match Frame::parse(&text) {
                 Ok(frame) => {
                     if tell.send(Incoming::Frame(frame)).await.is_err() {
                         return;
@@ -127,25 +132,29 @@ async fn read(
                 }
                 Err(ending) => break ending,
             },
-            Ok(Some(Frame::Ping(payload))) => {
+            Ok(Some(Piece::Ping(payload))) => {
                 // Two that wait are enough to be alive.
                 let _ = pong.try_send(payload);
                 if tell.send(Incoming::Life).await.is_err() {
                     return;
                 }
             }
-            Ok(None) => match reader.read_buf(&mut frames.input).await {
-                Ok(0) => break Ending::new("the server closed the connection"),
-                Ok(_) => {}
-                Err(error) => break Ending::new(error.to_string()),
-            },
+            Ok(None) => {
+                frames.input.reserve(READ_BYTES);
+                match reader.read_buf(&mut frames.input).await {
+                    Ok(0) => break Ending::new("the server closed the connection"),
+                    Ok(_) => {}
+                    Err(error) => break Ending::new(error.to_string()),
+                }
+            }
             Err(ending) => break ending,
         }
     };
     let _ = tell.send(Incoming::End(ending)).await;
 }
 
-enum Frame {
+/// What the bytes of a connection hold.
+enum Piece {
     Message(Vec<u8>),
     Ping(Vec<u8>),
 }
@@ -153,23 +162,28 @@ enum Frame {
 /// Bytes that came, taken apart.
 struct Frames {
     input: Vec<u8>,
+    /// So many bytes of the input are done with.
+    taken: usize,
     /// The beginning of a message whose other fragments are still to come.
     message: Vec<u8>,
 }
 
 impl Frames {
-    fn next(&mut self) -> Result<Option<Frame>, Ending> {
+    fn next(&mut self) -> Result<Option<Piece>, Ending> {
         loop {
             let room = MESSAGE_BYTES - self.message.len();
-            let head = ws::read_head(&self.input, Role::Client, room)
-                .map_err(|error| Ending::new(error.to_string()))?;
-            let Some(head) = head.filter(|head| self.input.len() >= head.head_len + head.payload_len) else {
+            let input = &self.input[self.taken..];
+            let head =
+                ws::read_head(input, Role::Client, room).map_err(|error| Ending::new(error.to_string()))?;
+            let Some(head) = head.filter(|head| input.len() >= head.head_len + head.payload_len) else {
+                self.input.drain(..std::mem::take(&mut self.taken));
                 return Ok(None);
             };
-            let payload = self.input[head.head_len..head.head_len + head.payload_len].to_vec();
-            self.input.drain(..head.head_len + head.payload_len);
+            let end = head.head_len + head.payload_len;
+            let payload = input[head.head_len..end].to_vec();
+            self.taken += end;
             match head.opcode {
-                Opcode::Ping => return Ok(Some(Frame::Ping(payload))),
+                Opcode::Ping => return Ok(Some(Piece::Ping(payload))),
                 Opcode::Pong => {}
                 Opcode::Close => {
                     return Err(match ws::parse_close(&payload).ok().flatten() {
@@ -180,7 +194,7 @@ impl Frames {
                 Opcode::Text | Opcode::Binary | Opcode::Continuation => {
                     self.message.extend_from_slice(&payload);
                     if head.fin {
-                        return Ok(Some(Frame::Message(std::mem::take(&mut self.message))));
+                        return Ok(Some(Piece::Message(std::mem::take(&mut self.message))));
                     }
                 }
             }
@@ -191,14 +205,14 @@ impl Frames {
 /// Ends when nobody can give commands any more, or the connection does; why is told by the reader.
 async fn write(
     mut writer: WriteHalf<Box<dyn Io>>,
-    mut commands: mpsc::Receiver<Value>,
+    mut commands: mpsc::Receiver<Outgoing>,
     mut pongs: mpsc::Receiver<Vec<u8>>,
 ) {
     let mut out = Vec::new();
     loop {
         tokio::select! {
             command = commands.recv() => match command {
-                Some(command) => frame(&mut out, Opcode::Text, command.to_string().as_bytes()),
+                Some(command) => frame(&mut out, Opcode::Text, command.text().as_bytes()),
                 None => return,
             },
             Some(payload) = pongs.recv() => frame(&mut out, Opcode::Pong, &payload),
@@ -207,7 +221,7 @@ async fn write(
         while out.len() < HEAD_BYTES
             && let Ok(command) = commands.try_recv()
         {
-            frame(&mut out, Opcode::Text, command.to_string().as_bytes());
+            frame(&mut out, Opcode::Text, command.text().as_bytes());
         }
         if writer.write_all(&out).await.is_err() || writer.flush().await.is_err() {
             return;
@@ -233,12 +247,13 @@ mod tests {
     fn fragments_are_joined_and_closes_are_read() {
         let mut frames = Frames {
             input: vec![0x01, 2, b'{', b'"', 0x89, 1, b'x', 0x80, 3, b'a', b'"', b'}', 0x88, 2, 0x0f, 0xa0],
+            taken: 0,
             message: Vec::new(),
         };
-        assert!(matches!(frames.next(), Ok(Some(Frame::Ping(payload))) if payload == b"x"));
-        assert!(matches!(frames.next(), Ok(Some(Frame::Message(text))) if text == b"{\"a\"}"));
+        assert!(matches!(frames.next(), Ok(Some(Piece::Ping(payload))) if payload == b"x"));
+        assert!(matches!(frames.next(), Ok(Some(Piece::Message(text))) if text == b"{\"a\"}"));
         assert!(matches!(frames.next(), Err(Ending { code: Some(4000), .. })));
-        let mut part = Frames { input: vec![0x81, 5, b'a'], message: Vec::new() };
+        let mut part = Frames { input: vec![0x81, 5, b'a'], taken: 0, message: Vec::new() };
         assert!(matches!(part.next(), Ok(None)));
     }
 }

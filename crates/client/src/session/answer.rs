@@ -4,6 +4,7 @@ use super::{Command, Session};
 use crate::Error;
 use crate::error::Ending;
 use crate::event::Event;
+use crate::frame::Outgoing;
 use crate::shared::{Note, lock};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -32,11 +33,11 @@ impl Session {
         let mut frame = members;
         frame["id"] = json!(id);
         frame["op"] = json!(op);
-        Command { id, frame, safe, note, reply, tries: 0 }
+        Command { id, frame: frame.into(), safe, note, reply, tries: 0 }
     }
 
     /// The next command that somebody still wants.
-    pub(super) fn next_frame(&mut self) -> Option<Value> {
+    pub(super) fn next_frame(&mut self) -> Option<Outgoing> {
         while let Some(command) = self.waiting.pop_front() {
             if command.is_wanted() {
                 let frame = command.frame.clone();

@@ -2,12 +2,12 @@
 //! Must hold: a refusal for good ends the trying; a new session is told what the old one wanted before anything that waits.
 
 use super::Session;
+use crate::auth::{Auth, remaining};
 use crate::backoff::chance;
 use crate::error::OpenError;
 use crate::event::Event;
 use crate::link::{self, Door, Link, Transport};
 use crate::shared::lock;
-use crate::token::{Auth, remaining};
 use crate::{Error, State};
 use serde_json::Value;
 use std::time::Duration;
@@ -22,6 +22,7 @@ const RETRY: [&str; 7] = ["rate_limited", "busy", "unavailable", "internal", "go
 impl Session {
     /// Tries until a link is open; each failure may choose another way or address, or end it all.
     pub(super) async fn connect(&mut self) -> Result<Link, Error> {
+        let mut failures = 0;
         loop {
             let transport = self.settings.transports[self.way % self.settings.transports.len()];
             let opened = match self.provide_token().await {
@@ -29,11 +30,18 @@ impl Session {
                 Err(why) => Err(OpenError::Lost(why)),
             };
             let mut at_least = None;
+            failures += 1;
+            let given_up =
+                self.worked.is_empty() && self.settings.attempts.is_some_and(|most| failures >= most);
             match opened {
                 Ok((hello, link)) => {
                     self.welcome(&hello, transport);
                     return Ok(link);
                 }
+                Err(OpenError::Blocked(why) | OpenError::Lost(why)) if given_up => {
+                    return Err(self.unreachable(&why));
+                }
+                Err(OpenError::Refused(error)) if given_up => return Err(error),
                 Err(OpenError::Blocked(_)) => {
                     self.refusals += 1;
                     let most = if self.worked.contains(&transport) { REFUSALS.1 } else { REFUSALS.0 };
@@ -62,6 +70,11 @@ impl Session {
             }
             sleep(self.backoff.next(chance(), at_least)).await;
         }
+    }
+
+    fn unreachable(&self, why: &str) -> Error {
+        let at = self.settings.addresses[self.at % self.settings.addresses.len()].authority();
+        Error::new("unreachable", format!("cannot connect to {at}: {why}"))
     }
 
     fn door(&self) -> Door {

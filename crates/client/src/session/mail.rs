@@ -1,19 +1,24 @@
 //! Frames of the server: to whom each goes. Must hold: what came before is not told again, neither an event nor a letter.
 
 use super::Session;
+use crate::Error;
 use crate::error::Ending;
 use crate::event::{Event, Gap, Message};
 use crate::fold::fold;
+use crate::frame::Frame;
 use crate::link::SUPERSEDED;
 use crate::roster::{self, Applied, Roster};
 use crate::shared::lock;
 use crate::wanted;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
+use std::sync::Arc;
 
 impl Session {
-    pub(super) fn take(&mut self, frame: Value) -> Result<(), Ending> {
+    pub(super) fn take(&mut self, frame: Frame) -> Result<(), Ending> {
+        let Frame { value: frame, text } = frame;
         if frame["event"].is_string() {
-            return self.take_event(frame);
+            return self.take_event(frame, &text);
         }
         match frame.get("id").map(Value::as_u64) {
             Some(Some(id)) => return self.take_answer(id, frame),
@@ -24,7 +29,7 @@ impl Session {
         Ok(())
     }
 
-    fn take_event(&mut self, frame: Value) -> Result<(), Ending> {
+    fn take_event(&mut self, frame: Value, json: &Arc<str>) -> Result<(), Ending> {
         if let Some(seq) = frame["seq"].as_u64() {
             if seq <= *self.seq.borrow() {
                 return Ok(());
@@ -42,27 +47,28 @@ impl Session {
         }
         let text = |name: &str| frame[name].as_str().map(str::to_owned);
         match frame["event"].as_str().unwrap_or_default() {
-            "message" => self.message(frame),
-            "status" => self.shared.tell(Event::Status(frame)),
-            "statuses" => {
-                let statuses = frame["statuses"].as_array().cloned().unwrap_or_default();
-                self.shared.tell(Event::Statuses(statuses));
+            "message" => self.message(frame, json),
+            "status" => self.tell_read(frame, Event::Status, json),
+            "statuses" => self.tell_read(frame["statuses"].clone(), Event::Statuses, json),
+            "letter" => {
+                let letter = Event::Letter { letter: self.letter, data: frame["data"].clone() };
+                self.shared.tell_received(letter, json);
             }
-            "letter" => self.shared.tell(Event::Letter { letter: self.letter, data: frame["data"].clone() }),
-            "party" => self.party_letter(frame),
+            "party" => self.party_letter(frame, json),
             "gap" => {
                 let number = |name: &str| frame[name].as_u64();
-                self.gap(Gap {
+                let gap = Gap {
                     channel: text("channel"),
                     pattern: text("pattern"),
                     from: number("from"),
                     to: number("to"),
-                });
+                };
+                self.gap(gap, json);
             }
             "closing" => {
                 let reconnect_after_ms = frame["reconnect_after_ms"].as_u64().unwrap_or(0);
                 self.closing_ms = Some(reconnect_after_ms);
-                self.shared.tell(Event::Closing { reconnect_after_ms });
+                self.shared.tell_received(Event::Closing { reconnect_after_ms }, json);
                 return Err(Ending::new("the server stops"));
             }
             "superseded" => return Err(Ending::coded(SUPERSEDED, "superseded")),
@@ -76,7 +82,17 @@ impl Session {
         Ok(())
     }
 
-    fn message(&self, mut frame: Value) {
+    /// Tells an event whose content has a type of its own. Another shape than the expected one ends nothing.
+    fn tell_read<T: DeserializeOwned>(&self, content: Value, event: fn(T) -> Event, json: &Arc<str>) {
+        match serde_json::from_value(content) {
+            Ok(content) => self.shared.tell_received(event(content), json),
+            Err(error) => {
+                self.shared.tell(Event::Refused(Error::new("unexpected_answer", error.to_string())))
+            }
+        }
+    }
+
+    fn message(&self, mut frame: Value, json: &Arc<str>) {
         let from = |name: &str| frame["from"][name].as_str().map(str::to_owned);
         let (user, client) = (from("user"), from("client"));
         let channel = frame["channel"].as_str().unwrap_or_default().to_owned();
@@ -86,20 +102,20 @@ impl Session {
         let message = Message { data: frame["data"].take(), channel, user, client, seq, encoding };
         if message.channel.starts_with("party#") {
             // Members listen to it by themselves.
-            self.shared.tell(Event::Said(message));
+            self.shared.tell_received(Event::Said(message), json);
         } else if self.wanted.is_subscribed(&asked) || self.wanted.hears_pattern(&message.channel) {
-            self.shared.tell(Event::Message(message));
+            self.shared.tell_received(Event::Message(message), json);
         }
     }
 
-    fn gap(&mut self, gap: Gap) {
+    fn gap(&mut self, gap: Gap, json: &Arc<str>) {
         let whole = gap.channel.is_none() && gap.pattern.is_none();
         let concerned: Vec<String> = match &gap.channel {
             Some(channel) => vec![self.shared.asked(channel)],
             None if whole => self.shared.lives().into_iter().map(|(name, _)| name).collect(),
             None => Vec::new(),
         };
-        self.shared.tell(Event::Gap(gap));
+        self.shared.tell_received(Event::Gap(gap), json);
         for channel in concerned {
             if self.wanted.is_watching(&channel) && lock(&self.shared.live(&channel).roster).lose() {
                 self.watch_again(&channel);
@@ -147,7 +163,7 @@ impl Session {
         });
     }
 
-    fn party_letter(&mut self, letter: Value) {
+    fn party_letter(&mut self, letter: Value, json: &Arc<str>) {
         let me = self.shared.face().user.clone();
         let old = self.shared.party.borrow().clone();
         let (new, certain) = fold(old.as_ref(), &letter, me.as_deref());
@@ -157,6 +173,6 @@ impl Session {
         if !certain {
             self.ask_party();
         }
-        self.shared.tell(Event::Party(letter));
+        self.shared.tell_received(Event::Party(letter), json);
     }
 }

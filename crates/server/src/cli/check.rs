@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use std::process::ExitCode;
 
 #[derive(clap::Args)]
-pub struct Args {
+pub struct CheckArgs {
     /// Check as `tavern dev` would read it
     #[arg(long)]
     dev: bool,
@@ -19,7 +19,7 @@ pub struct Args {
     options: Options,
 }
 
-pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+pub fn run(args: CheckArgs) -> anyhow::Result<ExitCode> {
     let mode = if args.dev { Mode::Dev } else { Mode::Serve };
     let loaded = args.options.load(mode, true)?;
     let mut errors: Vec<String> = loaded.errors.iter().map(ToString::to_string).collect();

@@ -6,12 +6,12 @@ use std::io::Write;
 use std::process::ExitCode;
 
 #[derive(clap::Args)]
-pub struct Args {
+pub struct CompletionsArgs {
     /// The shell that reads it
     shell: Shell,
 }
 
-pub fn run(args: Args, mut command: clap::Command) -> anyhow::Result<ExitCode> {
+pub fn run(args: CompletionsArgs, mut command: clap::Command) -> anyhow::Result<ExitCode> {
     let name = command.get_name().to_owned();
     // Made whole first: the generator does not know what to do when a pipe ends.
     let mut script = Vec::new();

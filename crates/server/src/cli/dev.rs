@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use tavern_domain::Verb;
 
 #[derive(clap::Args)]
-pub struct Args {
+pub struct DevArgs {
     #[command(flatten)]
     options: Options,
 }
@@ -20,7 +20,7 @@ pub struct Args {
 const USER: &str = "ann";
 const TOKEN_TTL_MS: u64 = 30 * 86_400_000;
 
-pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+pub fn run(args: DevArgs) -> anyhow::Result<ExitCode> {
     let mut config = args.options.load(Mode::Dev, true)?.valid()?;
     dev::provide(&mut config)
         .with_context(|| format!("cannot keep the dev secret in {}", config.data.display()))?;

@@ -17,7 +17,7 @@ use tavern_store::{
 };
 
 #[derive(clap::Args)]
-pub struct Args {
+pub struct ExportArgs {
     /// Export although servers run on the store: without sessions and presences, and each row as it is when it is read
     #[arg(long)]
     live: bool,
@@ -29,7 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Lines between two words about how far it is.
 const PROGRESS: u64 = 50_000;
 
-pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+pub fn run(args: ExportArgs) -> anyhow::Result<ExitCode> {
     let client = open(args.options)?;
     let (time, alive) = look(&client)?;
     if !alive.is_empty() && !args.live {

@@ -29,24 +29,24 @@ pub fn publish(folder: &Path, channel: &[u8], payload: &[u8]) -> anyhow::Result<
 }
 
 /// What to listen to, and for how long.
-pub struct Wish<'a> {
+pub struct Wanted<'a> {
     pub channels: &'a [OsString],
     pub patterns: &'a [OsString],
     pub count: Option<u64>,
     pub wait: Option<Duration>,
 }
 
-pub fn subscribe(folder: &Path, wish: &Wish<'_>) -> anyhow::Result<()> {
+pub fn subscribe(folder: &Path, wanted: &Wanted<'_>) -> anyhow::Result<()> {
     let farewell = Farewell::expect()?;
     let local = open(folder, "tavern subscribe")?;
-    let channels = wish.channels.iter().map(|name| Interest::channel(name.as_bytes()));
-    let patterns = wish.patterns.iter().map(|name| Interest::pattern(name.as_bytes()));
+    let channels = wanted.channels.iter().map(|name| Interest::channel(name.as_bytes()));
+    let patterns = wanted.patterns.iter().map(|name| Interest::pattern(name.as_bytes()));
     local.add_interests(channels.chain(patterns))?;
     let ear = Arc::new(Ear::new(local));
     let (told, deserted) = (ear.clone(), ear.clone());
     thread::spawn(move || farewell.wait(&told));
     thread::spawn(move || await_desertion(&deserted));
-    let heard = hear(&ear, wish);
+    let heard = hear(&ear, wanted);
     let left = ear.leave();
     heard?;
     Ok(left?)
@@ -57,14 +57,14 @@ fn open(folder: &Path, program: &str) -> Result<Local, Error> {
 }
 
 /// Prints what comes until it is enough.
-fn hear(ear: &Ear, wish: &Wish<'_>) -> anyhow::Result<()> {
-    let end = wish.wait.and_then(|wait| Instant::now().checked_add(wait));
+fn hear(ear: &Ear, wanted: &Wanted<'_>) -> anyhow::Result<()> {
+    let end = wanted.wait.and_then(|wait| Instant::now().checked_add(wait));
     let mut printed = 0;
     while let Some(message) = ear.next(end)? {
         print_line(&line_of(&message))?;
         printed += u64::from(message.publication().is_some());
         // The time is looked at here too: what never pauses must still end.
-        if wish.count == Some(printed) || is_over(end) {
+        if wanted.count == Some(printed) || is_over(end) {
             break;
         }
     }

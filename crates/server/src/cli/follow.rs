@@ -1,16 +1,16 @@
 //! `tavern follow`: whom a user follows and what they do; begins or stops to follow somebody.
 
-use super::client::{Client, ClientError, Incoming};
 use super::options::ServerOptions;
-use super::{line, moment, print_line, table};
-use anyhow::bail;
-use serde_json::{Value, json};
+use super::{block_on, line, moment, print_line, table};
+use anyhow::{Context, bail};
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tavern_client::{Client, Event, Events, Status};
 use tavern_store::{Clock, SystemClock};
+use tokio::time::timeout;
 
 #[derive(clap::Args)]
-pub struct Args {
+pub struct FollowArgs {
     #[command(flatten)]
     server: ServerOptions,
     /// Whom to follow; without it shows everybody you follow
@@ -30,97 +30,95 @@ pub struct Args {
     json: bool,
 }
 
-/// How long the server may take to tell about everybody.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long the server may take to send the statuses.
+const STATUSES_TIMEOUT: Duration = Duration::from_secs(10);
 
-pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let mut client = Client::connect(&args.server)?;
-    client.hello(None)?;
-    if let Some(user) = &args.whom {
-        let op = if args.stop { "unfollow" } else { "follow" };
-        client.ask(json!({"op": op, "user": user}))?;
+pub fn run(args: FollowArgs) -> anyhow::Result<ExitCode> {
+    block_on(follow(args))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn follow(args: FollowArgs) -> anyhow::Result<()> {
+    let client = args.server.client()?.build()?;
+    let mut events = client.events();
+    client.open().await?;
+    match &args.whom {
+        Some(user) if args.stop => client.me().unfollow(user).await?,
+        Some(user) => client.me().follow(user).await?,
+        None => {}
     }
     if args.watch {
-        return watch(client, args.count.unwrap_or(u64::MAX));
-    }
-    if !args.stop {
-        let statuses = statuses(&mut client, args.whom.as_deref())?;
-        print_line(&if args.json { statuses.to_string() } else { text(&statuses) })?;
-    }
-    client.bye();
-    Ok(ExitCode::SUCCESS)
-}
-
-/// What those one follows do, or one of them.
-fn statuses(client: &mut Client, user: Option<&str>) -> anyhow::Result<Value> {
-    if let Some(user) = user {
-        return Ok(client.ask(json!({"op": "status", "users": [user]}))?["statuses"].clone());
-    }
-    client.ask(json!({"op": "hello", "status": true}))?;
-    let until = Instant::now() + PATIENCE;
-    loop {
-        match client.receive(until)? {
-            Incoming::Text(text) => {
-                let event: Value = serde_json::from_str(&text)?;
-                if event["event"] == "statuses" {
-                    return Ok(event["statuses"].clone());
-                }
-            }
-            Incoming::Heartbeat => {}
-            Incoming::Nothing => bail!("the server did not tell who is where within 10 s"),
-        }
-    }
-}
-
-fn watch(mut client: Client, count: u64) -> anyhow::Result<ExitCode> {
-    client.ask(json!({"op": "hello", "status": true}))?;
-    let mut printed = 0;
-    while printed < count {
-        match client.receive(Instant::now() + Duration::from_secs(3600)) {
-            Ok(Incoming::Text(text)) => {
-                let event: Value = serde_json::from_str(&text)?;
-                if event["event"] == "status" || event["event"] == "statuses" {
-                    print_line(&line::one_line(&text))?;
-                    printed += 1;
-                }
-            }
-            Ok(Incoming::Heartbeat | Incoming::Nothing) => {}
-            Err(ClientError::Lost(why)) => bail!("connection lost: {why}"),
-            Err(error) => return Err(error.into()),
-        }
-    }
-    client.bye();
-    Ok(ExitCode::SUCCESS)
-}
-
-fn text(statuses: &Value) -> String {
-    let now = SystemClock.now().ms();
-    let mut rows = vec![["USER", "STATUS", "DOING", "LAST SEEN"].map(str::to_owned).to_vec()];
-    for status in statuses.as_array().into_iter().flatten() {
-        let state = match (status["online"].as_bool(), status["leaving"].as_bool()) {
-            (Some(true), Some(true)) => "leaving",
-            (Some(true), _) => "online",
-            _ => "offline",
+        watch(&client, &mut events, args.count.unwrap_or(u64::MAX)).await?;
+    } else if !args.stop {
+        let statuses = match args.whom.as_deref() {
+            Some(user) => client.me().status([user]).await?,
+            None => timeout(STATUSES_TIMEOUT, all_statuses(&client, &mut events))
+                .await
+                .context("the server did not send the statuses in time")??,
         };
-        let doing = status["activities"].as_array().into_iter().flatten().map(|one| {
-            format!(
-                "{} {}",
-                one["activity"].as_str().unwrap_or_default(),
-                one["channel"].as_str().unwrap_or_default()
-            )
-        });
-        let doing: Vec<String> = doing.collect();
-        let seen =
-            status["last_seen"].as_u64().map(|at| format!("{} ago", moment::span(now.saturating_sub(at))));
-        rows.push(vec![
-            table::plain(status["user"].as_str().unwrap_or_default()),
-            state.to_owned(),
-            table::plain(&doing.join(", ")),
-            seen.unwrap_or_default(),
-        ]);
+        print_line(&if args.json { serde_json::to_string(&statuses)? } else { text(&statuses) })?;
     }
-    match rows.len() {
-        1 => "you follow nobody yet: tavern follow USER".to_owned(),
-        _ => table::columns(&rows),
+    client.close().await;
+    Ok(())
+}
+
+async fn all_statuses(client: &Client, events: &mut Events) -> anyhow::Result<Vec<Status>> {
+    client.me().request_statuses().await?;
+    while let Some(event) = events.next().await {
+        match event? {
+            Event::Statuses(statuses) => return Ok(statuses),
+            Event::Closed(error) | Event::Refused(error) => return Err(error.into()),
+            _ => {}
+        }
     }
+    bail!("the connection ended")
+}
+
+async fn watch(client: &Client, events: &mut Events, count: u64) -> anyhow::Result<()> {
+    client.me().request_statuses().await?;
+    let mut printed = 0;
+    while printed < count
+        && let Some(received) = events.next_received().await
+    {
+        let received = received?;
+        match received.event {
+            Event::Status(_) | Event::Statuses(_) => {
+                print_line(&received.json.as_deref().map(line::one_line).unwrap_or_default())?;
+                printed += 1;
+            }
+            Event::Reconnecting { why } => eprintln!("connection lost ({why}); reconnecting"),
+            // A new session knows nothing of what was asked before.
+            Event::Reset => client.me().request_statuses().await?,
+            Event::Closed(error) | Event::Refused(error) => return Err(error.into()),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn text(statuses: &[Status]) -> String {
+    if statuses.is_empty() {
+        return "you follow nobody yet: tavern follow USER".to_owned();
+    }
+    let mut rows = vec![["USER", "STATUS", "DOING", "LAST SEEN"].map(str::to_owned).to_vec()];
+    rows.extend(statuses.iter().map(row));
+    table::columns(&rows)
+}
+
+fn row(status: &Status) -> Vec<String> {
+    let now = SystemClock.now().ms();
+    let state = match (status.online, status.leaving) {
+        (true, true) => "leaving",
+        (true, false) => "online",
+        (false, _) => "offline",
+    };
+    let doing: Vec<String> =
+        status.activities.iter().map(|one| format!("{} {}", one.activity, one.channel)).collect();
+    let seen = status.last_seen.map(|at| format!("{} ago", moment::span(now.saturating_sub(at))));
+    vec![
+        table::plain(&status.user),
+        state.to_owned(),
+        table::plain(&doing.join(", ")),
+        seen.unwrap_or_default(),
+    ]
 }

@@ -17,7 +17,7 @@ use tavern_store::blocking::Client;
 use tavern_store::{Commit, Expect, Found, Raise, Read, Row, RowKind, SystemClock, Trim};
 
 #[derive(clap::Args)]
-pub struct Args {
+pub struct ImportArgs {
     #[command(flatten)]
     options: StoreOptions,
 }
@@ -31,7 +31,7 @@ const LINE_BYTES: u64 = 16 * 1024 * 1024;
 /// Lines between two words about how far it is.
 const PROGRESS: u64 = 50_000;
 
-pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+pub fn run(args: ImportArgs) -> anyhow::Result<ExitCode> {
     let config = args.options.with_secret(None).load(Mode::Serve, false)?.valid()?;
     let client = tavern_engines::open_client(&config.store, Arc::new(SystemClock), PATIENCE)?;
     let mut input = std::io::stdin().lock();

@@ -14,7 +14,7 @@ use tavern_store::blocking::Client;
 use tavern_store::{ApiKey, Clock, Commit, Expect, Found, Read, Row, SystemClock, Versioned};
 
 #[derive(clap::Args)]
-pub struct Args {
+pub struct KeyArgs {
     #[command(subcommand)]
     action: Action,
 }
@@ -53,7 +53,7 @@ enum Action {
 const PATIENCE: Duration = Duration::from_secs(10);
 const PAGE: u32 = 500;
 
-pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+pub fn run(args: KeyArgs) -> anyhow::Result<ExitCode> {
     match args.action {
         Action::Create { name, scopes, options } => create(&name, parse_scopes(&scopes)?, options)?,
         Action::List { json, options } => list(json, options)?,

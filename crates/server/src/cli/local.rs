@@ -12,7 +12,7 @@ use tavern_local::{Local, Options, ProcessStat, Stat};
 use tavern_store::{Clock, SystemClock};
 
 #[derive(clap::Args)]
-pub struct Args {
+pub struct LocalArgs {
     #[command(subcommand)]
     action: Action,
 }
@@ -36,7 +36,7 @@ enum Action {
 /// What a folder's bus is kept in; where it is missing there is no bus.
 const DATABASE: &str = "bus.db";
 
-pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+pub fn run(args: LocalArgs) -> anyhow::Result<ExitCode> {
     let Action::Stat { data, json, sweep } = args.action;
     let Some(local) = open(&data)? else { bail!("no bus in {}", data.display()) };
     let swept = if sweep { Some(local.sweep()?) } else { None };

@@ -8,13 +8,13 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 #[derive(clap::Args)]
-pub struct Args {
+pub struct ManArgs {
     /// Write the pages of all commands into this folder, which must be there
     #[arg(value_name = "DIR")]
     folder: Option<PathBuf>,
 }
 
-pub fn run(args: Args, command: clap::Command) -> anyhow::Result<ExitCode> {
+pub fn run(args: ManArgs, command: clap::Command) -> anyhow::Result<ExitCode> {
     match args.folder {
         Some(folder) => clap_mangen::generate_to(command, &folder)
             .with_context(|| format!("cannot write the pages into {}", folder.display()))?,

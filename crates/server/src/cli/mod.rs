@@ -1,10 +1,10 @@
-//! The command line: one file per command, each with `Args` and `run`. Commands speak the public protocol or the
-//! store's contract like anybody else; nothing here is a back door. Results go to stdout, words about them to stderr.
+//! The command line: one file per command, each with its arguments and `run`. Commands that talk to a server are built on
+//! `tavern-client`, those that open a store on its public contract; nothing here is a back door. Results go to stdout,
+//! everything else to stderr.
 
 mod archive;
 mod certificate;
 mod check;
-mod client;
 mod completions;
 pub mod dev;
 mod doctor;
@@ -23,7 +23,6 @@ mod party;
 mod publish;
 mod ready;
 mod serve;
-mod stream;
 mod subscribe;
 mod table;
 mod token;
@@ -45,43 +44,43 @@ struct Cli {
 #[derive(clap::Subcommand)]
 enum Command {
     /// Start with no configuration, on this machine only
-    Dev(dev::Args),
+    Dev(dev::DevArgs),
     /// Start for real: needs a secret, denies by default
-    Serve(serve::Args),
+    Serve(serve::ServeArgs),
     /// Print a token for a user
-    Token(token::Args),
+    Token(token::TokenArgs),
     /// Create, list and revoke API keys
-    Key(key::Args),
+    Key(key::KeyArgs),
     /// Publish one message and print how many received it
-    Publish(publish::Args),
+    Publish(publish::PublishArgs),
     /// Print the messages of channels, one JSON line each
-    Subscribe(subscribe::Args),
+    Subscribe(subscribe::SubscribeArgs),
     /// Look at a folder that processes share without a server
-    Local(local::Args),
+    Local(local::LocalArgs),
     /// Show who is in a channel
-    Who(who::Args),
+    Who(who::WhoArgs),
     /// Show where a user is, and why he counts as online
-    User(user::Args),
+    User(user::UserArgs),
     /// Follow a user, or show what those you follow do
-    Follow(follow::Args),
+    Follow(follow::FollowArgs),
     /// Invite, accept, lead and go, or watch your party
-    Party(party::Args),
+    Party(party::PartyArgs),
     /// Publish, subscribe to, tail and replay durable events; receive webhooks
-    Events(events::Args),
+    Events(events::EventsArgs),
     /// Check the configuration and show where each value came from
-    Check(check::Args),
+    Check(check::CheckArgs),
     /// Check what the server needs around it: store, clock, ports, limits, disk
-    Doctor(doctor::Args),
+    Doctor(doctor::DoctorArgs),
     /// Ask a running server whether it is ready; exit code 1 when it is not
-    Ready(ready::Args),
+    Ready(ready::ReadyArgs),
     /// Write everything that a store keeps to stdout
-    Export(export::Args),
+    Export(export::ExportArgs),
     /// Read an export from stdin into an empty store
-    Import(import::Args),
+    Import(import::ImportArgs),
     /// Print what completes the command line in a shell
-    Completions(completions::Args),
+    Completions(completions::CompletionsArgs),
     /// Print the manual page, or write those of all commands into a folder
-    Man(man::Args),
+    Man(man::ManArgs),
 }
 
 pub fn main() -> ExitCode {
@@ -111,7 +110,7 @@ pub fn main() -> ExitCode {
         // `tavern subscribe … | head` is no failure.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {}", told(&error));
+            eprintln!("error: {}", describe(&error));
             ExitCode::FAILURE
         }
     }
@@ -121,17 +120,34 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == ErrorKind::BrokenPipe)
 }
 
-/// The whole chain of causes on one line. A cause that its effect has already told is not told again.
-fn told(error: &anyhow::Error) -> String {
-    let mut told = String::new();
-    for cause in error.chain().map(|cause| cause.to_string().replace('\n', " ")) {
-        if told.is_empty() {
-            told = cause;
-        } else if !told.contains(&cause) {
-            told = format!("{told}: {cause}");
+/// The whole chain of causes on one line. A cause that its effect has already named is not repeated.
+fn describe(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain() {
+        let cause = match cause.downcast_ref::<tavern_client::Error>() {
+            Some(client) if client.code == "unreachable" => match client.message.contains("certificate") {
+                true => format!("{}; trust its authority with --ca FILE", client.message),
+                false => format!("{}; is a server running there?", client.message),
+            },
+            _ => cause.to_string(),
+        };
+        let cause = cause.replace('\n', " ");
+        if text.is_empty() {
+            text = cause;
+        } else if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
         }
     }
-    told
+    text
+}
+
+/// Runs a command that talks to a server. The command is a task like those of the client, so that they take turns: the
+/// future given to `block_on` itself would be polled too seldom to keep up with a fast channel.
+fn block_on<T: Send + 'static>(
+    command: impl Future<Output = anyhow::Result<T>> + Send + 'static,
+) -> anyhow::Result<T> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async { tokio::spawn(command).await? })
 }
 
 /// Writes one line to stdout and flushes it, so that a reader at the other end of a pipe sees it now.
@@ -155,6 +171,6 @@ mod tests {
     fn an_error_is_one_line_that_repeats_nothing() {
         let error =
             anyhow::anyhow!("no such\nfile").context("cannot read x: no such file").context("stopped");
-        assert_eq!(told(&error), "stopped: cannot read x: no such file");
+        assert_eq!(describe(&error), "stopped: cannot read x: no such file");
     }
 }

@@ -1,9 +1,10 @@
 //! The options that several commands share: where the configuration comes from, how to reach a running server, and
 //! which folder to use instead of one.
 
-use crate::auth::Credential;
 use crate::config::{Config, Flag, Loaded, Mode, Sources};
+use anyhow::{Context, bail};
 use std::path::PathBuf;
+use tavern_client::{Api, Auth, Builder, Client, Transport, trust_pem};
 
 /// Every option of a server. They are stronger than `TAVERN_…` variables, which are stronger than the file.
 // No Debug: it holds secrets.
@@ -142,43 +143,83 @@ pub struct ServerOptions {
     user: Option<String>,
     /// Trust the certificates of this PEM file instead of the public ones
     #[arg(long, value_name = "FILE")]
-    pub ca: Option<PathBuf>,
+    ca: Option<PathBuf>,
 }
 
 impl ServerOptions {
-    /// Where it is. The variable is read here, not by the parser, to which it would be a flag that no --data may meet.
-    pub fn url(&self) -> String {
+    /// A client of the server that is not connected yet. It fails when the server cannot be reached at first; later it
+    /// comes back by itself.
+    pub fn client(&self) -> anyhow::Result<Builder> {
+        let mut builder = Client::builder(self.url())
+            .auth(self.auth())
+            .transports([Transport::WebSocket])
+            .attempts(1)
+            .backpressure();
+        if let Some(pem) = self.certificates()? {
+            builder = builder.tls(trust_pem(&pem)?);
+        }
+        Ok(builder)
+    }
+
+    /// The server API for whoever the options name.
+    pub fn api(&self) -> anyhow::Result<Api> {
+        self.api_as(self.auth())
+    }
+
+    /// The server API with an API key that has this scope: from a flag, the variable, or the key that `tavern dev` has
+    /// made in this folder.
+    pub fn api_with_key(&self, scope: &str) -> anyhow::Result<Api> {
+        let given = self.key.clone().or_else(|| variable("TAVERN_KEY"));
+        let Some(key) = given.or_else(|| self.dev_key()) else {
+            bail!(
+                "this needs an API key with the scope {scope}: give --key or TAVERN_KEY (`tavern dev` prints one at its start)"
+            );
+        };
+        self.api_as(Auth::Key(key))
+    }
+
+    /// Who to be. A flag beats a variable; with neither, a name that dev mode lets in.
+    pub fn auth(&self) -> Auth {
+        if let Some(user) = &self.user {
+            Auth::User(user.clone())
+        } else if let Some(token) = &self.token {
+            Auth::Token(token.clone())
+        } else if let Some(key) = &self.key {
+            Auth::Key(key.clone())
+        } else if let Some(token) = variable("TAVERN_TOKEN") {
+            Auth::Token(token)
+        } else if let Some(key) = variable("TAVERN_KEY") {
+            Auth::Key(key)
+        } else {
+            Auth::User("cli".to_owned())
+        }
+    }
+
+    fn api_as(&self, auth: Auth) -> anyhow::Result<Api> {
+        Ok(match self.certificates()? {
+            Some(pem) => Api::with_tls(&self.url(), auth, trust_pem(&pem)?)?,
+            None => Api::new(&self.url(), auth)?,
+        })
+    }
+
+    /// The variable is read here, not by the parser, to which it would be a flag that conflicts with --data.
+    fn url(&self) -> String {
         let default = || "http://127.0.0.1:7400".to_owned();
         self.url.clone().or_else(|| variable("TAVERN_URL")).unwrap_or_else(default)
     }
 
-    /// The API key, for what needs one: a flag, the variable, or what `tavern dev` in this folder has made for itself.
-    pub fn api_key(&self) -> Option<String> {
-        let given = self.key.clone().or_else(|| variable("TAVERN_KEY"));
-        // To nobody but a server on this machine.
-        let own = || {
-            let here =
-                ["http://127.0.0.1:", "http://localhost:"].iter().any(|url| self.url().starts_with(url));
-            here.then(|| std::fs::read_to_string("tavern-data/dev-key").ok())?
-        };
-        given.or_else(|| own().map(|key| key.trim().to_owned()))
+    fn certificates(&self) -> anyhow::Result<Option<Vec<u8>>> {
+        let read =
+            |file: &PathBuf| std::fs::read(file).with_context(|| format!("cannot read {}", file.display()));
+        self.ca.as_ref().map(read).transpose()
     }
 
-    /// Who to be. A flag beats a variable; with neither, a name that dev mode lets in.
-    pub fn credential(&self) -> Credential {
-        if let Some(user) = &self.user {
-            Credential::User(user.clone())
-        } else if let Some(token) = &self.token {
-            Credential::Token(token.clone())
-        } else if let Some(key) = &self.key {
-            Credential::Key(key.clone())
-        } else if let Some(token) = variable("TAVERN_TOKEN") {
-            Credential::Token(token)
-        } else if let Some(key) = variable("TAVERN_KEY") {
-            Credential::Key(key)
-        } else {
-            Credential::User("cli".to_owned())
-        }
+    /// The key that `tavern dev` keeps in this folder; only for a server on this machine.
+    fn dev_key(&self) -> Option<String> {
+        let url = self.url();
+        let here = ["http://127.0.0.1:", "http://localhost:"].iter().any(|start| url.starts_with(start));
+        let key = here.then(|| std::fs::read_to_string("tavern-data/dev-key").ok())??;
+        Some(key.trim().to_owned())
     }
 }
 

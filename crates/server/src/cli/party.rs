@@ -1,18 +1,16 @@
 //! `tavern party`: commands about parties, one at a time, and what happens in yours. A command opens no session, so that
-//! nobody comes and goes because of it: whoever wants to be in a party stays with `tavern party watch`.
+//! nobody comes online or goes offline because of it: whoever wants to be in a party stays with `tavern party watch`.
 
-use super::client::{Client, ClientError, Incoming};
 use super::options::ServerOptions;
-use super::stream::{percent_encode, request};
-use super::{line, print_line};
-use crate::auth::Credential;
+use super::{block_on, line, print_line};
 use anyhow::{Context, bail};
+use serde::Deserialize;
 use serde_json::{Value, json};
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use tavern_client::{Auth, Event};
 
 #[derive(clap::Args)]
-pub struct Args {
+pub struct PartyArgs {
     #[command(flatten)]
     server: ServerOptions,
     #[command(subcommand)]
@@ -77,117 +75,98 @@ enum Action {
     Unblock { user: String },
 }
 
-pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    if let Action::Watch { count } = args.action {
-        return watch(&args.server, count.unwrap_or(u64::MAX));
-    }
-    let form = form(&args.action)?;
-    let (path, authorization) = match args.server.credential() {
-        Credential::User(user) => (format!("/party?user={}", percent_encode(&user)), None),
-        Credential::Token(token) => ("/party".to_owned(), Some(token)),
-        Credential::Key(_) => bail!("this is done by a user: give --token or, in dev mode, --user"),
-    };
-    let (status, body) = request(&args.server, "POST", &path, authorization.as_deref(), form.as_bytes())?;
-    let answer: Value =
-        serde_json::from_slice(&body).context("the server answered no JSON; is this a Tavern?")?;
-    if status >= 400 {
-        // The same object as everywhere, or the flat one of this form.
-        let error = answer.get("error").unwrap_or(&Value::Null);
-        let code = answer["code"].as_str().or(error["code"].as_str()).unwrap_or("refused");
-        let message = error.as_str().or(error["message"].as_str()).unwrap_or_default();
-        bail!("{code}: {message}");
-    }
-    print_line(&answer.to_string())?;
+pub fn run(args: PartyArgs) -> anyhow::Result<ExitCode> {
+    block_on(carry_out(args))?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// The command as form fields.
-fn form(action: &Action) -> anyhow::Result<String> {
-    let mut fields: Vec<(&str, String)> = Vec::new();
-    let said = |message: &Option<String>| message.clone().map(|message| ("message", message));
-    let cmd = match action {
-        Action::Get => "get",
-        Action::Watch { .. } => unreachable!("handled before"),
-        Action::Invite { user } => named(&mut fields, "invite", user),
-        Action::CancelInvite { user } => named(&mut fields, "cancel_invite", user),
-        Action::Promote { user } => named(&mut fields, "promote", user),
-        Action::Block { user } => named(&mut fields, "block", user),
-        Action::Unblock { user } => named(&mut fields, "unblock", user),
-        Action::Kick { user, message } => {
-            fields.extend(said(message));
-            named(&mut fields, "kick", user)
-        }
-        Action::Accept { party } => {
-            fields.push(("party_id", party.to_string()));
-            "accept"
-        }
-        Action::Decline { party, message } => {
-            fields.push(("party_id", party.to_string()));
-            fields.extend(said(message));
-            "decline"
-        }
-        Action::Leave { message } => {
-            fields.extend(said(message));
-            "leave"
-        }
-        Action::Disband { message } => {
-            fields.extend(said(message));
-            "disband"
-        }
-        Action::SetData { data } => {
-            let _: Value = serde_json::from_str(data).context("the data is not JSON")?;
-            fields.push(("data", data.clone()));
-            "set_data"
-        }
-        Action::Go { params } => {
-            if let Some(params) = params {
-                let _: Value = serde_json::from_str(params).context("--params is not JSON")?;
-                fields.push(("params", params.clone()));
-            }
-            "go"
-        }
-        Action::CancelGo => "cancel_go",
-        Action::Ready { go } => {
-            fields.push(("go_id", go.to_string()));
-            "ready"
-        }
+async fn carry_out(args: PartyArgs) -> anyhow::Result<()> {
+    let Some((cmd, members)) = command(&args.action)? else {
+        let Action::Watch { count } = args.action else { return Ok(()) };
+        return watch(&args.server, count.unwrap_or(u64::MAX)).await;
     };
-    let mut form = format!("action=party&cmd={cmd}");
-    for (name, value) in fields {
-        form.push_str(&format!("&{name}={}", percent_encode(&value)));
+    if let Auth::Key(_) = args.server.auth() {
+        bail!("this is done by a user: give --token or, in dev mode, --user");
     }
-    Ok(form)
+    let reply = args.server.api()?.own_party_command(cmd, members).await?;
+    print_line(&reply.to_string())
 }
 
-fn named(fields: &mut Vec<(&str, String)>, cmd: &'static str, user: &str) -> &'static str {
-    fields.push(("user", user.to_owned()));
-    cmd
+/// The command with its members; None: it is not a command of the protocol.
+fn command(action: &Action) -> anyhow::Result<Option<(&'static str, Value)>> {
+    Ok(Some(match action {
+        Action::Get => ("get", json!({})),
+        Action::Watch { .. } => return Ok(None),
+        Action::Invite { user } => ("invite", json!({"user": user})),
+        Action::CancelInvite { user } => ("cancel_invite", json!({"user": user})),
+        Action::Accept { party } => ("accept", json!({"party_id": party})),
+        Action::Decline { party, message } => ("decline", json!({"party_id": party, "message": message})),
+        Action::Kick { user, message } => ("kick", json!({"user": user, "message": message})),
+        Action::Leave { message } => ("leave", json!({"message": message})),
+        Action::Promote { user } => ("promote", json!({"user": user})),
+        Action::Disband { message } => ("disband", json!({"message": message})),
+        Action::SetData { data } => ("set_data", json!({"data": parse(data, "the data")?})),
+        Action::Go { params: None } => ("go", json!({})),
+        Action::Go { params: Some(params) } => ("go", json!({"params": parse(params, "--params")?})),
+        Action::CancelGo => ("cancel_go", json!({})),
+        Action::Ready { go } => ("ready", json!({"go_id": go})),
+        Action::Block { user } => ("block", json!({"user": user})),
+        Action::Unblock { user } => ("unblock", json!({"user": user})),
+    }))
+}
+
+fn parse(text: &str, what: &str) -> anyhow::Result<Value> {
+    serde_json::from_str(text).with_context(|| format!("{what} is not JSON"))
+}
+
+/// The number of an event, by which it is acknowledged.
+#[derive(Deserialize)]
+struct Numbered {
+    seq: Option<u64>,
 }
 
 /// Prints the party as it is, then every event of parties and what is said in it.
-fn watch(server: &ServerOptions, count: u64) -> anyhow::Result<ExitCode> {
-    let mut client = Client::connect(server)?;
-    client.hello(None)?;
-    print_line(&client.ask(json!({"op": "party.get"}))?.to_string())?;
-    let (mut printed, mut last) = (0, 0);
-    while printed < count {
-        match client.receive(Instant::now() + Duration::from_secs(3600)) {
-            Ok(Incoming::Text(text)) => {
-                let event: Value = serde_json::from_str(&text)?;
-                last = event["seq"].as_u64().unwrap_or(last);
-                let chat = event["channel"].as_str().is_some_and(|channel| channel.starts_with("party#"));
-                if event["event"] == "party" || chat {
-                    print_line(&line::one_line(&text))?;
-                    printed += 1;
+async fn watch(server: &ServerOptions, count: u64) -> anyhow::Result<()> {
+    let client = server.client()?.build()?;
+    let mut events = client.events();
+    client.open().await?;
+    print_line(&client.party().command("get", json!({})).await?.to_string())?;
+    let mut printed = 0;
+    while printed < count
+        && let Some(received) = events.next_received().await
+    {
+        let received = received?;
+        match received.event {
+            Event::Party(_) | Event::Said(_) => {
+                let json = received.json.unwrap_or_default();
+                print_line(&line::one_line(&json))?;
+                printed += 1;
+                // Printed is delivered: it must not come again with the next session.
+                if let Numbered { seq: Some(seq) } = serde_json::from_str(&json)? {
+                    client.command("ack", json!({"seq": seq}), true).await?;
                 }
-                // What was printed was heard.
-                client.ask(json!({"op": "ack", "seq": last}))?;
             }
-            Ok(Incoming::Heartbeat | Incoming::Nothing) => {}
-            Err(ClientError::Lost(why)) => bail!("connection lost: {why}"),
-            Err(error) => return Err(error.into()),
+            Event::Reconnecting { why } => eprintln!("connection lost ({why}); reconnecting"),
+            Event::Closed(error) => return Err(error.into()),
+            _ => {}
         }
     }
-    client.bye();
-    Ok(ExitCode::SUCCESS)
+    client.close().await;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn actions_become_commands_of_the_protocol() {
+        let decline = Action::Decline { party: 5, message: None };
+        let expected = ("decline", json!({"party_id": 5, "message": null}));
+        assert_eq!(command(&decline).unwrap(), Some(expected));
+        let data = Action::SetData { data: "{\"a\": 1}".into() };
+        assert_eq!(command(&data).unwrap(), Some(("set_data", json!({"data": {"a": 1}}))));
+        assert!(command(&Action::SetData { data: "{".into() }).is_err());
+        assert!(command(&Action::Go { params: Some("x".into()) }).is_err());
+    }
 }

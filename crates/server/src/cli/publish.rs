@@ -1,20 +1,17 @@
 //! `tavern publish`: one message to one channel: of a server, as a client or as a service with an API key, or of a folder.
 
-use super::client::Client;
 use super::options::{FolderOptions, ServerOptions};
-use super::stream::{ask_api, percent_encode};
-use super::{folder, print_line};
-use crate::auth::Credential;
+use super::{block_on, folder, print_line};
 use anyhow::{Context, bail};
-use serde_json::Value;
-use serde_json::value::RawValue;
+use serde_json::value::{RawValue, to_raw_value};
 use std::ffi::{OsStr, OsString};
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
+use tavern_client::Auth;
 
 #[derive(clap::Args)]
-pub struct Args {
+pub struct PublishArgs {
     #[command(flatten)]
     server: ServerOptions,
     #[command(flatten)]
@@ -29,45 +26,29 @@ pub struct Args {
 /// The largest message that a server can be configured for.
 const PAYLOAD_BYTES: usize = 64 << 20;
 
-pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+pub fn run(args: PublishArgs) -> anyhow::Result<ExitCode> {
     let receivers = match &args.folder.data {
         Some(data) => {
             let payload = payload(&args.payload, tavern_local::MESSAGE_BYTES)?;
             folder::publish(data, args.channel.as_bytes(), &payload)?
         }
-        None => to_server(&args)?,
+        None => block_on(to_server(args))?,
     };
     print_line(&receivers.to_string())?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn to_server(args: &Args) -> anyhow::Result<u64> {
+async fn to_server(args: PublishArgs) -> anyhow::Result<u64> {
     let channel = args.channel.to_str().context("the channel is not UTF-8 text")?;
     let payload = payload(&args.payload, PAYLOAD_BYTES)?;
-    let data = as_json(std::str::from_utf8(&payload).context("the payload is not UTF-8 text")?);
-    match args.server.credential() {
-        Credential::Key(key) => as_service(&args.server, &key, channel, &data),
-        Credential::Token(_) | Credential::User(_) => as_client(&args.server, channel, &data),
+    let data = as_json(std::str::from_utf8(&payload).context("the payload is not UTF-8 text")?)?;
+    if let Auth::Key(_) = args.server.auth() {
+        return Ok(args.server.api()?.publish(channel, data).await?);
     }
-}
-
-fn as_client(server: &ServerOptions, channel: &str, data: &str) -> anyhow::Result<u64> {
-    let mut client = Client::connect(server)?;
-    client.hello(None)?;
-    let id = client.take_id();
-    // Written by hand: the data must arrive as it was given, byte for byte.
-    let channel = Value::from(channel);
-    client.send(&format!(r#"{{"id":{id},"op":"publish","channel":{channel},"data":{data}}}"#))?;
-    let ok = client.answer(Some(id))?;
-    client.bye();
-    ok["receivers"].as_u64().context("the server did not say how many received it")
-}
-
-fn as_service(server: &ServerOptions, key: &str, channel: &str, data: &str) -> anyhow::Result<u64> {
-    let path = format!("/v1/channels/{}/messages", percent_encode(channel));
-    let answer = ask_api(server, "POST", &path, key, format!(r#"{{"data":{data}}}"#).as_bytes())?;
-    let receivers = answer.get("ok").unwrap_or(&answer).get("receivers").and_then(Value::as_u64);
-    receivers.context("the server did not say how many received it")
+    let client = args.server.client()?.connect().await?;
+    let receivers = client.channel(channel).publish(data).await?;
+    client.close().await;
+    Ok(receivers)
 }
 
 /// The payload as it was given, or what stdin has.
@@ -88,10 +69,11 @@ fn payload(given: &OsStr, most: usize) -> anyhow::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn as_json(text: &str) -> String {
-    match serde_json::from_str::<&RawValue>(text) {
-        Ok(json) => json.get().to_owned(),
-        Err(_) => Value::from(text).to_string(),
+/// JSON stays as it is, byte for byte; any other text becomes a JSON string.
+fn as_json(text: &str) -> anyhow::Result<Box<RawValue>> {
+    match serde_json::from_str(text) {
+        Ok(json) => Ok(json),
+        Err(_) => Ok(to_raw_value(text)?),
     }
 }
 
@@ -110,7 +92,7 @@ mod tests {
             ("null", "null"),
             ("{broken", r#""{broken""#),
         ] {
-            assert_eq!(as_json(text), json, "{text}");
+            assert_eq!(as_json(text).unwrap().get(), json, "{text}");
         }
     }
 }

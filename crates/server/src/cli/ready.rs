@@ -1,17 +1,16 @@
 //! `tavern ready`: what `/readyz` of a running server says, for health checks and for scripts that restart one server after
-//! another. Exit code 1: it is not ready, or nobody answers.
+//! another. Exit code 1: it is not ready, or does not answer.
 
 use super::options::ServerOptions;
-use super::print_line;
-use super::stream::request;
+use super::{block_on, print_line};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// How soon it is asked again while one waits for it.
-const AGAIN: Duration = Duration::from_millis(200);
+/// How soon to ask again with --wait.
+const RETRY: Duration = Duration::from_millis(200);
 
 #[derive(clap::Args)]
-pub struct Args {
+pub struct ReadyArgs {
     #[command(flatten)]
     server: ServerOptions,
     /// Ask again until it is ready, for this many seconds
@@ -19,19 +18,20 @@ pub struct Args {
     wait: u64,
 }
 
-pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let began = Instant::now();
+pub fn run(args: ReadyArgs) -> anyhow::Result<ExitCode> {
+    print_line(&block_on(ask(args))?)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn ask(args: ReadyArgs) -> anyhow::Result<String> {
+    let api = args.server.api()?;
+    let (began, wait) = (Instant::now(), Duration::from_secs(args.wait));
     loop {
-        let answer = request(&args.server, "GET", "/readyz", None, b"");
-        if let Ok((200, body)) = &answer {
-            print_line(String::from_utf8_lossy(body).trim_end())?;
-            return Ok(ExitCode::SUCCESS);
+        let answer = api.ready().await;
+        let left = wait.saturating_sub(began.elapsed());
+        if answer.is_ok() || left.is_zero() {
+            return Ok(answer?);
         }
-        let left = Duration::from_secs(args.wait).saturating_sub(began.elapsed());
-        if left.is_zero() {
-            let (status, body) = answer?;
-            anyhow::bail!("not ready ({status}): {}", String::from_utf8_lossy(&body).trim_end());
-        }
-        std::thread::sleep(AGAIN.min(left));
+        tokio::time::sleep(RETRY.min(left)).await;
     }
 }

@@ -5,12 +5,12 @@ use crate::config::Mode;
 use std::process::ExitCode;
 
 #[derive(clap::Args)]
-pub struct Args {
+pub struct ServeArgs {
     #[command(flatten)]
     options: Options,
 }
 
-pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+pub fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
     let config = args.options.load(Mode::Serve, true)?.valid()?;
     crate::boot::run(config, |_| {})?;
     Ok(ExitCode::SUCCESS)

@@ -12,7 +12,7 @@ use tavern_domain::Verb;
 use tavern_store::{Clock, SystemClock};
 
 #[derive(clap::Args)]
-pub struct Args {
+pub struct TokenArgs {
     /// The user id; every session of the token belongs to this user
     #[arg(long, required_unless_present = "anonymous")]
     user: Option<String>,
@@ -35,7 +35,7 @@ pub struct Args {
     options: StoreOptions,
 }
 
-pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+pub fn run(args: TokenArgs) -> anyhow::Result<ExitCode> {
     let config = args.options.with_secret(args.secret).load(Mode::Serve, false)?.valid()?;
     let secret = match config.secret.or_else(|| dev::kept_secret(&config.data)) {
         Some(secret) => secret,

@@ -1,16 +1,13 @@
-//! `tavern user`: where a user is, and why he counts as online or not. For people who operate the server: needs a key.
+//! `tavern user`: where a user is, and why they count as online or not. For people who operate the server: needs a key.
 
 use super::options::ServerOptions;
-use super::stream::{ask_api, percent_encode};
-use super::{moment, print_line, table};
-use crate::auth::Credential;
-use anyhow::bail;
-use serde_json::Value;
+use super::{block_on, moment, print_line, table};
 use std::process::ExitCode;
+use tavern_client::UserReport;
 use tavern_store::{Clock, SystemClock};
 
 #[derive(clap::Args)]
-pub struct Args {
+pub struct UserArgs {
     #[command(flatten)]
     server: ServerOptions,
     /// The user id
@@ -20,54 +17,44 @@ pub struct Args {
     json: bool,
 }
 
-pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let Credential::Key(key) = args.server.credential() else {
-        bail!(
-            "this needs an API key with the scope presence: give --key or TAVERN_KEY (dev mode prints one at its start)"
-        )
-    };
-    let path = format!("/v1/users/{}", percent_encode(&args.name));
-    let answer = ask_api(&args.server, "GET", &path, &key, b"")?;
-    print_line(&if args.json { answer.to_string() } else { text(&answer) })?;
+pub fn run(args: UserArgs) -> anyhow::Result<ExitCode> {
+    let json = args.json;
+    let report = block_on(async move { Ok(args.server.api_with_key("presence")?.user(&args.name).await?) })?;
+    print_line(&if json { serde_json::to_string(&report)? } else { text(&report) })?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn text(user: &Value) -> String {
+fn text(user: &UserReport) -> String {
     let now = SystemClock.now().ms();
-    let ago = |at: &Value| at.as_u64().map(|at| moment::span(now.saturating_sub(at)));
-    let state = match (user["online"].as_bool(), user["leaving"].as_bool()) {
-        (Some(true), Some(true)) => "leaving",
-        (Some(true), _) => "online",
-        _ => "offline",
+    let ago = |at: u64| moment::span(now.saturating_sub(at));
+    let state = match (user.online, user.leaving) {
+        (true, true) => "leaving",
+        (true, false) => "online",
+        (false, _) => "offline",
     };
-    let mut shown = format!("{} is {state}: {}", plain(&user["user"]), plain(&user["why"]));
-    if let Some(seen) = ago(&user["last_seen"]) {
-        shown.push_str(&format!("\nlast seen {seen} ago"));
+    let mut text = format!("{} is {state}: {}", table::plain(&user.user), table::plain(&user.why));
+    if let Some(seen) = user.last_seen {
+        text.push_str(&format!("\nlast seen {} ago", ago(seen)));
     }
-    let none = Vec::new();
     let mut rows = vec![["CHANNEL", "CLIENT", "NODE", "FOR", "STATE"].map(str::to_owned).to_vec()];
-    for channel in user["channels"].as_array().unwrap_or(&none) {
-        for client in channel["clients"].as_array().unwrap_or(&none) {
-            let since = ago(&client["since"]).unwrap_or_default();
-            let lost = ago(&client["lost_at"]).map(|lost| format!("lost {lost} ago"));
-            let state = lost.unwrap_or_else(|| plain(&client["state"]));
+    for channel in &user.channels {
+        for client in &channel.clients {
+            let state = match client.lost_at {
+                Some(lost) => format!("lost {} ago", ago(lost)),
+                None => client.state.to_string(),
+            };
             rows.push(vec![
-                plain(&channel["channel"]),
-                plain(&client["client"]),
-                plain(&client["node"]),
-                since,
-                state,
+                table::plain(&channel.channel),
+                table::plain(&client.client),
+                table::plain(&client.node),
+                ago(client.since),
+                table::plain(&state),
             ]);
         }
     }
     if rows.len() > 1 {
-        shown.push_str("\n\n");
-        shown.push_str(&table::columns(&rows));
+        text.push_str("\n\n");
+        text.push_str(&table::columns(&rows));
     }
-    shown
-}
-
-/// A value as text that does not move the cursor.
-fn plain(value: &Value) -> String {
-    table::plain(&value.as_str().map_or_else(|| value.to_string(), str::to_owned))
+    text
 }

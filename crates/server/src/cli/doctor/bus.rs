@@ -211,7 +211,7 @@ fn folder(folder: &Path, findings: &mut Vec<Finding>) -> bool {
             return stat.processes.iter().all(|process| process.alive);
         }
         Ok(None) => {}
-        Err(error) => findings.push(bad("bus", crate::cli::told(&error))),
+        Err(error) => findings.push(bad("bus", crate::cli::describe(&error))),
     }
     false
 }

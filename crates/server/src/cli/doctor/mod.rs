@@ -7,7 +7,7 @@ mod store;
 
 use super::options::Options;
 use super::table::{self, Colour, paint};
-use super::{print_line, told};
+use super::{describe, print_line};
 use crate::config::Mode;
 use serde_json::{Value, json};
 use std::borrow::Cow;
@@ -15,7 +15,7 @@ use std::process::ExitCode;
 use tavern_engines::{Fact, Health};
 
 #[derive(clap::Args)]
-pub struct Args {
+pub struct DoctorArgs {
     /// Look at it as `tavern dev` would
     #[arg(long)]
     dev: bool,
@@ -32,7 +32,7 @@ struct Finding {
     detail: String,
 }
 
-pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+pub fn run(args: DoctorArgs) -> anyhow::Result<ExitCode> {
     let mode = if args.dev { Mode::Dev } else { Mode::Serve };
     let loaded = args.options.load(mode, true)?;
     let mut findings = Vec::new();
@@ -111,8 +111,8 @@ fn from_engine(of: &str, fact: Fact) -> Finding {
 
 /// Why an engine cannot be used, and what to do about it. `key` is what the configuration calls it.
 fn trouble(key: &'static str, error: impl Into<anyhow::Error>) -> Finding {
-    let told = told(&error.into());
-    let lower = told.to_lowercase();
+    let text = describe(&error.into());
+    let lower = text.to_lowercase();
     let says = |words: &[&str]| words.iter().any(|word| lower.contains(word));
     let advice = if says(&[
         "password",
@@ -144,5 +144,5 @@ fn trouble(key: &'static str, error: impl Into<anyhow::Error>) -> Finding {
     } else {
         format!("check `{key}`")
     };
-    bad(key, format!("{told}; {advice}"))
+    bad(key, format!("{text}; {advice}"))
 }

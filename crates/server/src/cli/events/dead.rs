@@ -1,15 +1,14 @@
 //! `tavern events dead`: the events that an endpoint refused; with `--retry` they are sent again.
 
 use super::super::options::ServerOptions;
-use super::super::stream::{ask_api, percent_encode};
-use super::super::{moment, print_line, table};
-use super::list::gather;
-use serde_json::{Value, json};
+use super::super::table::{columns, plain};
+use super::super::{block_on, moment, print_line};
 use std::process::ExitCode;
+use tavern_client::DeadLetter;
 use tavern_store::{Clock, SystemClock};
 
 #[derive(clap::Args)]
-pub struct Args {
+pub struct DeadLettersArgs {
     #[command(flatten)]
     server: ServerOptions,
     /// The subscription
@@ -25,48 +24,36 @@ pub struct Args {
     json: bool,
 }
 
-pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let key = super::key(&args.server, "subscriptions")?;
-    let path = format!("/v1/subscriptions/{}/dead-letters", percent_encode(&args.name));
-    if args.retry {
-        print_line(&retry(&args, &key, &path)?.to_string())?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    let letters = gather(&args.server, &key, &path, "dead_letters")?;
-    print_line(if args.json { json!(letters).to_string() } else { shown(&letters) }.trim_end())?;
+pub fn run(args: DeadLettersArgs) -> anyhow::Result<ExitCode> {
+    print_line(block_on(text(args))?.trim_end())?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// How many are under way again.
-fn retry(args: &Args, key: &str, path: &str) -> anyhow::Result<u64> {
-    let wish = if args.id.is_empty() { json!({}) } else { json!({"ids": args.id}) };
-    let mut retried = 0;
-    loop {
-        let answer =
-            ask_api(&args.server, "POST", &format!("{path}/retry"), key, wish.to_string().as_bytes())?;
-        retried += answer["retried"].as_u64().unwrap_or(0);
-        if answer["more"] != true || answer["retried"] == 0 {
-            return Ok(retried);
-        }
+/// How many were sent again, or the list.
+async fn text(args: DeadLettersArgs) -> anyhow::Result<String> {
+    let api = args.server.api_with_key("subscriptions")?;
+    if args.retry {
+        return Ok(api.retry_dead_letters(&args.name, &args.id).await?.to_string());
     }
+    let letters = api.dead_letters(&args.name).await?;
+    Ok(if args.json { serde_json::to_string(&letters)? } else { table(&letters) })
 }
 
-fn shown(letters: &[Value]) -> String {
+fn table(letters: &[DeadLetter]) -> String {
     if letters.is_empty() {
         return "no dead letters".to_owned();
     }
     let now = SystemClock.now().ms();
     let mut rows = vec![["SEQ", "ID", "TOPIC", "TYPE", "WHY", "AGO"].map(str::to_owned).to_vec()];
     for letter in letters {
-        let text = |value: &Value| table::plain(value.as_str().unwrap_or_default());
         rows.push(vec![
-            letter["seq"].to_string(),
-            text(&letter["id"]),
-            text(&letter["topic"]),
-            text(&letter["event"]["type"]),
-            text(&letter["reason"]),
-            moment::span(now.saturating_sub(letter["parked_at"].as_u64().unwrap_or(now))),
+            letter.seq.to_string(),
+            plain(&letter.id),
+            plain(&letter.topic),
+            plain(letter.event["type"].as_str().unwrap_or_default()),
+            plain(&letter.reason),
+            moment::span(now.saturating_sub(letter.parked_at)),
         ]);
     }
-    table::columns(&rows)
+    columns(&rows)
 }

@@ -1,14 +1,14 @@
 //! `tavern events list`: subscriptions with their queues and their health, or topics, as a table or as JSON.
 
 use super::super::options::ServerOptions;
-use super::super::stream::{ask_api, percent_encode};
-use super::super::{moment, print_line, table};
-use serde_json::{Value, json};
+use super::super::table::{columns, plain};
+use super::super::{block_on, moment, print_line};
 use std::process::ExitCode;
+use tavern_client::{Subscription, Topic};
 use tavern_store::{Clock, SystemClock};
 
 #[derive(clap::Args)]
-pub struct Args {
+pub struct ListArgs {
     #[command(flatten)]
     server: ServerOptions,
     /// Topics instead of subscriptions
@@ -19,78 +19,62 @@ pub struct Args {
     json: bool,
 }
 
-pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let key = super::key(&args.server, "subscriptions")?;
-    let list = if args.topics { "topics" } else { "subscriptions" };
-    let rows = gather(&args.server, &key, &format!("/v1/{list}"), list)?;
-    let text = match (args.json, args.topics) {
-        (true, _) => json!(rows).to_string(),
-        (false, true) => topics(&rows),
-        (false, false) => subscriptions(&rows),
-    };
-    print_line(text.trim_end())?;
+pub fn run(args: ListArgs) -> anyhow::Result<ExitCode> {
+    print_line(block_on(text(args))?.trim_end())?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// All pages of a list.
-pub fn gather(server: &ServerOptions, key: &str, path: &str, list: &str) -> anyhow::Result<Vec<Value>> {
-    let (mut rows, mut next) = (Vec::new(), String::new());
-    loop {
-        let mut page = ask_api(server, "GET", &format!("{path}?limit=100{next}"), key, b"")?;
-        rows.append(page[list].as_array_mut().unwrap_or(&mut Vec::new()));
-        match page["next"].as_str() {
-            Some(after) => next = format!("&after={}", percent_encode(after)),
-            None => return Ok(rows),
-        }
+async fn text(args: ListArgs) -> anyhow::Result<String> {
+    let api = args.server.api_with_key("subscriptions")?;
+    if args.topics {
+        let topics = api.topics().await?;
+        return Ok(if args.json { serde_json::to_string(&topics)? } else { topics_table(&topics) });
     }
+    let subscriptions = api.subscriptions().await?;
+    Ok(if args.json { serde_json::to_string(&subscriptions)? } else { subscriptions_table(&subscriptions) })
 }
 
-fn text(value: &Value) -> String {
-    match value {
-        Value::Null => String::new(),
-        Value::String(text) => table::plain(text),
-        other => other.to_string(),
-    }
-}
-
-fn names(value: &Value) -> String {
-    let names: Vec<String> = value.as_array().into_iter().flatten().map(text).collect();
-    names.join(" ")
-}
-
-fn subscriptions(rows: &[Value]) -> String {
-    if rows.is_empty() {
+fn subscriptions_table(subscriptions: &[Subscription]) -> String {
+    if subscriptions.is_empty() {
         return "no subscriptions yet: tavern events subscribe NAME --topic TOPIC --callback URL".to_owned();
     }
-    let head = ["NAME", "TOPICS", "TO", "QUEUED", "SEQ", "HEALTH", "LAST"].map(str::to_owned).to_vec();
-    let now = SystemClock.now().ms();
-    let row = |row: &Value| {
-        let health = match row["why"].as_str() {
-            Some(why) => format!("{} ({why})", text(&row["health"])),
-            None => text(&row["health"]),
-        };
-        let last = row["last"]["at"].as_u64().map(|at| {
-            format!("{} {} ago", text(&row["last"]["verdict"]), moment::span(now.saturating_sub(at)))
-        });
-        vec![
-            text(&row["name"]),
-            names(&row["topics"]),
-            if row["pull"] == true { "(pulled)".to_owned() } else { text(&row["callback"]) },
-            text(&row["queued"]),
-            text(&row["seq"]),
-            health,
-            last.unwrap_or_default(),
-        ]
-    };
-    table::columns(&std::iter::once(head).chain(rows.iter().map(row)).collect::<Vec<_>>())
+    let mut rows =
+        vec![["NAME", "TOPICS", "TO", "QUEUED", "SEQ", "HEALTH", "LAST"].map(str::to_owned).to_vec()];
+    rows.extend(subscriptions.iter().map(subscription_row));
+    columns(&rows)
 }
 
-fn topics(rows: &[Value]) -> String {
-    if rows.is_empty() {
+fn subscription_row(subscription: &Subscription) -> Vec<String> {
+    let now = SystemClock.now().ms();
+    let health = match &subscription.why {
+        Some(why) => format!("{} ({why})", subscription.health),
+        None => subscription.health.clone(),
+    };
+    let last = subscription.last.as_ref().and_then(|last| {
+        let ago = moment::span(now.saturating_sub(last["at"].as_u64()?));
+        Some(format!("{} {ago} ago", plain(last["verdict"].as_str()?)))
+    });
+    let to =
+        if subscription.pull { "(pulled)" } else { subscription.callback.as_deref().unwrap_or_default() };
+    vec![
+        plain(&subscription.name),
+        plain(&subscription.topics.join(" ")),
+        plain(to),
+        subscription.queued.to_string(),
+        subscription.seq.to_string(),
+        plain(&health),
+        last.unwrap_or_default(),
+    ]
+}
+
+fn topics_table(topics: &[Topic]) -> String {
+    if topics.is_empty() {
         return "no topics yet: tavern events publish TOPIC TYPE".to_owned();
     }
-    let head = ["TOPIC", "PUBLISHER", "EVENTS", "SUBSCRIPTIONS"].map(str::to_owned).to_vec();
-    let row =
-        |row: &Value| ["topic", "publisher", "events", "subscriptions"].map(|name| text(&row[name])).to_vec();
-    table::columns(&std::iter::once(head).chain(rows.iter().map(row)).collect::<Vec<_>>())
+    let mut rows = vec![["TOPIC", "PUBLISHER", "EVENTS", "SUBSCRIPTIONS"].map(str::to_owned).to_vec()];
+    rows.extend(topics.iter().map(|topic| {
+        let publisher = topic.publisher.as_deref().map(plain).unwrap_or_default();
+        vec![plain(&topic.topic), publisher, topic.events.to_string(), topic.subscriptions.to_string()]
+    }));
+    columns(&rows)
 }

@@ -9,12 +9,10 @@ mod replay;
 mod subscribe;
 mod tail;
 
-use super::options::ServerOptions;
-use anyhow::bail;
 use std::process::ExitCode;
 
 #[derive(clap::Args)]
-pub struct Args {
+pub struct EventsArgs {
     #[command(subcommand)]
     action: Action,
 }
@@ -22,22 +20,22 @@ pub struct Args {
 #[derive(clap::Subcommand)]
 enum Action {
     /// Publish one event to a topic and print where it stands
-    Publish(publish::Args),
+    Publish(publish::PublishEventArgs),
     /// Make or change a subscription and print its secret, if one was made
-    Subscribe(subscribe::Args),
+    Subscribe(subscribe::SubscriptionArgs),
     /// Print the events of topics as they come, one JSON line each
-    Tail(tail::Args),
+    Tail(tail::TailArgs),
     /// Show subscriptions, their queues and their health, or topics
-    List(list::Args),
+    List(list::ListArgs),
     /// Show events that an endpoint refused, or send them again
-    Dead(dead::Args),
+    Dead(dead::DeadLettersArgs),
     /// Send again what a subscription has had
-    Replay(replay::Args),
+    Replay(replay::ReplayArgs),
     /// Listen for webhooks on this machine, print them and check their signatures
-    Receive(receive::Args),
+    Receive(receive::ReceiveArgs),
 }
 
-pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+pub fn run(args: EventsArgs) -> anyhow::Result<ExitCode> {
     match args.action {
         Action::Publish(args) => publish::run(args),
         Action::Subscribe(args) => subscribe::run(args),
@@ -46,15 +44,5 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         Action::Dead(args) => dead::run(args),
         Action::Replay(args) => replay::run(args),
         Action::Receive(args) => receive::run(args),
-    }
-}
-
-/// The key that all of these need.
-fn key(server: &ServerOptions, scope: &str) -> anyhow::Result<String> {
-    match server.api_key() {
-        Some(key) => Ok(key),
-        None => bail!(
-            "this needs an API key with the scope {scope}: give --key or TAVERN_KEY (dev mode prints one at its start)"
-        ),
     }
 }

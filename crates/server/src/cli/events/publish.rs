@@ -1,15 +1,14 @@
 //! `tavern events publish`: one event to one topic.
 
 use super::super::options::ServerOptions;
-use super::super::print_line;
-use super::super::stream::{ask_api, percent_encode};
+use super::super::{block_on, print_line};
 use anyhow::Context;
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
 use std::process::ExitCode;
+use tavern_client::NewEvent;
 
 #[derive(clap::Args)]
-pub struct Args {
+pub struct PublishEventArgs {
     #[command(flatten)]
     server: ServerOptions,
     /// The topic, such as orders
@@ -27,27 +26,27 @@ pub struct Args {
     id: Option<String>,
 }
 
-pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let key = super::key(&args.server, "events")?;
-    let path = format!("/v1/topics/{}/events", percent_encode(&args.topic));
-    let answer = ask_api(&args.server, "POST", &path, &key, body(&args)?.as_bytes())?;
-    print_line(&answer.to_string())?;
+pub fn run(args: PublishEventArgs) -> anyhow::Result<ExitCode> {
+    let event = event(&args)?;
+    let published = block_on(async move {
+        Ok(args.server.api_with_key("events")?.publish_event(&args.topic, &event).await?)
+    })?;
+    print_line(&serde_json::to_string(&published)?)?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn body(args: &Args) -> anyhow::Result<String> {
-    let mut event = json!({"type": args.kind});
-    for (name, value) in [("url", &args.about), ("id", &args.id)] {
-        if let Some(value) = value {
-            event[name] = Value::from(value.as_str());
-        }
+fn event(args: &PublishEventArgs) -> anyhow::Result<NewEvent> {
+    let mut event = NewEvent::new(&args.kind);
+    if let Some(url) = &args.about {
+        event = event.about(url);
     }
-    let mut body = event.to_string();
+    if let Some(id) = &args.id {
+        event = event.id(id);
+    }
     if let Some(data) = &args.data {
+        // Not parsed further: the data must arrive as it was given, byte for byte.
         let data: &RawValue = serde_json::from_str(data).context("--data is not JSON")?;
-        // Written by hand: the data must arrive as it was given, byte for byte.
-        body.truncate(body.len() - 1);
-        body.push_str(&format!(",\"data\":{}}}", data.get()));
+        event = event.data(data)?;
     }
-    Ok(body)
+    Ok(event)
 }

@@ -27,7 +27,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 #[derive(clap::Args)]
-pub struct Args {
+pub struct ReceiveArgs {
     /// The port on 127.0.0.1; 0 takes a free one and says which
     #[arg(long, value_name = "N", default_value_t = 7410)]
     port: u16,
@@ -65,7 +65,7 @@ struct Receiver {
     failure: std::sync::Mutex<Option<std::io::Error>>,
 }
 
-pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+pub fn run(args: ReceiveArgs) -> anyhow::Result<ExitCode> {
     let secret = args.secret.as_deref().map(SigningSecret::parse).transpose()?;
     let receiver = Arc::new(Receiver {
         secret,

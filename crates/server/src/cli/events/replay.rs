@@ -1,13 +1,13 @@
 //! `tavern events replay`: a subscription goes back to an event that it has had.
 
 use super::super::options::ServerOptions;
-use super::super::print_line;
-use super::super::stream::{ask_api, percent_encode};
-use serde_json::json;
+use super::super::{block_on, print_line};
+use anyhow::bail;
 use std::process::ExitCode;
+use tavern_client::ReplayFrom;
 
 #[derive(clap::Args)]
-pub struct Args {
+pub struct ReplayArgs {
     #[command(flatten)]
     server: ServerOptions,
     /// The subscription
@@ -20,18 +20,16 @@ pub struct Args {
     from_time: Option<String>,
 }
 
-pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let key = super::key(&args.server, "subscriptions")?;
-    let wish = match (&args.from_seq, &args.from_time) {
-        (Some(seq), _) => json!({"from_seq": seq}),
-        (None, Some(time)) => match time.parse::<u64>() {
-            Ok(ms) => json!({"from_time": ms}),
-            Err(_) => json!({"from_time": time}),
-        },
-        (None, None) => json!({}),
+pub fn run(args: ReplayArgs) -> anyhow::Result<ExitCode> {
+    let from = match (args.from_seq, args.from_time) {
+        (Some(seq), _) => ReplayFrom::Seq(seq),
+        (None, Some(time)) => time.parse().map_or(ReplayFrom::Time(time), ReplayFrom::TimeMs),
+        (None, None) => bail!("give --from-seq or --from-time"),
     };
-    let path = format!("/v1/subscriptions/{}/replay", percent_encode(&args.name));
-    let answer = ask_api(&args.server, "POST", &path, &key, wish.to_string().as_bytes())?;
-    print_line(&answer.to_string())?;
+    let replayed =
+        block_on(
+            async move { Ok(args.server.api_with_key("subscriptions")?.replay(&args.name, &from).await?) },
+        )?;
+    print_line(&serde_json::to_string(&replayed)?)?;
     Ok(ExitCode::SUCCESS)
 }

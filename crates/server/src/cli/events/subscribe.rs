@@ -1,14 +1,14 @@
 //! `tavern events subscribe`: makes a subscription, or changes what is given of it. The secret alone goes to stdout.
 
 use super::super::options::ServerOptions;
-use super::super::print_line;
-use super::super::stream::{ask_api, percent_encode};
+use super::super::{block_on, print_line};
 use anyhow::{Context, bail};
-use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
 use std::process::ExitCode;
+use tavern_client::SubscriptionSettings;
 
 #[derive(clap::Args)]
-pub struct Args {
+pub struct SubscriptionArgs {
     #[command(flatten)]
     server: ServerOptions,
     /// The name of the subscription
@@ -51,63 +51,46 @@ pub struct Args {
     concurrency: Option<u64>,
 }
 
-pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let key = super::key(&args.server, "subscriptions")?;
-    let path = format!("/v1/subscriptions/{}", percent_encode(&args.name));
-    let answer = ask_api(&args.server, "PUT", &path, &key, wish(&args)?.to_string().as_bytes())?;
-    let did = if answer["created"] == true { "made" } else { "changed" };
-    match answer["secret"].as_str() {
+pub fn run(args: SubscriptionArgs) -> anyhow::Result<ExitCode> {
+    let headers = headers(&args.header)?;
+    let SubscriptionArgs { server, name, callback, .. } = args;
+    let settings = SubscriptionSettings {
+        topics: Some(args.topic).filter(|topics| !topics.is_empty()),
+        pull: (args.pull || callback.is_some()).then_some(args.pull),
+        callback,
+        timeout_ms: args.timeout_ms,
+        max_events: args.max_events,
+        max_bytes: args.max_bytes,
+        max_backlog_bytes: args.max_backlog_bytes,
+        format: args.format,
+        secret: args.secret,
+        uuid: args.uuid,
+        headers: Some(headers).filter(|headers| !headers.is_empty()),
+        concurrency: args.concurrency,
+    };
+    let asked = name.clone();
+    let put = block_on(async move {
+        Ok(server.api_with_key("subscriptions")?.put_subscription(&asked, &settings).await?)
+    })?;
+    let did = if put.created { "made" } else { "changed" };
+    match put.secret {
         Some(secret) => {
-            eprintln!("{did} {}; its secret, which is not shown again:", args.name);
-            print_line(secret)?;
+            eprintln!("{did} {name}; its secret, which is not shown again:");
+            print_line(&secret)?;
         }
-        None => eprintln!("{did} {}", args.name),
+        None => eprintln!("{did} {name}"),
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// What is given, and nothing else: the rest stays as it is.
-fn wish(args: &Args) -> anyhow::Result<Value> {
-    let mut wish = Map::new();
-    let numbers = [
-        ("timeout_ms", args.timeout_ms),
-        ("max_events", args.max_events),
-        ("max_bytes", args.max_bytes),
-        ("max_backlog_bytes", args.max_backlog_bytes),
-        ("concurrency", args.concurrency),
-    ];
-    for (name, number) in numbers {
-        wish.extend(number.map(|number| (name.to_owned(), json!(number))));
-    }
-    let texts = [
-        ("callback", &args.callback),
-        ("format", &args.format),
-        ("secret", &args.secret),
-        ("uuid", &args.uuid),
-    ];
-    for (name, text) in texts {
-        wish.extend(text.as_ref().map(|text| (name.to_owned(), json!(text))));
-    }
-    if !args.topic.is_empty() {
-        wish.insert("topics".to_owned(), json!(args.topic));
-    }
-    if args.pull || args.callback.is_some() {
-        wish.insert("pull".to_owned(), json!(args.pull));
-    }
-    if !args.header.is_empty() {
-        wish.insert("headers".to_owned(), headers(&args.header)?);
-    }
-    Ok(Value::Object(wish))
-}
-
-fn headers(lines: &[String]) -> anyhow::Result<Value> {
-    let mut headers = Map::new();
+fn headers(lines: &[String]) -> anyhow::Result<BTreeMap<String, String>> {
+    let mut headers = BTreeMap::new();
     for line in lines {
         // The line may hold a password, so it is not repeated.
         let (name, value) = line.split_once(':').context("--header wants 'Name: value'")?;
-        if headers.insert(name.trim().to_owned(), json!(value.trim())).is_some() {
+        if headers.insert(name.trim().to_owned(), value.trim().to_owned()).is_some() {
             bail!("--header {} is given twice", name.trim());
         }
     }
-    Ok(Value::Object(headers))
+    Ok(headers)
 }

@@ -1,5 +1,6 @@
-//! Tokens: where they come from, and when they end as far as they say so.
+//! Who a client is: a name, a token, an API key, or a function that gives tokens.
 
+use crate::Error;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::Value;
@@ -13,9 +14,12 @@ type Giving = Pin<Box<dyn Future<Output = Result<String, String>> + Send>>;
 /// Who a client is.
 #[derive(Clone)]
 pub enum Auth {
+    /// A signed token of a user.
     Token(String),
-    /// In dev mode a name will do.
+    /// A bare name; dev mode only.
     User(String),
+    /// An API key of a service.
+    Key(String),
     /// Asked for the first token, for another before that one ends, and when the server says that it has. Made by [`Auth::source`].
     Source(Arc<dyn Fn() -> Giving + Send + Sync>),
 }
@@ -31,11 +35,24 @@ impl Auth {
     }
 }
 
+/// Whether a token or key can stand in a header.
+pub(crate) fn check(auth: Option<&Auth>) -> Result<(), Error> {
+    match auth {
+        Some(Auth::Token(text) | Auth::Key(text))
+            if !text.bytes().all(|byte| (0x21..0x7f).contains(&byte)) =>
+        {
+            Err(Error::new("bad_request", "the token or key holds a character that no token or key has"))
+        }
+        _ => Ok(()),
+    }
+}
+
 impl fmt::Debug for Auth {
     /// Without the secret.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Auth::Token(_) => out.write_str("Token"),
+            Auth::Key(_) => out.write_str("Key"),
             Auth::User(user) => write!(out, "User({user:?})"),
             Auth::Source(_) => out.write_str("Source"),
         }
@@ -68,5 +85,17 @@ mod tests {
     #[test]
     fn secrets_are_not_printed() {
         assert_eq!(format!("{:?}", Auth::Token("secret".into())), "Token");
+        assert_eq!(format!("{:?}", Auth::Key("secret".into())), "Key");
+    }
+
+    #[test]
+    fn credentials_cannot_break_out_of_a_header() {
+        for text in ["a\r\nHost: b", "a b", "ü"] {
+            assert!(
+                check(Some(&Auth::Key(text.into()))).is_err()
+                    && check(Some(&Auth::Token(text.into()))).is_err()
+            );
+        }
+        assert!(check(Some(&Auth::Key("tvk_a_b".into()))).is_ok() && check(None).is_ok());
     }
 }

@@ -1,0 +1,53 @@
+//! Channels as a service sees them: publish a message, see who is there. Scopes `publish` and `presence`.
+
+use super::{Api, PAGE, Request};
+use crate::{Error, Members};
+use serde::{Deserialize, Serialize};
+
+#[derive(Serialize)]
+struct NewMessage<T> {
+    data: T,
+}
+
+#[derive(Deserialize)]
+struct MessagePublished {
+    receivers: u64,
+}
+
+impl Api {
+    /// Publishes a message; how many subscriptions on the server's node received it. `data` is sent as it serializes: give a
+    /// [`RawValue`](serde_json::value::RawValue) to send JSON byte for byte.
+    ///
+    /// ```no_run
+    /// # async fn example(api: tavern_client::Api) -> Result<(), tavern_client::Error> {
+    /// let receivers = api.publish("game#1", "hello").await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn publish(&self, channel: &str, data: impl Serialize) -> Result<u64, Error> {
+        let path = ["channels", channel, "messages"];
+        let published: MessagePublished =
+            self.call(Request::new("POST", &path).body(&NewMessage { data })?).await?;
+        Ok(published.receivers)
+    }
+
+    /// Who is in a channel, all pages.
+    ///
+    /// ```no_run
+    /// # async fn example(api: tavern_client::Api) -> Result<(), tavern_client::Error> {
+    /// for member in api.presence("game#1").await?.users {
+    ///     println!("{:?} with {} clients", member.user, member.clients.len());
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn presence(&self, channel: &str) -> Result<Members, Error> {
+        let path = ["channels", channel, "presence"];
+        let page = || Request::new("GET", &path).query("limit", PAGE);
+        let mut members: Members = self.call(page()).await?;
+        while let Some(after) = members.next.take() {
+            members.append(self.call(page().query("after", after)).await?);
+        }
+        Ok(members)
+    }
+}

@@ -1,0 +1,135 @@
+//! Parties without a session: for a service with the scope `parties`, and single commands of a user with a token. Snapshots
+//! and replies have the shape that `docs/parties.md` describes.
+
+use super::{Api, Request, checked};
+use crate::Error;
+use crate::address::encode;
+use crate::auth::Auth;
+use serde_json::{Map, Value, json};
+use std::time::Duration;
+
+impl Api {
+    /// All parties.
+    pub async fn parties(&self) -> Result<Vec<Value>, Error> {
+        self.list(&["parties"], "parties").await
+    }
+
+    /// One party by its number; None: there is none.
+    pub async fn party(&self, party: u64) -> Result<Option<Value>, Error> {
+        let answer: Value = self.call(Request::new("GET", &["parties", &party.to_string()])).await?;
+        Ok(snapshot(answer))
+    }
+
+    /// The party of a user, if they are in one.
+    ///
+    /// ```no_run
+    /// # async fn example(api: tavern_client::Api) -> Result<(), tavern_client::Error> {
+    /// if let Some(party) = api.party_of("ann").await? {
+    ///     println!("{} members", party["members"].as_array().map_or(0, Vec::len));
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn party_of(&self, user: &str) -> Result<Option<Value>, Error> {
+        let answer: Value = self.call(Request::new("GET", &["users", user, "party"])).await?;
+        Ok(snapshot(answer))
+    }
+
+    /// A party command in the name of a user.
+    ///
+    /// ```no_run
+    /// # async fn example(api: tavern_client::Api) -> Result<(), tavern_client::Error> {
+    /// api.party_command("ann", "invite", serde_json::json!({"user": "bob"})).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn party_command(&self, user: &str, cmd: &str, mut members: Value) -> Result<Value, Error> {
+        members["cmd"] = json!(cmd);
+        self.call(Request::new("POST", &["users", user, "party"]).body(&members)?).await
+    }
+
+    /// Answers a party's ticket: the match that was found, or why there is none. The body is that of
+    /// `POST /v1/parties/{id}/go/{go_id}`.
+    pub async fn answer_go(&self, party: u64, go_id: u64, answer: &Value) -> Result<Value, Error> {
+        let (party, go_id) = (party.to_string(), go_id.to_string());
+        self.call(Request::new("POST", &["parties", &party, "go", &go_id]).body(answer)?).await
+    }
+
+    /// A party command of the user whom the token (or, in dev mode, the name) of this `Api` belongs to. It opens no session,
+    /// so the user does not come online by it.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), tavern_client::Error> {
+    /// use tavern_client::{Api, Auth};
+    ///
+    /// let ann = Api::new("http://127.0.0.1:7400", Auth::User("ann".into()))?;
+    /// let reply = ann.own_party_command("invite", serde_json::json!({"user": "bob"})).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn own_party_command(&self, cmd: &str, members: Value) -> Result<Value, Error> {
+        let Value::Object(members) = members else {
+            return Err(Error::new("bad_request", "the members of a command are an object"));
+        };
+        let query = match &self.shared.auth {
+            Auth::Key(_) => return Err(Error::new("not_allowed", "this is done by a user: use a token")),
+            Auth::User(user) => vec![("user", user.clone())],
+            Auth::Token(_) | Auth::Source(_) => Vec::new(),
+        };
+        let target = self.shared.address.target("/party", &query);
+        let body = ("application/x-www-form-urlencoded", form(cmd, &members));
+        let (status, body) = self.send("POST", &target, Some(body), Duration::ZERO).await?;
+        let body = checked(status, body.clone()).map_err(|error| flat_refusal(&body).unwrap_or(error))?;
+        serde_json::from_slice(&body).map_err(|error| Error::new("unexpected_answer", error.to_string()))
+    }
+}
+
+fn snapshot(mut answer: Value) -> Option<Value> {
+    Some(answer["party"].take()).filter(Value::is_object)
+}
+
+/// The command as form fields; texts are written as they are, everything else as JSON.
+fn form(cmd: &str, members: &Map<String, Value>) -> String {
+    let mut form = format!("action=party&cmd={}", encode(cmd));
+    for (name, value) in members.iter().filter(|(_, value)| !value.is_null()) {
+        let text = match value {
+            Value::String(text) if name != "data" && name != "params" => text.clone(),
+            value => value.to_string(),
+        };
+        form.push_str(&format!("&{}={}", encode(name), encode(&text)));
+    }
+    form
+}
+
+/// A refusal of `POST /party`: `error` is a text beside its code.
+fn flat_refusal(body: &[u8]) -> Option<Error> {
+    let answer: Value = serde_json::from_slice(body).ok()?;
+    let mut error = Error::new(answer["code"].as_str()?, answer["error"].as_str()?);
+    error.retry_after_ms = answer["retry_after_ms"].as_u64();
+    error.party = Some(answer["party"].clone()).filter(Value::is_object).map(Box::new);
+    Some(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_become_form_fields() {
+        let members = json!({"user": "a&b", "message": null, "party_id": 5, "data": {"a": 1}, "params": "x"});
+        let form = form("invite", members.as_object().expect("an object"));
+        assert_eq!(
+            form,
+            "action=party&cmd=invite&data=%7B%22a%22%3A1%7D&params=%22x%22&party_id=5&user=a%26b"
+        );
+    }
+
+    #[test]
+    fn refusals_keep_code_and_party() {
+        let error =
+            flat_refusal(br#"{"error":"no","code":"party_full","party":{"party_id":5}}"#).expect("a refusal");
+        assert_eq!((error.code.as_str(), error.message.as_str()), ("party_full", "no"));
+        assert!(error.party.is_some());
+        assert!(flat_refusal(br#"{"error":{"code":"x","message":"y"}}"#).is_none());
+    }
+}

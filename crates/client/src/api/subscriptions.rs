@@ -1,0 +1,241 @@
+//! Subscriptions to topics: make and change them, see their health, pull, replay, retry dead letters. Scope `subscriptions`.
+
+use super::{Api, Request};
+use crate::Error;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// What a subscription is to be. Members that are None stay as they are, or take the server's default.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct SubscriptionSettings {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub topics: Option<Vec<String>>,
+    /// Where batches are posted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub callback: Option<String>,
+    /// No callback: events are asked for with [`Api::pull`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pull: Option<bool>,
+    /// How long an event may wait for others of its batch.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timeout_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_events: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_bytes: Option<u64>,
+    /// Bytes that may wait; beyond that the oldest events become a gap. 0: no limit of its own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_backlog_bytes: Option<u64>,
+    /// `standard` or `routemaster`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub format: Option<String>,
+    /// Signs batches; the server makes one if none is given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub secret: Option<String>,
+    /// The user name of the routemaster format.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub uuid: Option<String>,
+    /// Headers of every post.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub headers: Option<BTreeMap<String, String>>,
+    /// Batches under way at once; with more than 1 order does not hold.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub concurrency: Option<u64>,
+}
+
+/// A subscription as its owner sees it: settings, queue and health.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Subscription {
+    pub name: String,
+    pub topics: Vec<String>,
+    pub callback: Option<String>,
+    pub pull: bool,
+    /// The number of the last event that is for it.
+    pub seq: u64,
+    /// Everything through this number is settled.
+    pub acknowledged: u64,
+    pub queued: u64,
+    /// `healthy`, `throttled`, `failing` or `disabled`.
+    pub health: String,
+    /// Why it is disabled.
+    pub why: Option<String>,
+    /// Its last delivery: when, why, and what became of it.
+    pub last: Option<Value>,
+    #[serde(flatten)]
+    pub other: Map<String, Value>,
+}
+
+/// What became of [`Api::put_subscription`].
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct SubscriptionPut {
+    /// False: it was there, and was changed.
+    pub created: bool,
+    /// A secret that the server made; it is not shown again.
+    pub secret: Option<String>,
+    #[serde(flatten)]
+    pub other: Map<String, Value>,
+}
+
+/// Events that were pulled, as the server wrote them.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Pulled {
+    pub events: Vec<Box<RawValue>>,
+    /// What to give to the next pull; with it these events are acknowledged.
+    pub next_after: u64,
+}
+
+/// An event that an endpoint refused for good.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DeadLetter {
+    pub seq: u64,
+    pub id: String,
+    pub topic: String,
+    /// Milliseconds since 1970.
+    pub parked_at: u64,
+    pub reason: String,
+    pub event: Value,
+    #[serde(flatten)]
+    pub other: Map<String, Value>,
+}
+
+/// From where a subscription is replayed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ReplayFrom {
+    /// The number of the first event.
+    Seq(u64),
+    /// Milliseconds since 1970.
+    TimeMs(u64),
+    /// A time as text: `2026-11-15T10:00:00Z`.
+    Time(String),
+}
+
+/// What became of [`Api::replay`].
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Replayed {
+    pub from_seq: u64,
+    pub rewound: bool,
+    #[serde(flatten)]
+    pub other: Map<String, Value>,
+}
+
+impl Api {
+    /// All subscriptions of this key; those of all keys with the scope `admin`.
+    pub async fn subscriptions(&self) -> Result<Vec<Subscription>, Error> {
+        self.list(&["subscriptions"], "subscriptions").await
+    }
+
+    /// One subscription; the error `not_found` when there is none of this name.
+    pub async fn subscription(&self, name: &str) -> Result<Subscription, Error> {
+        self.call(Request::new("GET", &["subscriptions", name])).await
+    }
+
+    /// Makes a subscription, or changes what is given of it.
+    ///
+    /// ```no_run
+    /// # async fn example(api: tavern_client::Api) -> Result<(), tavern_client::Error> {
+    /// use tavern_client::SubscriptionSettings;
+    ///
+    /// let settings = SubscriptionSettings {
+    ///     topics: Some(vec!["orders".into()]),
+    ///     callback: Some("https://mail.example/hook".into()),
+    ///     pull: Some(false),
+    ///     ..SubscriptionSettings::default()
+    /// };
+    /// if let Some(secret) = api.put_subscription("mail", &settings).await?.secret {
+    ///     println!("check signatures with {secret}");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn put_subscription(
+        &self,
+        name: &str,
+        settings: &SubscriptionSettings,
+    ) -> Result<SubscriptionPut, Error> {
+        self.call(Request::new("PUT", &["subscriptions", name]).body(settings)?).await
+    }
+
+    pub async fn delete_subscription(&self, name: &str) -> Result<(), Error> {
+        self.call::<Value>(Request::new("DELETE", &["subscriptions", name])).await.map(drop)
+    }
+
+    /// The next events of a subscription. `after` acknowledges everything through that number; without it the answer begins
+    /// after what was acknowledged before. Waits up to `wait` for the first event.
+    ///
+    /// ```no_run
+    /// # async fn example(api: tavern_client::Api) -> Result<(), tavern_client::Error> {
+    /// use std::time::Duration;
+    ///
+    /// let mut after = None;
+    /// loop {
+    ///     let pulled = api.pull("mail", after, Duration::from_secs(20), 100).await?;
+    ///     for event in &pulled.events {
+    ///         println!("{event}");
+    ///     }
+    ///     after = Some(pulled.next_after);
+    /// }
+    /// # }
+    /// ```
+    pub async fn pull(
+        &self,
+        name: &str,
+        after: Option<u64>,
+        wait: Duration,
+        limit: u64,
+    ) -> Result<Pulled, Error> {
+        let path = ["subscriptions", name, "events"];
+        let mut request = Request::new("GET", &path).query("wait_ms", wait.as_millis()).query("limit", limit);
+        if let Some(after) = after {
+            request = request.query("after", after);
+        }
+        request.wait = wait;
+        self.call(request).await
+    }
+
+    /// Sends a subscription again what it has had.
+    pub async fn replay(&self, name: &str, from: &ReplayFrom) -> Result<Replayed, Error> {
+        let from = match from {
+            ReplayFrom::Seq(seq) => json!({"from_seq": seq}),
+            ReplayFrom::TimeMs(ms) => json!({"from_time": ms}),
+            ReplayFrom::Time(text) => json!({"from_time": text}),
+        };
+        self.call(Request::new("POST", &["subscriptions", name, "replay"]).body(&from)?).await
+    }
+
+    /// Starts or stops a subscription.
+    pub async fn enable(&self, name: &str, enabled: bool) -> Result<Subscription, Error> {
+        let order = if enabled { "enable" } else { "disable" };
+        self.call(Request::new("POST", &["subscriptions", name, order])).await
+    }
+
+    /// The dead letters of a subscription, all pages.
+    pub async fn dead_letters(&self, name: &str) -> Result<Vec<DeadLetter>, Error> {
+        self.list(&["subscriptions", name, "dead-letters"], "dead_letters").await
+    }
+
+    /// Sends dead letters again: those with these ids, or all. How many are under way again.
+    pub async fn retry_dead_letters(&self, name: &str, ids: &[String]) -> Result<u64, Error> {
+        #[derive(Deserialize)]
+        struct Retried {
+            retried: u64,
+            more: bool,
+        }
+        let path = ["subscriptions", name, "dead-letters", "retry"];
+        let body = if ids.is_empty() { json!({}) } else { json!({"ids": ids}) };
+        let mut total = 0;
+        loop {
+            let Retried { retried, more } = self.call(Request::new("POST", &path).body(&body)?).await?;
+            total += retried;
+            if !more || retried == 0 {
+                return Ok(total);
+            }
+        }
+    }
+}

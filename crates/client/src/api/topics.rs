@@ -1,0 +1,106 @@
+//! Topics: publish durable events, list topics. Scopes `events` and `subscriptions`.
+
+use super::{Api, Request};
+use crate::Error;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+
+/// An event to publish.
+///
+/// ```
+/// let event = tavern_client::NewEvent::new("create").about("https://shop.example/orders/7").id("order-7");
+/// assert_eq!(
+///     serde_json::to_string(&event).unwrap(),
+///     r#"{"type":"create","url":"https://shop.example/orders/7","id":"order-7"}"#
+/// );
+/// ```
+#[derive(Clone, Debug, Serialize)]
+pub struct NewEvent {
+    r#type: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    url: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    data: Option<Box<RawValue>>,
+}
+
+impl NewEvent {
+    /// An event of this type, such as `create`.
+    pub fn new(kind: impl Into<String>) -> NewEvent {
+        NewEvent { r#type: kind.into(), url: None, id: None, data: None }
+    }
+
+    /// The address of what the event is about.
+    pub fn about(mut self, url: impl Into<String>) -> NewEvent {
+        self.url = Some(url.into());
+        self
+    }
+
+    /// An id of the publisher's: an event with the same id is accepted once.
+    pub fn id(mut self, id: impl Into<String>) -> NewEvent {
+        self.id = Some(id.into());
+        self
+    }
+
+    /// Any JSON, sent as it serializes.
+    pub fn data(mut self, data: impl Serialize) -> Result<NewEvent, Error> {
+        let data = serde_json::value::to_raw_value(&data);
+        self.data = Some(data.map_err(|error| Error::new("bad_request", error.to_string()))?);
+        Ok(self)
+    }
+}
+
+/// What became of published events.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EventsPublished {
+    pub topic: String,
+    /// The numbers of the events in the topic.
+    pub first_seq: u64,
+    pub last_seq: u64,
+    pub accepted: u64,
+    /// Events whose id was known: they are in the topic once.
+    pub duplicates: u64,
+}
+
+/// A topic in the list.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Topic {
+    pub topic: String,
+    /// The id of the API key that may publish to it.
+    pub publisher: Option<String>,
+    pub events: u64,
+    pub subscriptions: u64,
+    #[serde(flatten)]
+    pub other: Map<String, Value>,
+}
+
+impl Api {
+    /// Publishes one event to a topic; it is stored when this returns.
+    ///
+    /// ```no_run
+    /// # async fn example(api: tavern_client::Api) -> Result<(), tavern_client::Error> {
+    /// use tavern_client::NewEvent;
+    ///
+    /// let event = NewEvent::new("create").id("order-7").data(serde_json::json!({"total": 5}))?;
+    /// let published = api.publish_event("orders", &event).await?;
+    /// println!("number {} of the topic", published.last_seq);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn publish_event(&self, topic: &str, event: &NewEvent) -> Result<EventsPublished, Error> {
+        self.call(Request::new("POST", &["topics", topic, "events"]).body(event)?).await
+    }
+
+    /// All topics.
+    pub async fn topics(&self) -> Result<Vec<Topic>, Error> {
+        self.list(&["topics"], "topics").await
+    }
+
+    /// Ends a topic that one publishes to.
+    pub async fn delete_topic(&self, topic: &str) -> Result<(), Error> {
+        self.call::<Value>(Request::new("DELETE", &["topics", topic])).await.map(drop)
+    }
+}

@@ -1,0 +1,145 @@
+//! Users as a service sees them: where they are and why, whom they follow. Scope `presence`.
+
+use super::{Api, Request};
+use crate::presence::Activity;
+use crate::{Error, Visibility};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+/// A user in a list.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct UserSummary {
+    pub user: String,
+    pub name: Option<String>,
+    pub online: bool,
+    pub leaving: bool,
+    /// Milliseconds since 1970.
+    pub last_seen: Option<u64>,
+    #[serde(flatten)]
+    pub other: Map<String, Value>,
+}
+
+/// Where a user is, and why they count as online or not.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct UserReport {
+    pub user: String,
+    pub online: bool,
+    pub leaving: bool,
+    /// The reason in words.
+    pub why: String,
+    pub activities: Vec<Activity>,
+    pub channels: Vec<UserChannel>,
+    /// Milliseconds since 1970.
+    pub last_seen: Option<u64>,
+    pub visibility: String,
+    #[serde(flatten)]
+    pub other: Map<String, Value>,
+}
+
+/// A channel that a user is in.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct UserChannel {
+    pub channel: String,
+    /// Milliseconds since 1970.
+    pub since: u64,
+    pub leaving: bool,
+    pub clients: Vec<UserClient>,
+    #[serde(flatten)]
+    pub other: Map<String, Value>,
+}
+
+/// A client of a user in a channel.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct UserClient {
+    pub client: String,
+    pub node: String,
+    /// Milliseconds since 1970.
+    pub since: u64,
+    pub state: Value,
+    /// When its connection was lost; it counts until its grace period ends.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lost_at: Option<u64>,
+    #[serde(flatten)]
+    pub other: Map<String, Value>,
+}
+
+impl Api {
+    /// Users who are online or known, whose id begins with `prefix`; the first hundred.
+    ///
+    /// ```no_run
+    /// # async fn example(api: tavern_client::Api) -> Result<(), tavern_client::Error> {
+    /// let online = api.users("an").await?.into_iter().filter(|user| user.online).count();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn users(&self, prefix: &str) -> Result<Vec<UserSummary>, Error> {
+        #[derive(Deserialize)]
+        struct Page {
+            users: Vec<UserSummary>,
+        }
+        let page: Page = self.call(Request::new("GET", &["users"]).query("prefix", prefix)).await?;
+        Ok(page.users)
+    }
+
+    /// Where a user is, and why they count as online or not.
+    ///
+    /// ```no_run
+    /// # async fn example(api: tavern_client::Api) -> Result<(), tavern_client::Error> {
+    /// let ann = api.user("ann").await?;
+    /// println!("{} is {}: {}", ann.user, if ann.online { "online" } else { "offline" }, ann.why);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn user(&self, user: &str) -> Result<UserReport, Error> {
+        self.call(Request::new("GET", &["users", user])).await
+    }
+
+    /// Whom a user follows, all pages.
+    pub async fn following(&self, user: &str) -> Result<Vec<String>, Error> {
+        self.list(&["users", user, "following"], "users").await
+    }
+
+    /// Who follows a user, all pages.
+    pub async fn followers(&self, user: &str) -> Result<Vec<String>, Error> {
+        self.list(&["users", user, "followers"], "users").await
+    }
+
+    /// Makes one user follow another.
+    pub async fn follow(&self, follower: &str, followee: &str) -> Result<(), Error> {
+        let path = ["users", follower, "following", followee];
+        self.call::<Value>(Request::new("PUT", &path)).await.map(drop)
+    }
+
+    pub async fn unfollow(&self, follower: &str, followee: &str) -> Result<(), Error> {
+        let path = ["users", follower, "following", followee];
+        self.call::<Value>(Request::new("DELETE", &path)).await.map(drop)
+    }
+
+    /// Sets who sees a user.
+    pub async fn set_visibility(&self, user: &str, visibility: Visibility) -> Result<(), Error> {
+        let path = ["users", user, "visibility"];
+        let request = Request::new("PUT", &path).body(&json!({"value": visibility.as_str()}))?;
+        self.call::<Value>(request).await.map(drop)
+    }
+
+    /// Puts a message into a user's inbox; it waits there until one of their sessions has acknowledged it. Scope `publish`.
+    ///
+    /// ```no_run
+    /// # async fn example(api: tavern_client::Api) -> Result<(), tavern_client::Error> {
+    /// api.send_to_inbox("ann", serde_json::json!({"gift": 5})).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn send_to_inbox(&self, user: &str, data: impl Serialize) -> Result<(), Error> {
+        #[derive(Serialize)]
+        struct Body<T> {
+            data: T,
+        }
+        let path = ["users", user, "messages"];
+        self.call::<Value>(Request::new("POST", &path).body(&Body { data })?).await.map(drop)
+    }
+}

@@ -1,0 +1,128 @@
+//! Who is in a channel and what users do, as the server tells it. Every type keeps members that it does not know in
+//! `other`, so that what a newer server adds is passed on.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// Who is in a channel.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Members {
+    /// Grows with every change of the channel's presence.
+    pub version: u64,
+    /// Users there, those without a name included.
+    pub count: u64,
+    /// Empty in a channel that is so large that it is only counted.
+    pub users: Vec<Member>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) next: Option<String>,
+    #[serde(flatten)]
+    pub other: Map<String, Value>,
+}
+
+impl Members {
+    /// Adds the next page.
+    pub(crate) fn append(&mut self, mut page: Members) {
+        self.users.append(&mut page.users);
+        self.next = page.next;
+    }
+}
+
+/// A user in a channel.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Member {
+    /// None: somebody without a user id, or hidden from the one who asks.
+    pub user: Option<String>,
+    pub name: Option<String>,
+    pub clients: Vec<MemberClient>,
+    /// Milliseconds since 1970.
+    pub since: u64,
+    /// All clients are lost, and the grace period is running.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub leaving: bool,
+    #[serde(flatten)]
+    pub other: Map<String, Value>,
+}
+
+/// One client of a user in a channel.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct MemberClient {
+    pub client: String,
+    pub state: Value,
+    /// Milliseconds since 1970.
+    pub since: u64,
+    #[serde(flatten)]
+    pub other: Map<String, Value>,
+}
+
+/// What a user does.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Status {
+    pub user: String,
+    pub name: Option<String>,
+    pub online: bool,
+    /// All clients are lost, and the grace period is running.
+    pub leaving: bool,
+    pub activities: Vec<Activity>,
+    pub channels: Vec<String>,
+    /// Milliseconds since 1970.
+    pub last_seen: Option<u64>,
+    #[serde(flatten)]
+    pub other: Map<String, Value>,
+}
+
+/// Something a user does in a channel.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Activity {
+    pub activity: String,
+    pub channel: String,
+    /// Milliseconds since 1970.
+    pub since: u64,
+}
+
+/// A user whom one follows does something else.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct StatusUpdate {
+    pub user: String,
+    pub status: Status,
+    /// What changed, such as `came_online`.
+    pub change: String,
+    pub channel: Option<String>,
+    #[serde(flatten)]
+    pub other: Map<String, Value>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn members_are_written_as_they_were_read() {
+        let told = json!({
+            "version": 3, "count": 2, "later": 1,
+            "users": [
+                {"user": "ann", "name": null, "clients": [{"client": "c1", "state": {"a": 1}, "since": 5}], "since": 5},
+                {"user": null, "name": null, "clients": [], "since": 6, "leaving": true},
+            ],
+        });
+        let members: Members = serde_json::from_value(told.clone()).expect("members");
+        assert_eq!(members.users[0].user.as_deref(), Some("ann"));
+        assert_eq!(serde_json::to_value(members).expect("JSON"), told);
+    }
+
+    #[test]
+    fn statuses_are_written_as_they_were_read() {
+        let told = json!({
+            "user": "ann", "name": "Ann", "online": true, "leaving": false, "channels": ["game#1"], "last_seen": null,
+            "activities": [{"activity": "playing", "channel": "game#1", "since": 5}],
+        });
+        let status: Status = serde_json::from_value(told.clone()).expect("a status");
+        assert_eq!(serde_json::to_value(status).expect("JSON"), told);
+    }
+}
