@@ -142,5 +142,5 @@ fn outsiders_do_not_speak_for_the_server() {
     let from = tavern_engine::Writer::outsider();
     let parcel =
         tavern_engine::Parcel { subject, from, n: 0, note: Arc::from(*b""), payload: Arc::from(*b"x") };
-    assert!(street.house(0).shards[0].node().unpack(&parcel).is_none());
+    assert!(street.house(0).shards[0].node().receive(&parcel).is_none());
 }

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tavern_hub::node::registry::shards_of;
-use tavern_hub::{LinkId, Node, Parcel as Words};
+use tavern_hub::{Incoming, LinkId, Node, Parcel as Words};
 use tavern_store::{BusError, BusInbox, Interest, Lost, Parcel, Ticket};
 use tokio::sync::Notify;
 
@@ -57,20 +57,27 @@ impl BusInbox for BusReceiver {
         fault::strikes("bus");
         let mut heard: Vec<Vec<Words>> = (0..self.shards.len()).map(|_| Vec::new()).collect();
         for parcel in &parcels {
-            if let Some((told, mask)) = self.node.unpack_rumour(parcel) {
-                shards_of(mask).for_each(|shard| self.shards.force(shard, ShardInput::Rumour(told.clone())));
-            } else if self.node.is_left(parcel) {
-                self.adoption.notify_one();
-            } else if let Some(subscription) = self.node.unpack_nudge(parcel) {
-                self.bell.nudged(subscription);
-            } else if let Some((shard, from, letter)) = self.node.unpack_letter(parcel) {
-                // Messages that came before it are handed over before it.
-                self.put(shard, std::mem::take(&mut heard[shard]));
-                self.shards.force(shard, ShardInput::Letter(from, Box::new(letter)));
-            } else if let Some((told, mask)) = self.node.unpack_news(parcel) {
-                shards_of(mask).for_each(|shard| self.shards.force(shard, ShardInput::News(told.clone())));
-            } else if let Some((space, words, mask)) = self.node.unpack(parcel) {
-                shards_of(mask).for_each(|shard| heard[shard].push(Words { space, words: words.clone() }));
+            match self.node.receive(parcel) {
+                Some(Incoming::Words { space, words, mask }) => {
+                    shards_of(mask)
+                        .for_each(|shard| heard[shard].push(Words { space, words: words.clone() }));
+                }
+                Some(Incoming::Presence { told, mask }) => {
+                    shards_of(mask)
+                        .for_each(|shard| self.shards.force(shard, ShardInput::News(told.clone())));
+                }
+                Some(Incoming::Person { told, mask }) => {
+                    shards_of(mask)
+                        .for_each(|shard| self.shards.force(shard, ShardInput::Rumour(told.clone())));
+                }
+                Some(Incoming::Session { shard, from, letter }) => {
+                    // Messages that came before it are handed over before it.
+                    self.put(shard, std::mem::take(&mut heard[shard]));
+                    self.shards.force(shard, ShardInput::Letter(from, Box::new(letter)));
+                }
+                Some(Incoming::NodeLeft) => self.adoption.notify_one(),
+                Some(Incoming::Subscription(name)) => self.bell.nudged(name),
+                None => {}
             }
         }
         for (shard, words) in heard.into_iter().enumerate() {

@@ -1,13 +1,15 @@
 //! Words on their way between nodes: what goes beside the payload, and which shards must hear what arrives.
-//! Must hold: what another node said is heard here as it was there; a note that cannot be read costs only the sender's name.
+//! Must hold: what another node said is heard here as it was there; a header that cannot be read costs only the sender's name.
 
 use super::Node;
 use super::registry::Registry;
 use crate::event::{Author, Origin, Space, Words};
 use std::sync::Arc;
+use tavern_domain::Channel;
 use tavern_domain::presence::{News, Rumour};
-use tavern_domain::{Channel, ClientId};
 use tavern_engine::{Interest, Parcel, Subject, Writer};
+use tavern_wire::bus::BusMessage;
+use tavern_wire::bus::header::{self, Header};
 use tavern_wire::bus::letter::Letter;
 
 /// A presence change of one channel, for the shards and nodes that watch it.
@@ -46,9 +48,22 @@ const LEFT: &str = "_left";
 /// The kind of subject by which a node says that a subscription has events, to whoever works on it.
 const NUDGE: &str = "_nudge";
 
-const JSON: u8 = 1;
-const AUTHOR: u8 = 2;
-const USER: u8 = 4;
+/// A message from another node, and whom it concerns here.
+#[derive(Debug)]
+pub enum Incoming {
+    /// A channel message, for the shards with listeners.
+    Words { space: Space, words: Arc<Words>, mask: u64 },
+    /// For the shards that watch the channel.
+    Presence { told: ChannelNews, mask: u64 },
+    /// For the shards with the user's sessions or followers.
+    Person { told: PersonNews, mask: u64 },
+    /// For the shard of the session, from this node.
+    Session { shard: usize, from: Arc<str>, letter: Letter },
+    /// A node that stops has left sessions in the store.
+    NodeLeft,
+    /// A subscription has events to deliver.
+    Subscription(Arc<str>),
+}
 
 impl Node {
     /// A parcel for the other nodes.
@@ -63,13 +78,41 @@ impl Node {
         })
     }
 
-    /// What arrived, and the shards that hear it. None: nobody does, or it is not for channels.
-    pub fn unpack(&self, parcel: &Parcel) -> Option<(Space, Arc<Words>, u64)> {
-        let (space, name) = match parcel.subject.channel() {
-            Some(name) => (Space::Channel, name),
-            None if parcel.subject.kind() == SHARD => (Space::Shard, parcel.subject.rest()?),
-            None => return None,
-        };
+    /// A message from the bus. `None`: it concerns nothing here, or this release does not understand it.
+    pub fn receive(&self, parcel: &Parcel) -> Option<Incoming> {
+        if let Some(name) = parcel.subject.channel() {
+            return self.receive_words(parcel, Space::Channel, name);
+        }
+        if parcel.subject.kind() == SHARD {
+            return self.receive_words(parcel, Space::Shard, parcel.subject.rest()?);
+        }
+        if parcel.from.is_outsider() {
+            return None;
+        }
+        let rest = || String::from_utf8(parcel.subject.rest()?).ok();
+        Some(match BusMessage::decode(&parcel.payload)? {
+            BusMessage::Presence(news) => {
+                let channel = rest()?;
+                let mask = self.registry.find(Space::Presence, channel.as_bytes())?.mask();
+                let told = ChannelNews { channel: channel.into(), news: Arc::new(news) };
+                Incoming::Presence { told, mask }
+            }
+            BusMessage::Person(rumour) => {
+                let user = rest()?;
+                let mask = self.registry.find(Space::People, user.as_bytes())?.mask();
+                let told = PersonNews { user: user.into(), rumour: Arc::new(rumour) };
+                Incoming::Person { told, mask }
+            }
+            BusMessage::Session(letter) => {
+                let shard = letter.key.shard(self.settings.shards);
+                Incoming::Session { shard, from: parcel.from.node.clone(), letter }
+            }
+            BusMessage::NodeLeft => Incoming::NodeLeft,
+            BusMessage::Subscription(name) => Incoming::Subscription(name),
+        })
+    }
+
+    fn receive_words(&self, parcel: &Parcel, space: Space, name: Vec<u8>) -> Option<Incoming> {
         // The server alone speaks there; whoever shares a folder with it is not the server.
         if parcel.from.is_outsider() && Channel::parse_redis(&name).is_ok_and(|channel| channel.is_reserved())
         {
@@ -79,13 +122,14 @@ impl Node {
         if mask == 0 {
             return None;
         }
-        let (json, author) = read_note(&parcel.note);
+        let header = header::decode(&parcel.note);
+        let author = header.client.map(|client| Author { user: header.user.map(Into::into), client });
         let Writer { node, epoch } = parcel.from.clone();
-        let words = Words::new(space, &name, &parcel.payload, json, author);
+        let words = Words::new(space, &name, &parcel.payload, header.json, author);
         // Where outsiders have no numbers nothing can be known by them.
         let numbered = !parcel.from.is_outsider() || parcel.n > 0;
         let words = words.with_origin(numbered.then_some(Origin { node, epoch, n: parcel.n }));
-        Some((space, Arc::new(words), mask))
+        Some(Incoming::Words { space, words: Arc::new(words), mask })
     }
 
     /// The name of the next word that a shard says.
@@ -133,7 +177,7 @@ impl Node {
     pub fn say_left(&self) {
         let Ok(subject) = Subject::new(&self.settings.prefix, LEFT, b"") else { return };
         let from = Writer { node: self.name.clone(), epoch: self.epoch() };
-        let (note, payload) = (Arc::from([]), Arc::from([]));
+        let (note, payload) = (Arc::from([]), tavern_wire::bus::node_left().into());
         if let Some(bus) = self.carrier.bus() {
             bus.publish(vec![Parcel { subject, from, n: self.carrier.number(0), note, payload }]);
         }
@@ -144,30 +188,10 @@ impl Node {
     pub fn nudge(&self, subscription: &str) {
         let Ok(subject) = Subject::new(&self.settings.prefix, NUDGE, b"") else { return };
         let from = Writer { node: self.name.clone(), epoch: self.epoch() };
-        let (note, payload) = (Arc::from([]), Arc::from(subscription.as_bytes()));
+        let (note, payload) = (Arc::from([]), tavern_wire::bus::subscription(subscription).into());
         if let Some(bus) = self.carrier.bus().filter(|bus| !bus.is_alone()) {
             bus.publish(vec![Parcel { subject, from, n: self.carrier.number(0), note, payload }]);
         }
-    }
-
-    /// The subscription for which another node has seen events.
-    pub fn unpack_nudge(&self, parcel: &Parcel) -> Option<Arc<str>> {
-        let known = parcel.subject.kind() == NUDGE && !parcel.from.is_outsider();
-        known.then(|| std::str::from_utf8(&parcel.payload).ok().map(Arc::from))?
-    }
-
-    /// Whether another node says that it left something in the store.
-    pub fn is_left(&self, parcel: &Parcel) -> bool {
-        parcel.subject.kind() == LEFT && !parcel.from.is_outsider()
-    }
-
-    /// A letter that arrived: the shard of its session here, who wrote it, what it says.
-    pub fn unpack_letter(&self, parcel: &Parcel) -> Option<(usize, Arc<str>, Letter)> {
-        if !matches!(parcel.subject.kind(), NODE | SESSION) || parcel.from.is_outsider() {
-            return None;
-        }
-        let letter = tavern_wire::bus::letter::decode(&parcel.payload)?;
-        Some((letter.key.shard(self.settings.shards), parcel.from.node.clone(), letter))
     }
 }
 
@@ -184,17 +208,6 @@ impl Node {
             note: Arc::from([]),
             payload: tavern_wire::bus::news::encode(&told.news).into(),
         })
-    }
-
-    /// News that arrived, and the shards that watch the channel.
-    pub fn unpack_news(&self, parcel: &Parcel) -> Option<(ChannelNews, u64)> {
-        if parcel.subject.kind() != PRESENCE || parcel.from.is_outsider() {
-            return None;
-        }
-        let channel = String::from_utf8(parcel.subject.rest()?).ok()?;
-        let mask = self.registry.find(Space::Presence, channel.as_bytes())?.mask();
-        let news = tavern_wire::bus::news::decode(&parcel.payload)?;
-        Some((ChannelNews { channel: channel.into(), news: Arc::new(news) }, mask))
     }
 }
 
@@ -222,17 +235,6 @@ impl Node {
             note: Arc::from([]),
             payload: payload.into(),
         })
-    }
-
-    /// A rumour that arrived, and the shards that want to hear it.
-    pub fn unpack_rumour(&self, parcel: &Parcel) -> Option<(PersonNews, u64)> {
-        if parcel.subject.kind() != PEOPLE || parcel.from.is_outsider() {
-            return None;
-        }
-        let user = String::from_utf8(parcel.subject.rest()?).ok()?;
-        let mask = self.registry.find(Space::People, user.as_bytes())?.mask();
-        let rumour = tavern_wire::bus::people::decode(&parcel.payload)?;
-        Some((PersonNews { user: user.into(), rumour: Arc::new(rumour) }, mask))
     }
 }
 
@@ -262,61 +264,10 @@ fn listening(registry: &Registry, space: Space, name: &[u8]) -> u64 {
     mask
 }
 
+/// What goes beside the payload of a channel message.
 fn note(words: &Words) -> Vec<u8> {
-    let mut flags = if words.is_json() { JSON } else { 0 };
-    let Some(author) = words.author() else { return vec![flags] };
-    flags |= AUTHOR;
-    let mut note = Vec::with_capacity(32);
-    note.push(flags);
-    let mut client = String::new();
-    author.client.write(&mut client);
-    note.push(client.len() as u8);
-    note.extend_from_slice(client.as_bytes());
-    if let Some(user) = &author.user {
-        note[0] |= USER;
-        note.extend_from_slice(user.as_bytes());
-    }
-    note
-}
-
-/// Whether the payload is known to be JSON, and who sent it.
-fn read_note(note: &[u8]) -> (bool, Option<Author>) {
-    let Some((&flags, rest)) = note.split_first() else { return (false, None) };
-    let author = || {
-        let (&length, rest) = rest.split_first()?;
-        let (client, user) = rest.split_at_checked(length as usize)?;
-        let client = ClientId::parse(std::str::from_utf8(client).ok()?)?;
-        let user = match flags & USER {
-            0 => None,
-            _ => Some(std::str::from_utf8(user).ok()?.into()),
-        };
-        Some(Author { user, client })
-    };
-    (flags & JSON != 0, if flags & AUTHOR != 0 { author() } else { None })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_note_tells_who_spoke() {
-        let client = ClientId::from_random(77);
-        for user in [None, Some(Arc::from("anné"))] {
-            let author = Author { user: user.clone(), client };
-            let words = Words::new(Space::Channel, b"game#A", b"1", true, Some(author));
-            let (json, author) = read_note(&note(&words));
-            let author = author.unwrap();
-            assert_eq!((json, author.user, author.client), (true, user, client));
-        }
-        let plain = Words::new(Space::Channel, b"a", b"\xff", false, None);
-        assert!(matches!(read_note(&note(&plain)), (false, None)));
-    }
-
-    #[test]
-    fn a_broken_note_costs_only_the_name() {
-        for broken in [&b""[..], &[2], &[2, 200, 1], &[7, 1, b'?', 0xff], &[6, 0]] {
-            assert!(read_note(broken).1.is_none(), "{broken:?}");
-        }
-    }
+    let author = words.author();
+    let client = author.map(|author| author.client);
+    let user = author.and_then(|author| author.user.as_deref());
+    header::encode(Header { json: words.is_json(), client, user })
 }

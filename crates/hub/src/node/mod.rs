@@ -7,7 +7,7 @@ mod roll;
 mod speech;
 pub mod stats;
 
-pub use abroad::{ChannelNews, PersonNews};
+pub use abroad::{ChannelNews, Incoming, PersonNews};
 use carrier::Carrier;
 pub use carrier::{Carried, LINGER_MS};
 use registry::Registry;

@@ -4,6 +4,7 @@ use super::street::Street;
 use serde_json::{Value, json};
 use tavern_engine::Parcel;
 use tavern_hub::*;
+use tavern_wire::bus::BusMessage;
 use tavern_wire::bus::letter::Says;
 
 /// What a letter says, in one word; nothing for other parcels.
@@ -11,7 +12,8 @@ pub fn word(parcel: &Parcel) -> &'static str {
     if !matches!(parcel.subject.kind(), "_node" | "_session") {
         return "";
     }
-    match tavern_wire::bus::letter::decode(&parcel.payload).unwrap().says {
+    let Some(BusMessage::Session(letter)) = BusMessage::decode(&parcel.payload) else { panic!("{parcel:?}") };
+    match letter.says {
         Says::Ask { .. } => "ask",
         Says::No => "no",
         Says::Moving => "moving",

@@ -354,19 +354,18 @@ fn take(house: &mut House, ear: &Ear) {
         house.shards[0].handle(house.now, Input::Answer(ticket, answer));
     }
     for parcel in std::mem::take(&mut *ear.words.lock().unwrap()) {
-        if let Some((_, from, letter)) = node.unpack_letter(&parcel) {
-            house.shards[0].handle(house.now, Input::Migration { from, letter });
-        }
-        if let Some((told, _)) = node.unpack_news(&parcel) {
-            house.shards[0].handle(house.now, Input::Presence(told.clone()));
-        }
-        if let Some((told, _)) = node.unpack_rumour(&parcel) {
-            house.shards[0].handle(house.now, Input::Status(told.clone()));
-        }
-        if let Some((space, words, mask)) = node.unpack(&parcel) {
-            assert_eq!(mask, 1);
-            house.shards[0].receive(house.now, tavern_hub::Parcel { space, words });
-        }
+        let input = match node.receive(&parcel) {
+            Some(Incoming::Session { from, letter, .. }) => Input::Migration { from, letter },
+            Some(Incoming::Presence { told, .. }) => Input::Presence(told),
+            Some(Incoming::Person { told, .. }) => Input::Status(told),
+            Some(Incoming::Words { space, words, mask }) => {
+                assert_eq!(mask, 1);
+                house.shards[0].receive(house.now, tavern_hub::Parcel { space, words });
+                continue;
+            }
+            Some(Incoming::NodeLeft | Incoming::Subscription(_)) | None => continue,
+        };
+        house.shards[0].handle(house.now, input);
     }
     for (ticket, outcome) in std::mem::take(&mut *ear.confirmed.lock().unwrap()) {
         let links = node.carrier.confirmed(ticket, outcome);

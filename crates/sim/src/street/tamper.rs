@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tavern_domain::presence::{Attendance, Departure, Home, Loss, Lost, News, Visibility};
 use tavern_engine::{Answer, Commit, Parcel, Presence, PresenceKey, Receipt, Row, RowKey, StoreError, Work};
 use tavern_hub::Chore;
-use tavern_wire::bus::news;
+use tavern_wire::bus::{BusMessage, news};
 
 impl Street {
     /// Work of a shard on its way to the store, or an answer that the store never gave.
@@ -158,7 +158,10 @@ fn is_arrival(commit: &Commit) -> bool {
 }
 
 fn read(parcel: &Parcel) -> Option<News> {
-    news::decode(&parcel.payload)
+    match BusMessage::decode(&parcel.payload)? {
+        BusMessage::Presence(news) => Some(news),
+        _ => None,
+    }
 }
 
 fn renumbered(parcel: &Parcel, to: impl FnOnce(&News) -> u64) -> Parcel {

@@ -13,9 +13,10 @@ use std::sync::Arc;
 use tavern_domain::Time;
 use tavern_engine::memory::Hall;
 use tavern_engine::{Answer, ManualClock, Parcel, StoredSession, Ticket, Work};
-use tavern_hub::Input;
 use tavern_hub::node::registry::shards_of;
 use tavern_hub::{Chore, Effects, Scratch};
+use tavern_hub::{Incoming, Input};
+use tavern_wire::bus::BusMessage;
 
 pub struct Street {
     pub now: Time,
@@ -296,17 +297,16 @@ impl Street {
         let local = self.houses[at].local(self.now);
         for parcel in words {
             for parcel in self.tamper_news(at, parcel) {
-                if let Some(news) = tavern_wire::bus::news::decode(&parcel.payload) {
+                if let Some(BusMessage::Presence(news)) = BusMessage::decode(&parcel.payload) {
                     self.say(|| format!("house {at} hears {} {news:?}", parcel.subject.channel().is_some()));
                 }
                 let Some(running) = self.houses[at].running() else { return };
-                if let Some((told, mask)) = running.node.unpack_rumour(&parcel) {
-                    shards_of(mask)
-                        .for_each(|shard| running.shards[shard].handle(local, Input::Status(told.clone())));
-                }
-                if let Some((told, mask)) = running.node.unpack_news(&parcel) {
-                    shards_of(mask)
-                        .for_each(|shard| running.shards[shard].handle(local, Input::Presence(told.clone())));
+                match running.node.receive(&parcel) {
+                    Some(Incoming::Person { told, mask }) => shards_of(mask)
+                        .for_each(|shard| running.shards[shard].handle(local, Input::Status(told.clone()))),
+                    Some(Incoming::Presence { told, mask }) => shards_of(mask)
+                        .for_each(|shard| running.shards[shard].handle(local, Input::Presence(told.clone()))),
+                    _ => {}
                 }
             }
         }

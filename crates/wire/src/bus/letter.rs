@@ -1,12 +1,11 @@
-//! What nodes write to each other about a session that moves. Knows no state: `tavern-hub` says when which letter is
-//! written.
+//! The messages between nodes about a session that moves. The order of the steps is `tavern-hub`'s.
 
-use super::message::{self, Claiming, Empty, Saying};
-use prost::Message as _;
+use super::envelope;
+use super::message::{self, AskClaim, Empty, Kind, MigrationMessage, MigrationStep};
 use std::collections::BTreeMap;
 use tavern_domain::{ClientId, SessionKey};
 
-/// One letter. Each concerns one session and one attempt to move it, named by a number that the one who began it chose.
+/// One step of one attempt to move one session. The node that began the attempt chose its number.
 #[derive(Clone, Debug)]
 pub struct Letter {
     pub key: SessionKey,
@@ -16,33 +15,33 @@ pub struct Letter {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Says {
-    /// Who has this session? Its client is here and wants it.
+    /// Which node has this session? Its client is here.
     Ask {
         claim: Claim,
-        /// Only if no transport that is pushed to would be taken from it.
+        /// Only if that does not take a push transport away from the session.
         gentle: bool,
     },
     /// Not here.
     No,
-    /// It is on its way somewhere: ask again in a moment.
+    /// It is moving to another node: ask again in a moment.
     Moving,
-    /// It is here, and whoever asks may not have it.
+    /// It is here, and the claim does not match its user.
     Refused,
-    /// It is here with a transport that would be lost: the question was a gentle one.
+    /// It is here with a push transport, and the question was a gentle one.
     Attached,
-    /// It is here, frozen, and can be had: begin to listen to these, then say `give`.
+    /// It is here, frozen: subscribe to these, then send `give`.
     Here { names: Vec<Name> },
-    /// The node that has it stops: somebody else should take it, in the same way.
+    /// The node that has it stops and offers it, in the same way.
     Offer { names: Vec<Name> },
-    /// The new node listens. The versions are those from which it will tell its watchers.
+    /// The new node has subscribed. It tells watchers of each channel from these versions on.
     Give { versions: BTreeMap<String, u64> },
-    /// The session lies in the store under this client and version: whoever removes it there has it.
+    /// The session is in the store under this client and version: the node that removes it there has it.
     Given { client: ClientId, version: u64 },
-    /// The new node has it: the old one forgets.
+    /// The new node has it: the old one deletes its own.
     Taken,
 }
 
-/// Who wants the session: only its own user gets it. A client that names nothing but the secret is believed.
+/// Who asks for the session. Only its own user gets it; for a client without a token the secret is enough.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Claim {
     Secret,
@@ -50,88 +49,86 @@ pub enum Claim {
     User(String),
 }
 
-/// What the session listens to.
+/// A subscription of the session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Name {
     pub name: String,
     pub pattern: bool,
-    /// It watches who is there.
+    /// It watches the presence.
     pub presence: bool,
 }
 
 pub fn encode(letter: &Letter) -> Vec<u8> {
     let mut key = String::new();
     letter.key.write(&mut key);
-    let names = |names: &[Name]| message::Names {
-        names: names
+    let names = |names: &[Name]| message::Interests {
+        interests: names
             .iter()
-            .map(|name| message::Name {
+            .map(|name| message::Interest {
                 name: name.name.clone(),
                 pattern: name.pattern,
                 presence: name.presence,
             })
             .collect(),
     };
-    let says = match &letter.says {
+    let step = match &letter.says {
         Says::Ask { claim, gentle } => {
             let claim = match claim {
-                Claim::Secret => Claiming::Secret(Empty {}),
-                Claim::Anonymous => Claiming::Anonymous(Empty {}),
-                Claim::User(user) => Claiming::User(user.clone()),
+                Claim::Secret => AskClaim::Secret(Empty {}),
+                Claim::Anonymous => AskClaim::Anonymous(Empty {}),
+                Claim::User(user) => AskClaim::User(user.clone()),
             };
-            Saying::Ask(message::Ask { gentle: *gentle, claim: Some(claim) })
+            MigrationStep::Ask(message::Ask { gentle: *gentle, claim: Some(claim) })
         }
-        Says::No => Saying::No(Empty {}),
-        Says::Moving => Saying::Moving(Empty {}),
-        Says::Refused => Saying::Refused(Empty {}),
-        Says::Attached => Saying::Attached(Empty {}),
-        Says::Here { names: list } => Saying::Here(names(list)),
-        Says::Offer { names: list } => Saying::Offer(names(list)),
+        Says::No => MigrationStep::No(Empty {}),
+        Says::Moving => MigrationStep::Moving(Empty {}),
+        Says::Refused => MigrationStep::Refused(Empty {}),
+        Says::Attached => MigrationStep::Attached(Empty {}),
+        Says::Here { names: list } => MigrationStep::Here(names(list)),
+        Says::Offer { names: list } => MigrationStep::Offer(names(list)),
         Says::Give { versions } => {
             let version = |(channel, version): (&String, &u64)| message::Version {
                 channel: channel.clone(),
                 version: *version,
             };
-            Saying::Give(message::Versions { versions: versions.iter().map(version).collect() })
+            MigrationStep::Give(message::Versions { versions: versions.iter().map(version).collect() })
         }
         Says::Given { client, version } => {
-            Saying::Given(message::Given { client: client.to_string(), version: *version })
+            MigrationStep::Given(message::Given { client: client.to_string(), version: *version })
         }
-        Says::Taken => Saying::Taken(Empty {}),
+        Says::Taken => MigrationStep::Taken(Empty {}),
     };
-    message::Letter { key, number: letter.number, says: Some(says) }.encode_to_vec()
+    envelope(Kind::Migration(MigrationMessage { key, number: letter.number, step: Some(step) }))
 }
 
-/// None: not a letter that this release understands.
-pub fn decode(bytes: &[u8]) -> Option<Letter> {
-    let letter = message::Letter::decode(bytes).ok()?;
-    let names = |list: message::Names| -> Vec<Name> {
+pub(super) fn read(letter: MigrationMessage) -> Option<Letter> {
+    let names = |list: message::Interests| -> Vec<Name> {
         let name =
-            |name: message::Name| Name { name: name.name, pattern: name.pattern, presence: name.presence };
-        list.names.into_iter().map(name).collect()
+            |one: message::Interest| Name { name: one.name, pattern: one.pattern, presence: one.presence };
+        list.interests.into_iter().map(name).collect()
     };
-    let says = match letter.says? {
-        Saying::Ask(ask) => Says::Ask {
+    let says = match letter.step? {
+        MigrationStep::Ask(ask) => Says::Ask {
             claim: match ask.claim? {
-                Claiming::Secret(_) => Claim::Secret,
-                Claiming::Anonymous(_) => Claim::Anonymous,
-                Claiming::User(user) => Claim::User(user),
+                AskClaim::Secret(_) => Claim::Secret,
+                AskClaim::Anonymous(_) => Claim::Anonymous,
+                AskClaim::User(user) => Claim::User(user),
             },
             gentle: ask.gentle,
         },
-        Saying::No(_) => Says::No,
-        Saying::Moving(_) => Says::Moving,
-        Saying::Refused(_) => Says::Refused,
-        Saying::Attached(_) => Says::Attached,
-        Saying::Here(list) => Says::Here { names: names(list) },
-        Saying::Offer(list) => Says::Offer { names: names(list) },
-        Saying::Give(list) => {
+        MigrationStep::No(_) => Says::No,
+        MigrationStep::Moving(_) => Says::Moving,
+        MigrationStep::Refused(_) => Says::Refused,
+        MigrationStep::Attached(_) => Says::Attached,
+        MigrationStep::Here(list) => Says::Here { names: names(list) },
+        MigrationStep::Offer(list) => Says::Offer { names: names(list) },
+        MigrationStep::Give(list) => {
             Says::Give { versions: list.versions.into_iter().map(|one| (one.channel, one.version)).collect() }
         }
-        Saying::Given(given) => {
+        MigrationStep::Given(given) => {
             Says::Given { client: ClientId::parse(&given.client)?, version: given.version }
         }
-        Saying::Taken(_) => Says::Taken,
+        MigrationStep::Taken(_) => Says::Taken,
     };
     Some(Letter { key: SessionKey::parse(&letter.key)?, number: letter.number, says })
 }
@@ -139,9 +136,10 @@ pub fn decode(bytes: &[u8]) -> Option<Letter> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bus::BusMessage;
 
     #[test]
-    fn letters_are_read_as_they_were_written() {
+    fn a_migration_message_is_read_back_as_it_was_written() {
         let key = SessionKey::from_random(77 << 64 | 5, 0, 1);
         let names = vec![
             Name { name: "gäme#A".into(), pattern: false, presence: true },
@@ -162,22 +160,18 @@ mod tests {
             Says::Taken,
         ] {
             let bytes = encode(&Letter { key, number: u64::MAX, says: says.clone() });
-            let read = decode(&bytes).unwrap_or_else(|| panic!("{}", String::from_utf8_lossy(&bytes)));
+            let Some(BusMessage::Session(read)) = BusMessage::decode(&bytes) else { panic!("{says:?}") };
             assert!(read.key.matches(key));
             assert_eq!((read.number, read.says), (u64::MAX, says));
         }
     }
 
     #[test]
-    fn foreign_bytes_are_no_letter() {
-        for bytes in [&b""[..], b"\xff", b"{}"] {
-            assert!(decode(bytes).is_none());
-        }
-        let whole = encode(&Letter { key: SessionKey::from_bits(1), number: 1, says: Says::No });
-        assert!(decode(&whole[2..]).is_none(), "without its beginning");
-        let silent = message::Letter { says: None, ..message::Letter::decode(&whole[..]).unwrap() };
-        assert!(decode(&silent.encode_to_vec()).is_none(), "it says nothing");
-        let keyless = message::Letter { key: "?".into(), ..message::Letter::decode(&whole[..]).unwrap() };
-        assert!(decode(&keyless.encode_to_vec()).is_none());
+    fn a_message_without_a_key_or_a_step_is_not_decoded() {
+        let whole =
+            MigrationMessage { key: "0".repeat(26), number: 1, step: Some(MigrationStep::No(Empty {})) };
+        assert!(read(whole.clone()).is_some());
+        assert!(read(MigrationMessage { step: None, ..whole.clone() }).is_none());
+        assert!(read(MigrationMessage { key: "?".into(), ..whole }).is_none());
     }
 }

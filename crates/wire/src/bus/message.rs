@@ -1,9 +1,42 @@
-//! The messages of `proto/tavern.proto`, field by field. A test compares the two.
+//! The messages of `proto/tavern.proto`, field by field. A test compares the field numbers of the two.
 
 use prost::{Message, Oneof};
 
 #[derive(Clone, PartialEq, Message)]
-pub struct News {
+pub struct BusMessage {
+    #[prost(oneof = "Kind", tags = "1, 2, 3, 4, 5")]
+    pub kind: Option<Kind>,
+}
+
+#[derive(Clone, PartialEq, Oneof)]
+pub enum Kind {
+    #[prost(message, tag = "1")]
+    Presence(PresenceChange),
+    #[prost(message, tag = "2")]
+    User(UserUpdate),
+    #[prost(message, tag = "3")]
+    Migration(MigrationMessage),
+    #[prost(message, tag = "4")]
+    NodeLeft(Empty),
+    #[prost(string, tag = "5")]
+    Subscription(String),
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct MessageHeader {
+    #[prost(bool, tag = "1")]
+    pub json: bool,
+    #[prost(string, optional, tag = "2")]
+    pub client: Option<String>,
+    #[prost(string, optional, tag = "3")]
+    pub user: Option<String>,
+}
+
+#[derive(Clone, Copy, PartialEq, Message)]
+pub struct Empty {}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct PresenceChange {
     #[prost(string, tag = "1")]
     pub user: String,
     #[prost(string, optional, tag = "2")]
@@ -17,19 +50,19 @@ pub struct News {
     #[prost(bool, tag = "6")]
     pub begins: bool,
     #[prost(message, repeated, tag = "7")]
-    pub changes: Vec<Change>,
+    pub events: Vec<PresenceEvent>,
     #[prost(int32, tag = "8")]
     pub visibility: i32,
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct Change {
-    #[prost(oneof = "What", tags = "1, 2, 3, 4, 5, 6")]
-    pub change: Option<What>,
+pub struct PresenceEvent {
+    #[prost(oneof = "PresenceEventKind", tags = "1, 2, 3, 4, 5, 6")]
+    pub event: Option<PresenceEventKind>,
 }
 
 #[derive(Clone, PartialEq, Oneof)]
-pub enum What {
+pub enum PresenceEventKind {
     #[prost(message, tag = "1")]
     UserOnline(Empty),
     #[prost(message, tag = "2")]
@@ -37,15 +70,12 @@ pub enum What {
     #[prost(message, tag = "3")]
     ClientUpdated(ClientState),
     #[prost(message, tag = "4")]
-    ClientOffline(ClientGone),
+    ClientOffline(ClientOffline),
     #[prost(message, tag = "5")]
-    UserOffline(UserGone),
+    UserOffline(UserOffline),
     #[prost(message, tag = "6")]
-    Face(Face),
+    Visibility(VisibilityChange),
 }
-
-#[derive(Clone, Copy, PartialEq, Message)]
-pub struct Empty {}
 
 #[derive(Clone, PartialEq, Message)]
 pub struct ClientState {
@@ -60,11 +90,11 @@ pub struct State {
     #[prost(string, tag = "1")]
     pub text: String,
     #[prost(fixed64, tag = "2")]
-    pub meaning: u64,
+    pub digest: u64,
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct ClientGone {
+pub struct ClientOffline {
     #[prost(string, tag = "1")]
     pub client: String,
     #[prost(string, tag = "2")]
@@ -72,7 +102,7 @@ pub struct ClientGone {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct UserGone {
+pub struct UserOffline {
     #[prost(uint64, tag = "1")]
     pub last_seen: u64,
     #[prost(string, tag = "2")]
@@ -80,7 +110,7 @@ pub struct UserGone {
 }
 
 #[derive(Clone, Copy, PartialEq, Message)]
-pub struct Face {
+pub struct VisibilityChange {
     #[prost(int32, tag = "1")]
     pub from: i32,
     #[prost(int32, tag = "2")]
@@ -88,27 +118,27 @@ pub struct Face {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct Rumour {
-    #[prost(oneof = "About", tags = "1, 2, 3, 4, 5")]
-    pub rumour: Option<About>,
+pub struct UserUpdate {
+    #[prost(oneof = "UserUpdateKind", tags = "1, 2, 3, 4, 5")]
+    pub update: Option<UserUpdateKind>,
 }
 
 #[derive(Clone, PartialEq, Oneof)]
-pub enum About {
+pub enum UserUpdateKind {
     #[prost(message, tag = "1")]
-    Place(Place),
+    Channel(ChannelPresence),
     #[prost(message, tag = "2")]
-    Shown(Shown),
+    Visibility(UserVisibility),
     #[prost(message, tag = "3")]
-    Follows(Follows),
-    #[prost(message, tag = "4")]
-    Removed(Removed),
+    Follow(Follow),
+    #[prost(string, tag = "4")]
+    RemovedFrom(String),
     #[prost(message, tag = "5")]
-    Mail(Empty),
+    Inbox(Empty),
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct Place {
+pub struct ChannelPresence {
     #[prost(string, tag = "1")]
     pub channel: String,
     #[prost(uint64, tag = "2")]
@@ -130,7 +160,7 @@ pub struct Stay {
 }
 
 #[derive(Clone, Copy, PartialEq, Message)]
-pub struct Shown {
+pub struct UserVisibility {
     #[prost(uint64, tag = "1")]
     pub version: u64,
     #[prost(int32, tag = "2")]
@@ -138,7 +168,7 @@ pub struct Shown {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct Follows {
+pub struct Follow {
     #[prost(string, tag = "1")]
     pub followee: String,
     #[prost(uint64, tag = "2")]
@@ -148,23 +178,17 @@ pub struct Follows {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct Removed {
-    #[prost(string, tag = "1")]
-    pub channel: String,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub struct Letter {
+pub struct MigrationMessage {
     #[prost(string, tag = "1")]
     pub key: String,
     #[prost(uint64, tag = "2")]
     pub number: u64,
-    #[prost(oneof = "Saying", tags = "3, 4, 5, 6, 7, 8, 9, 10, 11, 12")]
-    pub says: Option<Saying>,
+    #[prost(oneof = "MigrationStep", tags = "3, 4, 5, 6, 7, 8, 9, 10, 11, 12")]
+    pub step: Option<MigrationStep>,
 }
 
 #[derive(Clone, PartialEq, Oneof)]
-pub enum Saying {
+pub enum MigrationStep {
     #[prost(message, tag = "3")]
     Ask(Ask),
     #[prost(message, tag = "4")]
@@ -176,9 +200,9 @@ pub enum Saying {
     #[prost(message, tag = "7")]
     Attached(Empty),
     #[prost(message, tag = "8")]
-    Here(Names),
+    Here(Interests),
     #[prost(message, tag = "9")]
-    Offer(Names),
+    Offer(Interests),
     #[prost(message, tag = "10")]
     Give(Versions),
     #[prost(message, tag = "11")]
@@ -191,12 +215,12 @@ pub enum Saying {
 pub struct Ask {
     #[prost(bool, tag = "1")]
     pub gentle: bool,
-    #[prost(oneof = "Claiming", tags = "2, 3, 4")]
-    pub claim: Option<Claiming>,
+    #[prost(oneof = "AskClaim", tags = "2, 3, 4")]
+    pub claim: Option<AskClaim>,
 }
 
 #[derive(Clone, PartialEq, Oneof)]
-pub enum Claiming {
+pub enum AskClaim {
     #[prost(message, tag = "2")]
     Secret(Empty),
     #[prost(message, tag = "3")]
@@ -206,13 +230,13 @@ pub enum Claiming {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct Names {
+pub struct Interests {
     #[prost(message, repeated, tag = "1")]
-    pub names: Vec<Name>,
+    pub interests: Vec<Interest>,
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct Name {
+pub struct Interest {
     #[prost(string, tag = "1")]
     pub name: String,
     #[prost(bool, tag = "2")]
@@ -330,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn the_messages_are_those_of_the_proto_file() {
+    fn messages_and_field_numbers_equal_the_proto_file() {
         let proto = of_proto(include_str!("../../../../proto/tavern.proto"));
         let code = of_code(include_str!("message.rs"));
         assert!(proto.len() > 10);

@@ -1,14 +1,62 @@
-//! What nodes say to each other, as protobuf. The messages are those of `proto/tavern.proto`; a field that is not known is
-//! skipped, so that two releases can run side by side. Must hold: what was written is read back the same; bytes that
-//! cannot be read are no message.
+//! What nodes send each other, as protobuf: the messages of `proto/tavern.proto`. Fields that are not known are skipped, so
+//! that two releases can run side by side. Must hold: what was written is read back the same; every message names its kind;
+//! bytes that cannot be read are no message.
 
+pub mod header;
 pub mod letter;
 mod message;
 pub mod news;
 pub mod people;
 pub mod service;
 
-use tavern_domain::presence::Visibility;
+use letter::Letter;
+use message::{Empty, Kind};
+use prost::Message as _;
+use std::sync::Arc;
+use tavern_domain::presence::{News, Rumour, Visibility};
+
+/// A message from another node. Channel messages are not among them: their payload is what was published, with a
+/// [`header`].
+#[derive(Clone, Debug)]
+pub enum BusMessage {
+    /// The presence of the channel that the subject names has changed.
+    Presence(News),
+    /// Something about the user that the subject names.
+    Person(Rumour),
+    /// A session moves between nodes.
+    Session(Letter),
+    /// A node that stops has left sessions in the store.
+    NodeLeft,
+    /// A subscription has events to deliver. An empty name: subscriptions were changed.
+    Subscription(Arc<str>),
+}
+
+impl BusMessage {
+    /// `None`: not a message that this release understands.
+    pub fn decode(bytes: &[u8]) -> Option<BusMessage> {
+        Some(match message::BusMessage::decode(bytes).ok()?.kind? {
+            Kind::Presence(change) => BusMessage::Presence(news::read(change)?),
+            Kind::User(update) => BusMessage::Person(people::read(update)?),
+            Kind::Migration(step) => BusMessage::Session(letter::read(step)?),
+            Kind::NodeLeft(_) => BusMessage::NodeLeft,
+            Kind::Subscription(name) => BusMessage::Subscription(name.into()),
+        })
+    }
+}
+
+/// The message that a node has left sessions in the store.
+pub fn node_left() -> Vec<u8> {
+    envelope(Kind::NodeLeft(Empty {}))
+}
+
+/// The message that a subscription has events to deliver; with an empty name, that subscriptions were changed.
+pub fn subscription(name: &str) -> Vec<u8> {
+    envelope(Kind::Subscription(name.into()))
+}
+
+fn envelope(kind: Kind) -> Vec<u8> {
+    message::BusMessage { kind: Some(kind) }.encode_to_vec()
+}
 
 fn visibility(number: i32) -> Option<Visibility> {
     match number {
@@ -24,5 +72,29 @@ fn visibility_number(visibility: Visibility) -> i32 {
         Visibility::Everyone => 0,
         Visibility::FollowersIFollow => 1,
         Visibility::Nobody => 2,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_without_content_name_their_kind_too() {
+        assert!(matches!(BusMessage::decode(&node_left()), Some(BusMessage::NodeLeft)));
+        for name in ["orders", ""] {
+            match BusMessage::decode(&subscription(name)) {
+                Some(BusMessage::Subscription(read)) => assert_eq!(&*read, name),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn bytes_without_a_known_kind_are_no_message() {
+        // The last one is field 99, a text: a kind of a later release.
+        for bytes in [&b""[..], b"{}", b"\xff", b"\x9a\x06\x02hi"] {
+            assert!(BusMessage::decode(bytes).is_none(), "{bytes:?}");
+        }
     }
 }

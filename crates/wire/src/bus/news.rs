@@ -1,29 +1,29 @@
-//! News of presence as nodes send them to each other.
+//! Presence changes, as nodes send them to each other.
 
-use super::message::{self, ClientGone, ClientState, Empty, UserGone, What};
-use super::{visibility, visibility_number};
-use prost::Message as _;
+use super::message::{
+    self, ClientOffline, ClientState, Empty, Kind, PresenceChange, PresenceEvent, PresenceEventKind,
+    UserOffline, VisibilityChange,
+};
+use super::{envelope, visibility, visibility_number};
 use tavern_domain::presence::{Change, Departure, News, State};
 use tavern_domain::{ClientId, Time};
 
 pub fn encode(news: &News) -> Vec<u8> {
-    let message = message::News {
+    let message = PresenceChange {
         user: news.user.to_string(),
         name: news.name.as_ref().map(ToString::to_string),
         anonymous: news.anonymous,
         at: news.at.ms(),
         to: news.to,
         begins: news.begins,
-        changes: news.changes.iter().map(|change| message::Change { change: what(change) }).collect(),
+        events: news.changes.iter().map(|change| PresenceEvent { event: written(change) }).collect(),
         visibility: visibility_number(news.visibility),
     };
-    message.encode_to_vec()
+    envelope(Kind::Presence(message))
 }
 
-/// None: not news that this release understands.
-pub fn decode(bytes: &[u8]) -> Option<News> {
-    let message = message::News::decode(bytes).ok()?;
-    let changes: Option<Vec<Change>> = message.changes.into_iter().map(|one| change(one.change?)).collect();
+pub(super) fn read(message: PresenceChange) -> Option<News> {
+    let changes: Option<Vec<Change>> = message.events.into_iter().map(|one| change(one.event?)).collect();
     Some(News {
         user: message.user.into(),
         name: message.name.map(Into::into),
@@ -36,57 +36,71 @@ pub fn decode(bytes: &[u8]) -> Option<News> {
     })
 }
 
-fn what(change: &Change) -> Option<What> {
-    let written = |state: &State| message::State { text: state.text.to_string(), meaning: state.meaning };
+fn written(change: &Change) -> Option<PresenceEventKind> {
+    let written = |state: &State| message::State { text: state.text.to_string(), digest: state.meaning };
     Some(match change {
-        Change::UserOnline => What::UserOnline(Empty {}),
+        Change::UserOnline => PresenceEventKind::UserOnline(Empty {}),
         Change::ClientOnline { client, state } => {
             let state = state.as_ref().map(written);
-            What::ClientOnline(ClientState { client: client.to_string(), state })
+            PresenceEventKind::ClientOnline(ClientState { client: client.to_string(), state })
         }
-        Change::ClientUpdated { client, state } => {
-            What::ClientUpdated(ClientState { client: client.to_string(), state: Some(written(state)) })
-        }
-        Change::ClientOffline { client, reason } => {
-            What::ClientOffline(ClientGone { client: client.to_string(), reason: reason.as_str().into() })
-        }
-        Change::UserOffline { last_seen, reason } => {
-            What::UserOffline(UserGone { last_seen: last_seen.ms(), reason: reason.as_str().into() })
-        }
-        Change::Face { from, to } => {
-            What::Face(message::Face { from: visibility_number(*from), to: visibility_number(*to) })
-        }
+        Change::ClientUpdated { client, state } => PresenceEventKind::ClientUpdated(ClientState {
+            client: client.to_string(),
+            state: Some(written(state)),
+        }),
+        Change::ClientOffline { client, reason } => PresenceEventKind::ClientOffline(ClientOffline {
+            client: client.to_string(),
+            reason: reason.as_str().into(),
+        }),
+        Change::UserOffline { last_seen, reason } => PresenceEventKind::UserOffline(UserOffline {
+            last_seen: last_seen.ms(),
+            reason: reason.as_str().into(),
+        }),
+        Change::Face { from, to } => PresenceEventKind::Visibility(VisibilityChange {
+            from: visibility_number(*from),
+            to: visibility_number(*to),
+        }),
         Change::NotFound => return None,
     })
 }
 
-fn change(what: What) -> Option<Change> {
-    let read = |state: message::State| State { text: state.text.into(), meaning: state.meaning };
-    Some(match what {
-        What::UserOnline(_) => Change::UserOnline,
-        What::ClientOnline(ClientState { client, state }) => {
+fn change(event: PresenceEventKind) -> Option<Change> {
+    let read = |state: message::State| State { text: state.text.into(), meaning: state.digest };
+    Some(match event {
+        PresenceEventKind::UserOnline(_) => Change::UserOnline,
+        PresenceEventKind::ClientOnline(ClientState { client, state }) => {
             Change::ClientOnline { client: ClientId::parse(&client)?, state: state.map(read) }
         }
-        What::ClientUpdated(ClientState { client, state }) => {
+        PresenceEventKind::ClientUpdated(ClientState { client, state }) => {
             Change::ClientUpdated { client: ClientId::parse(&client)?, state: state.map(read)? }
         }
-        What::ClientOffline(ClientGone { client, reason }) => {
+        PresenceEventKind::ClientOffline(ClientOffline { client, reason }) => {
             Change::ClientOffline { client: ClientId::parse(&client)?, reason: Departure::parse(&reason)? }
         }
-        What::UserOffline(UserGone { last_seen, reason }) => {
+        PresenceEventKind::UserOffline(UserOffline { last_seen, reason }) => {
             Change::UserOffline { last_seen: Time(last_seen), reason: Departure::parse(&reason)? }
         }
-        What::Face(face) => Change::Face { from: visibility(face.from)?, to: visibility(face.to)? },
+        PresenceEventKind::Visibility(VisibilityChange { from, to }) => {
+            Change::Face { from: visibility(from)?, to: visibility(to)? }
+        }
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bus::BusMessage;
     use tavern_domain::presence::Visibility;
 
+    fn read_back(bytes: &[u8]) -> Option<News> {
+        match BusMessage::decode(bytes)? {
+            BusMessage::Presence(news) => Some(news),
+            other => panic!("{other:?}"),
+        }
+    }
+
     #[test]
-    fn news_read_back_as_they_were_written() {
+    fn a_presence_change_is_read_back_as_it_was_written() {
         let client = ClientId::from_random(7);
         let state = State { text: "{\"a\":\"ü\"}".into(), meaning: u64::MAX };
         let news = News {
@@ -107,14 +121,7 @@ mod tests {
             to: u64::MAX,
             begins: true,
         };
-        assert_eq!(decode(&encode(&news)), Some(news));
-    }
-
-    #[test]
-    fn strange_bytes_are_no_news() {
-        for bytes in [&b""[..], b"{}", b"\xff"] {
-            assert_eq!(decode(bytes), None);
-        }
+        assert_eq!(read_back(&encode(&news)), Some(news));
     }
 
     #[test]
@@ -132,6 +139,6 @@ mod tests {
         let mut bytes = encode(&news);
         // Field 99, a text.
         bytes.extend([0x9a, 0x06, 2, b'h', b'i']);
-        assert_eq!(decode(&bytes), Some(news));
+        assert_eq!(read_back(&bytes), Some(news));
     }
 }

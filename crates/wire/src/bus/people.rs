@@ -1,60 +1,64 @@
-//! Rumours about people as nodes send them to each other.
+//! Updates about users, as nodes send them to each other.
 
-use super::message::{About, Empty, Follows, Place, Removed, Rumour as Message, Shown, Stay as Staying};
-use super::{visibility, visibility_number};
-use prost::Message as _;
+use super::message::{
+    self, ChannelPresence, Empty, Follow, Kind, UserUpdate, UserUpdateKind, UserVisibility,
+};
+use super::{envelope, visibility, visibility_number};
 use tavern_domain::Time;
 use tavern_domain::presence::{Fact, Rumour, Stay};
 
 pub fn encode(rumour: &Rumour) -> Vec<u8> {
-    let about = match rumour {
-        Rumour::Fact(Fact::Place { channel, version, stay, last_seen, name }) => About::Place(Place {
-            channel: channel.to_string(),
+    let update = match rumour {
+        Rumour::Fact(Fact::Place { channel, version, stay, last_seen, name }) => {
+            UserUpdateKind::Channel(ChannelPresence {
+                channel: channel.to_string(),
+                version: *version,
+                stay: stay.map(|stay| message::Stay { since: stay.since.ms(), leaving: stay.leaving }),
+                last_seen: last_seen.map(Time::ms),
+                name: name.as_ref().map(ToString::to_string),
+            })
+        }
+        Rumour::Fact(Fact::Shown { version, visibility }) => UserUpdateKind::Visibility(UserVisibility {
             version: *version,
-            stay: stay.map(|stay| Staying { since: stay.since.ms(), leaving: stay.leaving }),
-            last_seen: last_seen.map(Time::ms),
-            name: name.as_ref().map(ToString::to_string),
+            visibility: visibility_number(*visibility),
         }),
-        Rumour::Fact(Fact::Shown { version, visibility }) => {
-            About::Shown(Shown { version: *version, visibility: visibility_number(*visibility) })
-        }
         Rumour::Follows { followee, version, on } => {
-            About::Follows(Follows { followee: followee.to_string(), version: *version, on: *on })
+            UserUpdateKind::Follow(Follow { followee: followee.to_string(), version: *version, on: *on })
         }
-        Rumour::Removed { channel } => About::Removed(Removed { channel: channel.to_string() }),
-        Rumour::Mail => About::Mail(Empty {}),
+        Rumour::Removed { channel } => UserUpdateKind::RemovedFrom(channel.to_string()),
+        Rumour::Mail => UserUpdateKind::Inbox(Empty {}),
     };
-    Message { rumour: Some(about) }.encode_to_vec()
+    envelope(Kind::User(UserUpdate { update: Some(update) }))
 }
 
-/// None: nothing that this release understands.
-pub fn decode(bytes: &[u8]) -> Option<Rumour> {
-    Some(match Message::decode(bytes).ok()?.rumour? {
-        About::Place(place) => Rumour::Fact(Fact::Place {
+pub(super) fn read(message: UserUpdate) -> Option<Rumour> {
+    Some(match message.update? {
+        UserUpdateKind::Channel(place) => Rumour::Fact(Fact::Place {
             channel: place.channel.into(),
             version: place.version,
             stay: place.stay.map(|stay| Stay { since: Time(stay.since), leaving: stay.leaving }),
             last_seen: place.last_seen.map(Time),
             name: place.name.map(Into::into),
         }),
-        About::Shown(shown) => {
+        UserUpdateKind::Visibility(shown) => {
             Rumour::Fact(Fact::Shown { version: shown.version, visibility: visibility(shown.visibility)? })
         }
-        About::Follows(follows) => {
+        UserUpdateKind::Follow(follows) => {
             Rumour::Follows { followee: follows.followee.into(), version: follows.version, on: follows.on }
         }
-        About::Removed(removed) => Rumour::Removed { channel: removed.channel.into() },
-        About::Mail(_) => Rumour::Mail,
+        UserUpdateKind::RemovedFrom(channel) => Rumour::Removed { channel: channel.into() },
+        UserUpdateKind::Inbox(_) => Rumour::Mail,
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bus::BusMessage;
     use tavern_domain::presence::Visibility;
 
     #[test]
-    fn rumours_read_back_as_they_were_written() {
+    fn a_user_update_is_read_back_as_it_was_written() {
         let place = |stay, last_seen| {
             Rumour::Fact(Fact::Place {
                 channel: "game#ü".into(),
@@ -75,14 +79,10 @@ mod tests {
             Rumour::Removed { channel: "game#A".into() },
             Rumour::Mail,
         ] {
-            assert_eq!(decode(&encode(&rumour)), Some(rumour));
-        }
-    }
-
-    #[test]
-    fn strange_bytes_are_no_rumour() {
-        for bytes in [&b""[..], b"\xff", b"{}"] {
-            assert_eq!(decode(bytes), None);
+            match BusMessage::decode(&encode(&rumour)) {
+                Some(BusMessage::Person(read)) => assert_eq!(read, rumour),
+                other => panic!("{other:?}"),
+            }
         }
     }
 }

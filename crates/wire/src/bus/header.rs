@@ -1,0 +1,66 @@
+//! What goes beside the payload of a channel message between nodes. Must hold: a header that cannot be read costs only what
+//! it says, never the message.
+
+use super::message::MessageHeader;
+use prost::Message as _;
+use tavern_domain::ClientId;
+
+/// The header of a channel message.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Header<'a> {
+    /// The payload is known to be JSON.
+    pub json: bool,
+    /// The client that published it, if it was one.
+    pub client: Option<ClientId>,
+    /// The client's user, if they have one.
+    pub user: Option<&'a str>,
+}
+
+/// A header as it was received.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReceivedHeader {
+    pub json: bool,
+    pub client: Option<ClientId>,
+    /// Only with a client.
+    pub user: Option<String>,
+}
+
+pub fn encode(header: Header<'_>) -> Vec<u8> {
+    let client = header.client.map(|client| client.to_string());
+    MessageHeader { json: header.json, client, user: header.user.map(Into::into) }.encode_to_vec()
+}
+
+pub fn decode(bytes: &[u8]) -> ReceivedHeader {
+    let Ok(message) = MessageHeader::decode(bytes) else { return ReceivedHeader::default() };
+    let client = message.client.as_deref().and_then(ClientId::parse);
+    ReceivedHeader { json: message.json, client, user: message.user.filter(|_| client.is_some()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_header_is_read_back_as_it_was_written() {
+        let client = Some(ClientId::from_random(77));
+        for (json, client, user) in
+            [(true, client, Some("anné")), (false, client, None), (true, None, None), (false, None, None)]
+        {
+            let read = decode(&encode(Header { json, client, user }));
+            assert_eq!(read, ReceivedHeader { json, client, user: user.map(Into::into) });
+        }
+        assert!(encode(Header::default()).is_empty());
+    }
+
+    #[test]
+    fn a_header_that_cannot_be_read_is_empty() {
+        let nameless = MessageHeader { json: true, client: Some("?".into()), user: Some("ann".into()) };
+        assert_eq!(
+            decode(&nameless.encode_to_vec()),
+            ReceivedHeader { json: true, ..ReceivedHeader::default() }
+        );
+        for broken in [&b"\xff"[..], b"\x12\x7f", b"{}"] {
+            assert_eq!(decode(broken), ReceivedHeader::default(), "{broken:?}");
+        }
+    }
+}
