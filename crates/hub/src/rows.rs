@@ -24,9 +24,9 @@ pub(crate) const PARTY: &str = "party";
 pub(crate) const GUEST: &str = "guest";
 pub(crate) const FORGET: &str = "forget";
 
-/// A user whose presences include some that no living node vouches for, and the epochs that wrote those.
+/// A user with presences that no living node has, and the epochs that wrote those.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Astray {
+pub struct StaleUser {
     pub user: Arc<str>,
     pub homes: Vec<Home>,
 }

@@ -7,7 +7,7 @@ mod house;
 use house::gossip::Scene;
 use tavern_engine::memory::WorkFate;
 use tavern_engine::{Read, Work};
-use tavern_hub::{Chore, Input};
+use tavern_hub::{Input, LivenessTask};
 
 const SOON: u64 = 10;
 const LATE: u64 = 50;
@@ -56,10 +56,10 @@ fn a_follow_whose_word_was_lost_is_greeted_on_the_other_tab_when_it_is_found() {
     scene.check(0, &bob, "ann online none");
     scene.check(1, &tab, "");
     scene.street.heal();
-    scene.street.house(1).handle(Input::Chore(Chore::Look));
+    scene.street.house(1).handle(Input::Liveness(LivenessTask::Compare));
     scene.street.settle();
     scene.check(1, &tab, "ann online none");
-    scene.street.house(1).handle(Input::Chore(Chore::Look));
+    scene.street.house(1).handle(Input::Liveness(LivenessTask::Compare));
     scene.street.settle();
     scene.check(1, &tab, "");
 }

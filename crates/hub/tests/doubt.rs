@@ -246,7 +246,7 @@ fn a_deadline_that_means_something_again_is_not_tidied_away() {
     counter.say(&mut ann, JOIN);
     let stale = Deadline::new(counter.house.now, "grace", "6:game#A/ann");
     let now = counter.house.now;
-    counter.house.shards[0].handle(now, Input::Chore(Chore::Overdue(stale.clone())));
+    counter.house.shards[0].handle(now, Input::Liveness(LivenessTask::Overdue(stale.clone())));
     counter.collect();
     counter.perform(0);
     assert_eq!(counter.held.len(), 1, "it will be tidied away");

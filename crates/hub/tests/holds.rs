@@ -7,7 +7,7 @@ use house::code;
 use house::street::Street;
 use serde_json::Value;
 use tavern_hub::{Caller, Order};
-use tavern_hub::{Chore, Input};
+use tavern_hub::{Input, LivenessTask};
 
 const RESUME: u64 = 2_000;
 const GRACE: u64 = 15_000;
@@ -195,7 +195,7 @@ fn who_is_taken_out_does_not_come_back_by_himself() {
     scene.release(1);
     scene.check("client_offline ann removed; user_offline ann removed");
     let now = scene.street.house(0).now;
-    scene.street.house(0).shards[0].handle(now, Input::Chore(Chore::Announce));
+    scene.street.house(0).shards[0].handle(now, Input::Liveness(LivenessTask::Announce));
     scene.street.settle();
     scene.check("");
     scene.release(1);

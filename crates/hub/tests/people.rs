@@ -8,7 +8,7 @@ use house::gossip::{GRACE, HOLD, RESUME, Scene, settings, shown, words};
 use house::street::Street;
 use serde_json::Value;
 use tavern_hub::{Caller, Settings};
-use tavern_hub::{Chore, Input};
+use tavern_hub::{Input, LivenessTask};
 
 #[test]
 fn a_follower_is_told_at_once_on_every_tab_and_then_of_every_change() {
@@ -228,7 +228,7 @@ fn a_word_that_was_lost_is_found_out_at_the_heartbeat() {
     scene.check(0, &bob, "ann online none");
     scene.join(1, &mut ann, "game#A");
     scene.check(0, &bob, "");
-    scene.street.house(0).handle(Input::Chore(Chore::Look));
+    scene.street.house(0).handle(Input::Liveness(LivenessTask::Compare));
     scene.street.settle();
     scene.check(0, &bob, "ann online [game#A] none");
 
@@ -237,7 +237,7 @@ fn a_word_that_was_lost_is_found_out_at_the_heartbeat() {
     scene.heard(1, &tab);
     scene.say(0, &mut bob, r#"{"op":"unfollow","user":"ann"}"#);
     scene.follow(0, &mut bob, "cid");
-    scene.street.house(1).handle(Input::Chore(Chore::Look));
+    scene.street.house(1).handle(Input::Liveness(LivenessTask::Compare));
     scene.street.settle();
     scene.heard(1, &tab);
     let _cid = scene.guest(1, "cid");
@@ -245,7 +245,7 @@ fn a_word_that_was_lost_is_found_out_at_the_heartbeat() {
     scene.check(1, &tab, "cid online none user#cid");
     let mut anns_tab = scene.guest(0, "ann");
     scene.say(1, &mut ann, r#"{"op":"visibility","value":"nobody"}"#);
-    scene.street.house(0).handle(Input::Chore(Chore::Look));
+    scene.street.house(0).handle(Input::Liveness(LivenessTask::Compare));
     scene.street.settle();
     scene.join(0, &mut anns_tab, "game#C");
     let who = scene.ask(1, &mut tab, r#"{"op":"who","channel":"game#C"}"#);

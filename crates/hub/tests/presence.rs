@@ -8,7 +8,7 @@ use house::street::Street;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use tavern_hub::Caller;
-use tavern_hub::{Chore, Input};
+use tavern_hub::{Input, LivenessTask};
 
 const RESUME: u64 = 2_000;
 const GRACE: u64 = 15_000;
@@ -194,7 +194,7 @@ fn heal(lose_every: u64) {
     }
     // The last word may be the one that was lost: the heartbeat finds out.
     for at in [0, 1] {
-        scene.street.house(at).handle(Input::Chore(Chore::Look));
+        scene.street.house(at).handle(Input::Liveness(LivenessTask::Compare));
     }
     scene.street.live(1_200);
     for at in [0, 1] {
@@ -257,8 +257,8 @@ fn whoever_is_swept_goes_with_every_word_and_once() {
     let home = tavern_domain::presence::Home { node: "two".into(), epoch };
     let before = scene.street.commits();
     for user in ["ann", "bob", "ann"] {
-        let astray = tavern_hub::Astray { user: user.into(), homes: vec![home.clone()] };
-        scene.street.house(0).handle(Input::Chore(Chore::Sweep(astray)));
+        let stale = tavern_hub::StaleUser { user: user.into(), homes: vec![home.clone()] };
+        scene.street.house(0).handle(Input::Liveness(LivenessTask::Sweep(stale)));
         let commits = scene.street.commits();
         scene.street.settle();
         assert_eq!(scene.street.commits() - commits, u64::from(user == "ann" && commits == before), "{user}");

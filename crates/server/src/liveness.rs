@@ -1,5 +1,5 @@
-//! Drives the node's liveness: gives the hub's `Vigil` time and the store's answers, carries its work to the store and its
-//! orders to the shards, and logs what it noticed. The rules are in `tavern_hub::vigil`.
+//! Drives the node's liveness: gives the hub's `Liveness` time and the store's answers, submits its work to the store,
+//! forwards its tasks to the shards and logs its events. The rules are in `tavern_hub::liveness`.
 
 use crate::clock::NodeClock;
 use crate::config::Config;
@@ -11,13 +11,12 @@ use crate::store_client::StoreClient;
 use std::sync::Arc;
 use std::time::Duration;
 use tavern_domain::Time;
-use tavern_hub::vigil::Rules;
-use tavern_hub::{Chore, Node, Notice, Vigil};
+use tavern_hub::{Liveness, LivenessEvent, LivenessRules, LivenessTask, Node};
 use tavern_store::{Answer, Ticket};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-pub struct Liveness {
+pub struct LivenessDriver {
     pub node: Arc<Node>,
     pub store: Arc<StoreClient>,
     pub clock: Arc<NodeClock>,
@@ -30,38 +29,38 @@ pub struct Liveness {
 /// Requests to the store that are not answered yet. Bounded: little is asked at a time, and each has a timeout.
 type Requests = JoinSet<(Ticket, Option<Answer>)>;
 
-impl Liveness {
-    pub async fn run(self, rules: Rules) {
+impl LivenessDriver {
+    pub async fn run(self, rules: LivenessRules) {
         // A wall clock that is set back would stop the renewals; this one never goes back.
         let began = Instant::now();
         let now = || Time(began.elapsed().as_millis() as u64);
-        let mut vigil = Vigil::new(self.node.clone(), rules, now());
+        let mut liveness = Liveness::new(self.node.clone(), rules, now());
         let mut arrivals = self.arrivals();
         let mut requests = Requests::new();
         loop {
-            let renewed = self.carry_out(&mut vigil, &mut requests);
+            let renewed = self.carry_out(&mut liveness, &mut requests);
             if renewed && self.arrivals() != arrivals {
                 arrivals = self.arrivals();
                 if self.store.store().is_some_and(|store| store.forgets()) {
                     tracing::warn!(
                         "store reconnected and may have lost its last changes; beginning a new epoch"
                     );
-                    vigil.begin_anew(now());
-                    self.carry_out(&mut vigil, &mut requests);
+                    liveness.replace_epoch(now());
+                    self.carry_out(&mut liveness, &mut requests);
                 } else {
                     tracing::info!("store reconnected; comparing the sessions here with it");
-                    self.give(Chore::Announce);
+                    self.give(LivenessTask::Announce);
                 }
             }
-            let wait = Duration::from_millis(vigil.next_wake().since(now()));
+            let wait = Duration::from_millis(liveness.next_wake().since(now()));
             tokio::select! {
                 Some(request) = requests.join_next() => {
                     let (ticket, answer) = request.expect("a request to the store panicked");
                     if let Some(answer) = answer {
-                        vigil.answered(now(), ticket, answer);
+                        liveness.answered(now(), ticket, answer);
                     }
                 }
-                () = tokio::time::sleep(wait) => vigil.wake(now()),
+                () = tokio::time::sleep(wait) => liveness.wake(now()),
             }
         }
     }
@@ -72,8 +71,8 @@ impl Liveness {
     }
 
     /// True: the store has taken the lease.
-    fn carry_out(&self, vigil: &mut Vigil, requests: &mut Requests) -> bool {
-        for (ticket, work) in vigil.duties.work.drain(..) {
+    fn carry_out(&self, liveness: &mut Liveness, requests: &mut Requests) -> bool {
+        for (ticket, work) in liveness.effects.work.drain(..) {
             let (store, clock) = (self.store.clone(), self.clock.clone());
             requests.spawn(async move {
                 let began = clock.moment();
@@ -84,39 +83,39 @@ impl Liveness {
                 (ticket, answer)
             });
         }
-        for order in vigil.duties.orders.drain(..) {
-            self.give(order);
+        for task in liveness.effects.tasks.drain(..) {
+            self.give(task);
         }
         let mut renewed = false;
-        for notice in vigil.duties.notices.drain(..) {
-            renewed |= matches!(notice, Notice::Renewed);
-            self.log(&notice);
+        for event in liveness.effects.events.drain(..) {
+            renewed |= matches!(event, LivenessEvent::Renewed);
+            self.log(&event);
         }
         renewed
     }
 
-    fn give(&self, order: Chore) {
-        match order {
-            Chore::TakeOver(taken) => self.shards.force(0, ShardInput::TakeOver(taken)),
-            Chore::Overdue(deadline) if &*deadline.kind == tavern_hub::events::DELIVERY => {
+    fn give(&self, task: LivenessTask) {
+        match task {
+            LivenessTask::TakeOver(taken) => self.shards.force(0, ShardInput::TakeOver(taken)),
+            LivenessTask::Overdue(deadline) if &*deadline.kind == tavern_hub::events::DELIVERY => {
                 self.bell.overdue(deadline);
             }
-            Chore::Overdue(deadline) => self.shards.force(0, ShardInput::Overdue(deadline)),
-            Chore::Sweep(astray) => self.shards.force(0, ShardInput::Sweep(astray)),
-            Chore::Look => self.shards.force_all(|| ShardInput::Look),
-            Chore::Announce => self.shards.force_all(|| ShardInput::Announce),
+            LivenessTask::Overdue(deadline) => self.shards.force(0, ShardInput::Overdue(deadline)),
+            LivenessTask::Sweep(user) => self.shards.force(0, ShardInput::Sweep(user)),
+            LivenessTask::Compare => self.shards.force_all(|| ShardInput::Look),
+            LivenessTask::Announce => self.shards.force_all(|| ShardInput::Announce),
         }
     }
 
     /// While the store does not take the lease, the server is not ready.
-    fn log(&self, notice: &Notice) {
-        match notice {
-            Notice::Renewed => {
+    fn log(&self, event: &LivenessEvent) {
+        match event {
+            LivenessEvent::Renewed => {
                 if !self.health.set_store_up(true) {
                     tracing::info!("lease renewed again");
                 }
             }
-            Notice::NotRenewed(error) => {
+            LivenessEvent::NotRenewed(error) => {
                 let known = !self.health.set_store_up(false);
                 match error {
                     _ if known => {}
@@ -124,27 +123,27 @@ impl Liveness {
                     None => tracing::error!(error = "the store does not answer", "lease not renewed"),
                 }
             }
-            Notice::Fenced => {
+            LivenessEvent::Fenced => {
                 tracing::warn!(
                     "fenced by another node, or by a server with the same node name; beginning a new epoch"
                 );
             }
-            Notice::NotOpened(error) => {
+            LivenessEvent::NotOpened(error) => {
                 tracing::error!(%error, "cannot open a new epoch; retrying");
             }
-            Notice::Ended(node) => {
+            LivenessEvent::LeaseEnded(node) => {
                 tracing::warn!(%node, "node lease expired; its clients are lost");
             }
-            Notice::Astray(key) => {
+            LivenessEvent::StalePresence(key) => {
                 tracing::info!(channel = %key.channel, user = %key.user, "removing stale presence: no living node has it");
             }
-            Notice::PutOff(error) => tracing::debug!(%error, "check of other nodes postponed"),
+            LivenessEvent::CheckPostponed(error) => tracing::debug!(%error, "check of other nodes postponed"),
         }
     }
 }
 
-pub fn rules(config: &Config) -> Rules {
-    Rules {
+pub fn rules(config: &Config) -> LivenessRules {
+    LivenessRules {
         heartbeat_ms: config.nodes.heartbeat_ms,
         lease_ms: config.nodes.lease_ms,
         drain_ms: config.sessions.drain_ms,

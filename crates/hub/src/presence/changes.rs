@@ -13,7 +13,7 @@ use crate::core::{Claim, Core, Feature, Notice, Reply, Timer, refusal};
 use crate::event::Space;
 use crate::node::ChannelNews;
 use crate::node::registry::shards_of;
-use crate::rows::{Astray, GRACE, remove_hold};
+use crate::rows::{GRACE, StaleUser, remove_hold};
 use crate::transaction::{Ended, Facts, Progress, Transactions};
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
@@ -78,8 +78,8 @@ impl PresenceChanges {
     }
 
     /// Removes what no living node vouches for.
-    pub fn sweep(&mut self, core: &mut Core, astray: Astray) {
-        let decision = PresenceDecision::Sweep(SweepDecision(astray));
+    pub fn sweep(&mut self, core: &mut Core, stale: StaleUser) {
+        let decision = PresenceDecision::Sweep(SweepDecision(stale));
         let progress = self.transactions.begin(core, decision, Facts::default());
         self.progressed(core, progress);
     }

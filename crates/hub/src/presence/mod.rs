@@ -19,7 +19,7 @@ pub use rooms::members_of;
 use crate::core::listener::ListenerId;
 use crate::core::{Claim, Core, Watched};
 use crate::node::ChannelNews;
-use crate::rows::Astray;
+use crate::rows::StaleUser;
 use changes::PresenceChanges;
 use rooms::Rooms;
 use std::collections::BTreeMap;
@@ -66,8 +66,8 @@ impl Presence {
     }
 
     /// Removes presences of a user that no living node vouches for.
-    pub fn sweep_user(&mut self, core: &mut Core, astray: Astray) {
-        self.changes.sweep(core, astray);
+    pub fn sweep_user(&mut self, core: &mut Core, stale: StaleUser) {
+        self.changes.sweep(core, stale);
     }
 
     /// A change of a watched channel, from this shard, another one, or another node.

@@ -4,12 +4,12 @@
 use super::change::{PresenceAction, PresenceChange};
 use super::decision::{Outcome, commit_of};
 use crate::core::Core;
-use crate::rows::Astray;
+use crate::rows::StaleUser;
 use crate::transaction::{Facts, Need, Step};
 use tavern_domain::presence::{Change, Input, Stay};
 use tavern_engine::{Commit, Expect, Receipt, RowKey};
 
-pub(super) struct SweepDecision(pub Astray);
+pub(super) struct SweepDecision(pub StaleUser);
 
 /// One channel of a user who is swept.
 pub(super) struct Swept {

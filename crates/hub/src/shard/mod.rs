@@ -14,13 +14,13 @@ use crate::core::render::PollFlags;
 use crate::core::{Attached, Core, Feature, Notice, Poll, Timer};
 use crate::event::Space;
 use crate::inbox::Inbox;
+use crate::liveness::LivenessTask;
 use crate::migration::{Migration, Seeker, Sought};
 use crate::node::{ChannelNews, Dice, Node, PersonNews};
 use crate::party::Parties;
 use crate::people::{PEOPLE_LINK, People};
 use crate::presence::Presence;
 use crate::rows;
-use crate::vigil::Chore;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use tavern_domain::{Identity, SessionKey, Time};
@@ -53,8 +53,8 @@ pub enum Input {
     BusLost(Option<Arc<[u8]>>),
     /// A command of an app; its number is named in `Effects::orders` with the reply.
     Order { number: u64, order: Order },
-    /// What the node's liveness found to be done.
-    Chore(Chore),
+    /// A task of the node's liveness.
+    Liveness(LivenessTask),
 }
 
 impl Shard {
@@ -87,7 +87,7 @@ impl Shard {
                 }
             }
             Input::Order { number, order } => self.order(number, order),
-            Input::Chore(chore) => self.chore(chore),
+            Input::Liveness(task) => self.liveness_task(task),
         }
         self.route();
     }
@@ -118,20 +118,20 @@ impl Shard {
         }
     }
 
-    fn chore(&mut self, chore: Chore) {
+    fn liveness_task(&mut self, task: LivenessTask) {
         let core = &mut self.core;
-        match chore {
-            Chore::TakeOver(taken) => {
+        match task {
+            LivenessTask::TakeOver(taken) => {
                 let (presence, home, loss) = *taken;
                 self.presence.take_over(core, &presence, home, loss);
             }
-            Chore::Overdue(deadline) => self.overdue(&deadline),
-            Chore::Sweep(astray) => self.presence.sweep_user(core, astray),
-            Chore::Look => {
+            LivenessTask::Overdue(deadline) => self.overdue(&deadline),
+            LivenessTask::Sweep(user) => self.presence.sweep_user(core, user),
+            LivenessTask::Compare => {
                 self.presence.rooms().look_at_rooms(core);
                 self.people.look_at_people(core, false);
             }
-            Chore::Announce => self.presence.announce(core),
+            LivenessTask::Announce => self.presence.announce(core),
         }
     }
 

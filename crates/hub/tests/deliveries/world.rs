@@ -319,7 +319,7 @@ impl World {
         }
     }
 
-    /// What the vigil of each node does with its heart.
+    /// What the liveness of each node does at a heartbeat.
     fn look(&mut self) {
         let now = self.now();
         if now < self.sweep {

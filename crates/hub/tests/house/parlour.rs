@@ -12,7 +12,7 @@ use tavern_domain::presence::{Departure, Home, Loss};
 use tavern_engine::limits::PAGE_ROWS;
 use tavern_engine::{Found, Read, Row, RowKind, Writer};
 use tavern_hub::{Caller, Flow, InboxRules, KindRules, PartyRules, Settings};
-use tavern_hub::{Chore, Input};
+use tavern_hub::{Input, LivenessTask};
 use tavern_wire::record::{self, read_guest, read_party};
 
 pub const INVITE: u64 = 800;
@@ -212,7 +212,7 @@ impl Parlour {
         }
     }
 
-    /// Another node takes over whom a dead one vouched for, as the vigil has it do.
+    /// Another node takes over the presences of a dead one, as its liveness asks it to.
     pub fn take_over(&mut self, dead: usize, by: usize) {
         let settings = &self.street.house(dead).shards[0].node().settings;
         let home = Writer { node: settings.node.as_str().into(), epoch: settings.epoch };
@@ -224,19 +224,20 @@ impl Parlour {
             let loss = Loss { at, grace_ms, reason: Departure::NodeDown };
             self.street.house(by).shards[0].handle(
                 at,
-                Input::Chore(Chore::TakeOver(Box::new((row.row.clone(), Home::from(&home), loss)))),
+                Input::Liveness(LivenessTask::TakeOver(Box::new((row.row.clone(), Home::from(&home), loss)))),
             );
         }
         self.settle();
     }
 
-    /// A node looks after what is overdue, as the vigil has it do.
+    /// A node settles overdue deadlines, as its liveness asks it to.
     pub fn look_after(&mut self, by: usize) {
         let now = self.street.now();
         let read = Read::DueDeadlines { by: now, after: None, limit: PAGE_ROWS };
         let Found::Deadlines(page) = self.street.look(read) else { panic!("no page") };
         for deadline in page.rows {
-            self.street.house(by).shards[0].handle(now, Input::Chore(Chore::Overdue(deadline.clone())));
+            self.street.house(by).shards[0]
+                .handle(now, Input::Liveness(LivenessTask::Overdue(deadline.clone())));
         }
     }
 

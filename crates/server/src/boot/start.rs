@@ -8,7 +8,7 @@ use crate::clock::NodeClock;
 use crate::config::Config;
 use crate::events::{Postman, courier, keeper, matchmaker};
 use crate::health::Health;
-use crate::liveness::{self, Liveness};
+use crate::liveness::{self, LivenessDriver};
 use crate::random::SystemRandom;
 use crate::samples::Sampler;
 use crate::shard::worker::Seed;
@@ -84,7 +84,7 @@ fn start_tasks(
     supervisor: &Supervisor,
 ) -> anyhow::Result<Tasks> {
     let config = &parts.config;
-    let liveness = Liveness {
+    let liveness = LivenessDriver {
         node: parts.node.clone(),
         store: parts.store.clone(),
         clock: parts.clock.clone(),

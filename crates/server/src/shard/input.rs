@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use tavern_domain::presence::{Home, Loss};
 use tavern_domain::{ClientId, Identity, SessionKey};
-use tavern_hub::Astray;
+use tavern_hub::StaleUser;
 use tavern_hub::{ChannelNews, LinkId, Order, Parcel, PersonNews, Question, Verdict, read_session};
 use tavern_store::{Answer as StoreAnswer, Deadline, Presence, Ticket};
 use tavern_wire::bus::letter::Letter;
@@ -26,7 +26,7 @@ pub enum ShardInput {
     /// A deadline that nobody has settled.
     Overdue(Deadline),
     /// A presence that nobody will end.
-    Sweep(Astray),
+    Sweep(StaleUser),
     /// Compare the watched channels with the store.
     Look,
     /// The node has a new epoch: its living clients are announced under it.

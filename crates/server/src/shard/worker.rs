@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tavern_domain::Time;
 use tavern_hub::core::wheel::Wheel;
-use tavern_hub::{Chore, Input};
+use tavern_hub::{Input, LivenessTask};
 use tavern_hub::{LinkId, Scratch, Shard};
 use tavern_store::Clock;
 
@@ -282,16 +282,16 @@ impl Worker {
                 }
             }
             ShardInput::TakeOver(taken) => {
-                self.hub.handle(self.now, Input::Chore(Chore::TakeOver(taken)));
+                self.hub.handle(self.now, Input::Liveness(LivenessTask::TakeOver(taken)));
             }
             ShardInput::Overdue(deadline) => {
-                self.hub.handle(self.now, Input::Chore(Chore::Overdue(deadline)))
+                self.hub.handle(self.now, Input::Liveness(LivenessTask::Overdue(deadline)))
             }
-            ShardInput::Sweep(astray) => self.hub.handle(self.now, Input::Chore(Chore::Sweep(astray))),
+            ShardInput::Sweep(user) => self.hub.handle(self.now, Input::Liveness(LivenessTask::Sweep(user))),
             ShardInput::Look => {
-                self.hub.handle(self.now, Input::Chore(Chore::Look));
+                self.hub.handle(self.now, Input::Liveness(LivenessTask::Compare));
             }
-            ShardInput::Announce => self.hub.handle(self.now, Input::Chore(Chore::Announce)),
+            ShardInput::Announce => self.hub.handle(self.now, Input::Liveness(LivenessTask::Announce)),
             ShardInput::News(told) => {
                 self.hub.handle(self.now, Input::Presence(told));
                 self.received += 1;

@@ -1,4 +1,4 @@
-//! One node of the street: its shards and its vigil while it runs, its place at the store and at the bus. Work goes out
+//! One node of the street: its shards and its liveness while it runs, its place at the store and at the bus. Work goes out
 //! through a desk that knows who asked; a node that sleeps finds everything in its ear when it wakes.
 
 use super::plant::Plant;
@@ -11,8 +11,8 @@ use tavern_domain::rights::Rights;
 use tavern_domain::{Epoch, Identity, Scopes, Time};
 use tavern_engine::memory::{Hall, MemoryStore};
 use tavern_engine::{Answer, Bus, BusError, BusInbox, Inbox, Lost, Parcel, Store, Ticket, Work};
-use tavern_hub::vigil::Rules;
-use tavern_hub::{Gate, KindRules, LinkId, ListenerId, Node, Settings, Shard, Vigil};
+use tavern_hub::LivenessRules;
+use tavern_hub::{Gate, KindRules, LinkId, ListenerId, Liveness, Node, Settings, Shard};
 use tavern_wire::error::{Code, Refusal};
 
 pub struct House {
@@ -38,7 +38,7 @@ pub enum Life {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asker {
     Shard(usize),
-    Vigil,
+    Liveness,
     Process,
 }
 
@@ -53,7 +53,7 @@ pub struct Desk {
 pub struct Running {
     pub node: Arc<Node>,
     pub shards: Vec<Shard>,
-    pub vigil: Vigil,
+    pub liveness: Liveness,
     pub desk: Desk,
     pub bus: Arc<dyn Bus>,
     /// Its doors are open.
@@ -176,7 +176,7 @@ impl House {
             return None;
         }
         let shards = running.shards.iter().filter_map(Shard::next_wake).map(|due| self.global(due));
-        shards.chain([running.vigil.next_wake()]).min()
+        shards.chain([running.liveness.next_wake()]).min()
     }
 }
 
@@ -196,15 +196,15 @@ impl Running {
         let local = house.local(now);
         let shard = |index| Shard::new(node.clone(), index, Box::new(rng.fork()), local);
         let shards = (0..house.shards).map(shard).collect();
-        let rules = Rules {
+        let rules = LivenessRules {
             heartbeat_ms: HEARTBEAT_MS,
             lease_ms: LEASE_MS,
             drain_ms: DRAIN_MS,
             sweep_ms: 60_000,
             sweep_age_ms: 120_000,
         };
-        let vigil = Vigil::new(node.clone(), rules, now);
-        Running { node, shards, vigil, desk, bus, ready: false, asleep: false, gone: Vec::new() }
+        let liveness = Liveness::new(node.clone(), rules, now);
+        Running { node, shards, liveness, desk, bus, ready: false, asleep: false, gone: Vec::new() }
     }
 }
 

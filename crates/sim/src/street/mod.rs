@@ -1,10 +1,10 @@
-//! Presence over several nodes: the production hub with its vigil on three nodes, a store and a bus between them that
+//! Presence over several nodes: the production hub with its liveness on three nodes, a store and a bus between them that
 //! fail, people with several tabs who come, go and come back; nodes that crash, sleep, are cut off, stop and start.
 //!
 //! | file | holds |
 //! |---|---|
 //! | `weather` | what goes wrong with store and bus, decided by the seed |
-//! | `house` | one node: its shards, its vigil, how it boots and stops |
+//! | `house` | one node: its shards, its liveness, how it boots and stops |
 //! | `tab` | one client: its session, its wishes, what it waits for |
 //! | `world` | the street: time, who speaks to whom, carrying out what the hub wants |
 //! | `act` | what happens next |

@@ -6,7 +6,7 @@ use super::world::Street;
 use std::sync::Arc;
 use tavern_domain::presence::{Attendance, Departure, Home, Loss, Lost, News, Visibility};
 use tavern_engine::{Answer, Commit, Parcel, Presence, PresenceKey, Receipt, Row, RowKey, StoreError, Work};
-use tavern_hub::Chore;
+use tavern_hub::LivenessTask;
 use tavern_wire::bus::{BusMessage, news};
 
 impl Street {
@@ -113,26 +113,26 @@ impl Street {
         }
     }
 
-    /// An order of the vigil on its way to the shards. None: nobody hears of it.
-    pub fn tamper_order(&mut self, at: usize, order: Chore) -> Option<Chore> {
+    /// A liveness task on its way to the shards. None: it is dropped.
+    pub fn tamper_order(&mut self, at: usize, order: LivenessTask) -> Option<LivenessTask> {
         let dropped = matches!(
             (self.plant, &order),
-            (Plant::NeverLook, Chore::Look)
-                | (Plant::NoTakeOver, Chore::TakeOver(_))
-                | (Plant::NoAnnounce, Chore::Announce)
+            (Plant::NeverLook, LivenessTask::Compare)
+                | (Plant::NoTakeOver, LivenessTask::TakeOver(_))
+                | (Plant::NoAnnounce, LivenessTask::Announce)
         );
         self.planted |= dropped;
         if dropped {
             return None;
         }
-        if matches!(order, Chore::Look) && self.plant == Plant::FalseAlarm && self.rng.chance(10) {
+        if matches!(order, LivenessTask::Compare) && self.plant == Plant::FalseAlarm && self.rng.chance(10) {
             return self.false_alarm(at).or(Some(order));
         }
         Some(order)
     }
 
     /// Somebody whose node lives.
-    fn false_alarm(&mut self, at: usize) -> Option<Chore> {
+    fn false_alarm(&mut self, at: usize) -> Option<LivenessTask> {
         let own = self.houses[at].name.as_str();
         let living = self.truth.rows().find_map(|(channel, user, row)| {
             let client = row
@@ -147,7 +147,7 @@ impl Street {
         let presence =
             Presence { key, anonymous: false, name: None, visibility: Visibility::Everyone, attendance };
         let loss = Loss { at: self.now, grace_ms, reason: Departure::NodeDown };
-        Some(Chore::TakeOver(Box::new((presence, home, loss))))
+        Some(LivenessTask::TakeOver(Box::new((presence, home, loss))))
     }
 }
 

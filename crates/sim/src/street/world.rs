@@ -1,5 +1,5 @@
 //! The street itself: its clock, its houses, its people. Lets time pass from one event to the next and carries out what
-//! the hub asks for, as the server would: work to the store, words to the bus, news between shards, orders of the vigil.
+//! the hub asks for, as the server would: work to the store, words to the bus, news between shards, liveness tasks.
 
 use super::house::{Asker, House, Life};
 use super::plant::Plant;
@@ -14,7 +14,7 @@ use tavern_domain::Time;
 use tavern_engine::memory::Hall;
 use tavern_engine::{Answer, ManualClock, Parcel, StoredSession, Ticket, Work};
 use tavern_hub::node::registry::shards_of;
-use tavern_hub::{Chore, Effects, Scratch};
+use tavern_hub::{Effects, LivenessTask, Scratch};
 use tavern_hub::{Incoming, Input};
 use tavern_wire::bus::BusMessage;
 
@@ -224,7 +224,7 @@ impl Street {
                 shard.wake(local);
             }
         }
-        running.vigil.wake(now);
+        running.liveness.wake(now);
         self.carry_out(at)
     }
 
@@ -273,7 +273,7 @@ impl Street {
             let Some(running) = self.houses[at].running() else { return Ok(()) };
             match asker {
                 Asker::Shard(shard) => running.shards[shard].handle(local, Input::Answer(ticket, answer)),
-                Asker::Vigil => running.vigil.answered(now, ticket, answer),
+                Asker::Liveness => running.liveness.answered(now, ticket, answer),
                 // The sessions that it took up could not be removed: the boot has failed.
                 Asker::Process if failed => {
                     self.crash(at);
@@ -378,35 +378,39 @@ impl Street {
         }
     }
 
-    /// The vigil's work and orders. True: there were none.
+    /// The work and tasks of a node's liveness. True: there were none.
     fn give_orders(&mut self, at: usize) -> bool {
         let local = self.houses[at].local(self.now);
         let Some(running) = self.houses[at].running() else { return true };
-        let duties = std::mem::take(&mut running.vigil.duties);
-        let quiet = duties.work.is_empty() && duties.orders.is_empty();
-        for (ticket, work) in duties.work {
-            running.desk.submit(Asker::Vigil, ticket, work);
+        let effects = std::mem::take(&mut running.liveness.effects);
+        let quiet = effects.work.is_empty() && effects.tasks.is_empty();
+        for (ticket, work) in effects.work {
+            running.desk.submit(Asker::Liveness, ticket, work);
         }
-        for order in duties.orders {
+        for order in effects.tasks {
             let Some(order) = self.tamper_order(at, order) else { continue };
-            if !matches!(order, Chore::Look) {
+            if !matches!(order, LivenessTask::Compare) {
                 self.say(|| format!("house {at}: {order:?}"));
             }
-            self.epochs += usize::from(matches!(order, Chore::Announce));
+            self.epochs += usize::from(matches!(order, LivenessTask::Announce));
             let Some(running) = self.houses[at].running() else { return true };
             let shards = &mut running.shards;
             match order {
-                Chore::TakeOver(taken) => {
-                    shards[0].handle(local, Input::Chore(Chore::TakeOver(taken)));
+                LivenessTask::TakeOver(taken) => {
+                    shards[0].handle(local, Input::Liveness(LivenessTask::TakeOver(taken)));
                 }
-                Chore::Overdue(deadline) => shards[0].handle(local, Input::Chore(Chore::Overdue(deadline))),
-                Chore::Sweep(astray) => shards[0].handle(local, Input::Chore(Chore::Sweep(astray))),
-                Chore::Look => shards.iter_mut().for_each(|shard| {
-                    shard.handle(local, Input::Chore(Chore::Look));
+                LivenessTask::Overdue(deadline) => {
+                    shards[0].handle(local, Input::Liveness(LivenessTask::Overdue(deadline)))
+                }
+                LivenessTask::Sweep(user) => {
+                    shards[0].handle(local, Input::Liveness(LivenessTask::Sweep(user)))
+                }
+                LivenessTask::Compare => shards.iter_mut().for_each(|shard| {
+                    shard.handle(local, Input::Liveness(LivenessTask::Compare));
                 }),
-                Chore::Announce => {
-                    shards.iter_mut().for_each(|shard| shard.handle(local, Input::Chore(Chore::Announce)))
-                }
+                LivenessTask::Announce => shards
+                    .iter_mut()
+                    .for_each(|shard| shard.handle(local, Input::Liveness(LivenessTask::Announce))),
             }
         }
         quiet

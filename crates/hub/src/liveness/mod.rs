@@ -1,0 +1,256 @@
+//! Keeps the lease of this node and takes care of what other nodes leave behind: expired leases, presences without a living
+//! node, overdue deadlines. A state machine: time and the store's answers come in, work for the store and tasks for the
+//! shards go out. Every node may run every part of it, concurrently too: the store arbitrates.
+//! Must hold: a node that is not in the store is not a dead node; an epoch is closed before anything of it is changed; at
+//! most one lease change and one check are in flight, however slow the store is, and a renewal waits for nothing else.
+
+mod check;
+
+use crate::node::Node;
+use crate::rows::StaleUser;
+use check::NodeCheck;
+use std::sync::Arc;
+use tavern_domain::Time;
+use tavern_domain::presence::{Home, Loss};
+use tavern_engine::{
+    Answer, Commit, Deadline, NodeChange, Presence, PresenceKey, Receipt, StoreError, Ticket, Work, Writer,
+};
+
+/// Intervals and timeouts.
+#[derive(Clone, Copy, Debug)]
+pub struct LivenessRules {
+    pub heartbeat_ms: u64,
+    pub lease_ms: u64,
+    /// How long a node that stopped cleanly has to come back for the sessions it left in the store.
+    pub drain_ms: u64,
+    /// How often presences without a living node are swept, and how old they must be.
+    pub sweep_ms: u64,
+    pub sweep_age_ms: u64,
+}
+
+/// What the shards must do.
+#[derive(Clone, Debug)]
+pub enum LivenessTask {
+    /// Any one shard: a presence whose node is gone, and how its clients were lost.
+    TakeOver(Box<(Presence, Home, Loss)>),
+    /// Any one shard: a deadline that its node did not settle in time.
+    Overdue(Deadline),
+    /// Any one shard: presences that no node will end.
+    Sweep(StaleUser),
+    /// Every shard: compare the watched channels with the store.
+    Compare,
+    /// Every shard: the node has a new epoch; announce the connected clients under it.
+    Announce,
+}
+
+/// What the operator should know; the server logs it.
+#[derive(Clone, Debug)]
+pub enum LivenessEvent {
+    Renewed,
+    /// The renewal failed. None: the store did not answer in time.
+    NotRenewed(Option<StoreError>),
+    /// Another node closed the epoch of this one.
+    Fenced,
+    NotOpened(StoreError),
+    /// The lease of another node has expired.
+    LeaseEnded(Writer),
+    /// The check of other nodes is postponed to the next heartbeat.
+    CheckPostponed(StoreError),
+    /// A presence without a living node is removed.
+    StalePresence(PresenceKey),
+}
+
+/// What the driver must carry out. Buffers are reused: drain them, keep them.
+#[derive(Debug, Default)]
+pub struct LivenessEffects {
+    pub work: Vec<(Ticket, Work)>,
+    pub tasks: Vec<LivenessTask>,
+    pub events: Vec<LivenessEvent>,
+}
+
+pub struct Liveness {
+    node: Arc<Node>,
+    rules: LivenessRules,
+    tickets: u64,
+    /// The next heartbeat.
+    heartbeat_due: Time,
+    /// When the next lease of another node expires, unless it is renewed.
+    check_due: Time,
+    sweep_due: Time,
+    lease: Option<Pending<LeaseChange>>,
+    /// The current epoch must end: the store may have lost some of its commits.
+    replaces_epoch: bool,
+    /// When the store last confirmed the lease.
+    renewed_at: Time,
+    /// Until then no node is declared dead: during a long store outage the others could not renew either.
+    lenient_until: Time,
+    check: Option<Pending<NodeCheck>>,
+    pub effects: LivenessEffects,
+}
+
+/// Work in flight, since when, and what its answer is for.
+struct Pending<T> {
+    ticket: Ticket,
+    since: Time,
+    what: T,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LeaseChange {
+    Renew,
+    Stop,
+    Open,
+}
+
+impl Liveness {
+    /// The first heartbeat is due at once.
+    pub fn new(node: Arc<Node>, rules: LivenessRules, now: Time) -> Liveness {
+        Liveness {
+            node,
+            rules,
+            tickets: 0,
+            heartbeat_due: now,
+            check_due: Time::NEVER,
+            sweep_due: now + rules.sweep_ms,
+            lease: None,
+            replaces_epoch: false,
+            renewed_at: now,
+            lenient_until: now,
+            check: None,
+            effects: LivenessEffects::default(),
+        }
+    }
+
+    pub fn next_wake(&self) -> Time {
+        self.heartbeat_due.min(self.check_due)
+    }
+
+    /// Runs what is due: the check of an expired lease, the heartbeat.
+    pub fn wake(&mut self, now: Time) {
+        if now >= self.check_due {
+            self.check_due = Time::NEVER;
+            if self.check.is_none() {
+                self.begin_check(now);
+            }
+        }
+        if now < self.heartbeat_due {
+            return;
+        }
+        self.heartbeat_due = now + self.rules.heartbeat_ms;
+        if self.lease.as_ref().is_none_or(|pending| self.is_late(now, pending.since)) {
+            if self.lease.is_some() {
+                self.effects.events.push(LivenessEvent::NotRenewed(None));
+            }
+            let renew = NodeChange::Renew { node: self.writer(), lease_ms: self.rules.lease_ms };
+            self.submit_lease(now, LeaseChange::Renew, self.commit(renew));
+        }
+        if self.check.as_ref().is_none_or(|pending| self.is_late(now, pending.since)) {
+            self.begin_check(now);
+        }
+    }
+
+    /// The store answered. A late answer to work that was submitted again changes nothing.
+    pub fn answered(&mut self, now: Time, ticket: Ticket, answer: Answer) {
+        if let Some(pending) = self.lease.take_if(|pending| pending.ticket == ticket) {
+            self.lease_answered(now, pending.what, answer);
+        } else if let Some(pending) = self.check.take_if(|pending| pending.ticket == ticket) {
+            self.check_answered(now, pending.what, answer);
+        }
+    }
+
+    /// Half a lease without an answer: retry. A lost answer must not cost the node its lease.
+    fn is_late(&self, now: Time, since: Time) -> bool {
+        now >= since + (self.rules.lease_ms / 2).max(self.rules.heartbeat_ms)
+    }
+
+    fn lease_answered(&mut self, now: Time, what: LeaseChange, answer: Answer) {
+        match (what, answer) {
+            (LeaseChange::Renew, Answer::Failed(StoreError::Fenced { .. })) => {
+                self.effects.events.push(LivenessEvent::Fenced);
+                self.open_epoch(now);
+            }
+            (LeaseChange::Renew, Answer::Failed(error)) => {
+                self.effects.events.push(LivenessEvent::NotRenewed(Some(error)));
+            }
+            (LeaseChange::Renew, _) => {
+                self.lease_confirmed(now);
+                self.effects.events.push(LivenessEvent::Renewed);
+                if self.replaces_epoch {
+                    self.replace_epoch(now);
+                }
+            }
+            (LeaseChange::Stop, Answer::Committed(_) | Answer::Failed(StoreError::Fenced { .. })) => {
+                self.open_epoch(now);
+            }
+            // Retried after the next renewal.
+            (LeaseChange::Stop, _) => {}
+            (LeaseChange::Open, Answer::Committed(receipt)) => {
+                self.lease_confirmed(now);
+                self.epoch_opened(&receipt);
+            }
+            (LeaseChange::Open, Answer::Failed(error)) => {
+                self.effects.events.push(LivenessEvent::NotOpened(error));
+            }
+            (LeaseChange::Open, Answer::Read(_)) => {}
+        }
+    }
+
+    /// Begins a new epoch because the store may have lost the last commits of this one. The old epoch is stopped cleanly,
+    /// so that other nodes wait for its clients to be announced again.
+    pub fn replace_epoch(&mut self, now: Time) {
+        self.replaces_epoch = true;
+        let stop = NodeChange::Stop { node: self.writer() };
+        self.submit_lease(now, LeaseChange::Stop, self.commit(stop));
+    }
+
+    fn open_epoch(&mut self, now: Time) {
+        let name: Arc<str> = self.node.settings.node.as_str().into();
+        let open = NodeChange::Open { name, lease_ms: self.rules.lease_ms };
+        let commit = Commit { node: Some(open), ..Commit::default() };
+        self.submit_lease(now, LeaseChange::Open, Work::Commit(commit));
+    }
+
+    /// After an outage in which leases may have expired, the other nodes get one lease time to renew theirs.
+    fn lease_confirmed(&mut self, now: Time) {
+        if self.is_out_of_touch(now) {
+            self.lenient_until = now + self.rules.lease_ms;
+        }
+        self.renewed_at = now;
+    }
+
+    /// The store has not confirmed the lease for so long that those of other nodes may have expired too.
+    fn is_out_of_touch(&self, now: Time) -> bool {
+        now.since(self.renewed_at) > (self.rules.lease_ms / 2).max(2 * self.rules.heartbeat_ms)
+    }
+
+    /// The node has a new epoch, because it was fenced or replaced its own. What others ended under the old epoch stays
+    /// ended; connected clients are announced under the new one.
+    fn epoch_opened(&mut self, receipt: &Receipt) {
+        let Some(epoch) = receipt.epoch else { return };
+        self.replaces_epoch = false;
+        self.node.begin_epoch(epoch);
+        // A check that began earlier would find connected clients under the old epoch and declare them lost.
+        self.check = None;
+        self.effects.tasks.push(LivenessTask::Announce);
+    }
+
+    fn writer(&self) -> Writer {
+        Writer::new(&self.node.settings.node, self.node.epoch())
+    }
+
+    /// A change of a node's row, written by this node.
+    fn commit(&self, change: NodeChange) -> Work {
+        Work::Commit(Commit { writer: Some(self.writer()), node: Some(change), ..Commit::default() })
+    }
+
+    fn submit_lease(&mut self, now: Time, what: LeaseChange, work: Work) {
+        let ticket = self.submit(work);
+        self.lease = Some(Pending { ticket, since: now, what });
+    }
+
+    fn submit(&mut self, work: Work) -> Ticket {
+        self.tickets += 1;
+        self.effects.work.push((Ticket(self.tickets), work));
+        Ticket(self.tickets)
+    }
+}

@@ -1,0 +1,448 @@
+//! Liveness in virtual time: leases, closed epochs, take-over, sweeps, a store that is down or slow.
+
+use std::sync::{Arc, Mutex};
+use tavern_domain::presence::{Attendance, Attendee, Departure, Home};
+use tavern_domain::{ClientId, Epoch, Identity, Time};
+use tavern_engine::memory::{Faults, Hall, MemoryStore, Outcome, WorkFate};
+use tavern_engine::{
+    Answer, Commit, Deadline, Found, Inbox, ManualClock, NodeChange, Presence, PresenceKey, Raise, Read, Row,
+    Store, Ticket, Work, Writer,
+};
+use tavern_hub::{Gate, Liveness, LivenessEvent, LivenessRules, LivenessTask, Node, Settings};
+use tavern_wire::error::{Code, Refusal};
+
+const RULES: LivenessRules = LivenessRules {
+    heartbeat_ms: 2_000,
+    lease_ms: 10_000,
+    drain_ms: 15_000,
+    sweep_ms: 60_000,
+    sweep_age_ms: 120_000,
+};
+
+/// Refuses every token: these tests have no clients.
+struct RefuseAll;
+
+impl Gate for RefuseAll {
+    fn verify(&self, _token: &str, _now: Time) -> Result<Identity, Refusal> {
+        Err(Refusal::new(Code::Unauthenticated, "no clients here"))
+    }
+}
+
+/// How the store answers the node under test.
+#[derive(Clone, Copy, PartialEq)]
+enum StoreHealth {
+    Up,
+    Down,
+    /// Every answer takes a minute.
+    Slow,
+}
+
+struct StoreFaults(Arc<Mutex<StoreHealth>>);
+
+impl Faults for StoreFaults {
+    fn work(&mut self, node: &str, _work: &Work) -> WorkFate {
+        match *self.0.lock().unwrap() {
+            _ if node == "setup" => WorkFate::NONE,
+            StoreHealth::Up => WorkFate::NONE,
+            StoreHealth::Down => WorkFate { outcome: Outcome::FailBefore, ..WorkFate::NONE },
+            StoreHealth::Slow => WorkFate { before_ms: 60_000, ..WorkFate::NONE },
+        }
+    }
+}
+
+#[derive(Default)]
+struct Answers(Mutex<Vec<(Ticket, Answer)>>);
+
+impl Inbox for Answers {
+    fn answer(&self, answers: Vec<(Ticket, Answer)>) {
+        self.0.lock().unwrap().extend(answers);
+    }
+}
+
+/// The node under test, and its store.
+struct Harness {
+    clock: Arc<ManualClock>,
+    hall: Arc<Hall>,
+    health: Arc<Mutex<StoreHealth>>,
+    node: Arc<Node>,
+    liveness: Liveness,
+    store: Arc<MemoryStore>,
+    answers: Arc<Answers>,
+    tasks: Vec<LivenessTask>,
+    events: Vec<LivenessEvent>,
+    /// How much work was submitted, and how much of it writes.
+    submitted: usize,
+    commits: usize,
+}
+
+impl Harness {
+    fn new() -> Harness {
+        let clock = Arc::new(ManualClock::at(Time(1_000_000)));
+        let health = Arc::new(Mutex::new(StoreHealth::Up));
+        let hall = Hall::stepped(clock.clone(), Box::new(StoreFaults(health.clone())));
+        let answers: Arc<Answers> = Arc::default();
+        let store = hall.store("own", answers.clone());
+        let epoch = open(&hall, "own", RULES.lease_ms);
+        let settings = Settings { node: "own".into(), epoch, ..Settings::default() };
+        let node = Node::new(settings, Box::new(RefuseAll));
+        let liveness = Liveness::new(node.clone(), RULES, Time(1_000_000));
+        let (tasks, events) = (Vec::new(), Vec::new());
+        Harness {
+            clock,
+            hall,
+            health,
+            node,
+            liveness,
+            store,
+            answers,
+            tasks,
+            events,
+            submitted: 0,
+            commits: 0,
+        }
+    }
+
+    fn now(&self) -> Time {
+        use tavern_engine::Clock;
+        self.clock.now()
+    }
+
+    fn settle(&mut self) {
+        loop {
+            let effects = std::mem::take(&mut self.liveness.effects);
+            self.submitted += effects.work.len();
+            self.commits += effects.work.iter().filter(|(_, work)| matches!(work, Work::Commit(_))).count();
+            self.store.submit(effects.work);
+            self.tasks.extend(effects.tasks);
+            self.events.extend(effects.events);
+            self.hall.settle();
+            let answers = std::mem::take(&mut *self.answers.0.lock().unwrap());
+            if answers.is_empty() {
+                return;
+            }
+            for (ticket, answer) in answers {
+                self.liveness.answered(self.now(), ticket, answer);
+            }
+        }
+    }
+
+    fn pass(&mut self, ms: u64) {
+        for _ in 0..ms / 100 {
+            self.clock.advance(100);
+            self.liveness.wake(self.now());
+            self.settle();
+        }
+    }
+
+    fn set(&self, health: StoreHealth) {
+        *self.health.lock().unwrap() = health;
+    }
+
+    fn nodes(&self) -> Vec<tavern_engine::Node> {
+        match ask(&self.hall, Work::Read(Read::Nodes { after: None, limit: 100 })) {
+            Answer::Read(Found::Nodes(page)) => page.rows,
+            other => panic!("expected nodes, got {other:?}"),
+        }
+    }
+
+    fn taken(&self) -> Vec<(Arc<str>, Departure, Time)> {
+        let taken = self.tasks.iter().filter_map(|task| match task {
+            LivenessTask::TakeOver(taken) => Some((taken.0.key.user.clone(), taken.2.reason, taken.2.at)),
+            _ => None,
+        });
+        taken.collect()
+    }
+
+    fn count(&self, is: impl Fn(&LivenessTask) -> bool) -> usize {
+        self.tasks.iter().filter(|task| is(task)).count()
+    }
+}
+
+/// Asks the store as another node, for which it is always up.
+fn ask(hall: &Arc<Hall>, work: Work) -> Answer {
+    let answers: Arc<Answers> = Arc::default();
+    hall.store("setup", answers.clone()).submit(vec![(Ticket(0), work)]);
+    hall.settle();
+    let answer = answers.0.lock().unwrap().pop();
+    answer.expect("no answer").1
+}
+
+fn open(hall: &Arc<Hall>, name: &str, lease_ms: u64) -> Epoch {
+    let open = NodeChange::Open { name: name.into(), lease_ms };
+    match ask(hall, Work::Commit(Commit { node: Some(open), ..Commit::default() })) {
+        Answer::Committed(receipt) => receipt.epoch.unwrap(),
+        other => panic!("expected an epoch, got {other:?}"),
+    }
+}
+
+fn change(hall: &Arc<Hall>, change: NodeChange) {
+    let answer = ask(hall, Work::Commit(Commit { node: Some(change), ..Commit::default() }));
+    assert!(matches!(answer, Answer::Committed(_)), "{answer:?}");
+}
+
+fn put(hall: &Arc<Hall>, user: &str, home: &Writer) {
+    let client = Attendee {
+        client: ClientId::from_random(1),
+        home: Home::from(home),
+        state: None,
+        since: Time(7),
+        lost: None,
+    };
+    let row = Presence {
+        key: PresenceKey::new("game#A", user),
+        anonymous: false,
+        name: None,
+        visibility: tavern_domain::presence::Visibility::Everyone,
+        attendance: Attendance::restore(vec![client], Time(7), None),
+    };
+    let raises = vec![Raise { channel: "game#A".into(), by: 2 }];
+    let commit = Commit { puts: vec![Row::Presence(row)], raises, ..Commit::default() };
+    assert!(matches!(ask(hall, Work::Commit(commit)), Answer::Committed(_)));
+}
+
+#[test]
+fn lease_is_renewed_at_every_heartbeat_with_one_write() {
+    let mut harness = Harness::new();
+    harness.pass(60_000);
+    assert_eq!(harness.nodes().len(), 1);
+    assert!(harness.nodes()[0].lease_until > harness.now() + 7_900);
+    let renewed = harness.events.iter().filter(|event| matches!(event, LivenessEvent::Renewed)).count();
+    assert_eq!((renewed, harness.events.len()), (30, 30));
+    assert_eq!(harness.submitted, 30 * 4, "the lease, the time, the nodes, the overdue deadlines");
+    assert_eq!(harness.count(|task| matches!(task, LivenessTask::Compare)), 30);
+}
+
+#[test]
+fn fenced_node_opens_a_new_epoch_and_announces_its_clients() {
+    let mut harness = Harness::new();
+    let before = harness.node.epoch();
+    harness.pass(2_000);
+    let node = Writer::new("own", before);
+    change(&harness.hall, NodeChange::Close { node, proof: tavern_engine::Proof::ProcessGone });
+    harness.pass(2_000);
+    assert_eq!(harness.count(|task| matches!(task, LivenessTask::Announce)), 1);
+    assert!(harness.node.epoch() > before);
+    assert!(harness.taken().is_empty());
+    harness.pass(10_000);
+    assert_eq!(harness.count(|task| matches!(task, LivenessTask::Announce)), 1);
+    assert_eq!(harness.nodes().len(), 1, "the earlier epoch has no presences left and is forgotten");
+}
+
+#[test]
+fn own_earlier_epoch_is_taken_over_after_the_announcement() {
+    let mut harness = Harness::new();
+    let before = Writer::new("own", harness.node.epoch());
+    harness.pass(2_000);
+    put(&harness.hall, "ann", &before);
+    change(&harness.hall, NodeChange::Close { node: before, proof: tavern_engine::Proof::ProcessGone });
+    harness.pass(2_000);
+    let announced = harness.tasks.iter().position(|task| matches!(task, LivenessTask::Announce));
+    assert!(announced.is_some() && harness.taken().is_empty());
+    harness.pass(2_000);
+    assert_eq!(harness.taken().len(), 1, "clients that were not announced by then are lost");
+}
+
+#[test]
+fn dead_node_is_closed_when_its_lease_expires_and_its_clients_are_lost() {
+    let mut harness = Harness::new();
+    let other = Writer::new("other", open(&harness.hall, "other", 5_000));
+    put(&harness.hall, "ann", &other);
+    harness.pass(4_900);
+    assert!(harness.taken().is_empty() && harness.nodes().iter().all(|node| node.closed_at.is_none()));
+    harness.pass(100);
+    let closed_at =
+        harness.nodes().iter().find_map(|node| node.closed_at).expect("closed when its lease ended");
+    assert!(
+        harness.events.iter().any(|event| matches!(event, LivenessEvent::LeaseEnded(node) if *node == other))
+    );
+    assert_eq!(
+        harness.taken(),
+        [(Arc::from("ann"), Departure::NodeDown, closed_at)],
+        "at once, not a heartbeat later"
+    );
+}
+
+#[test]
+fn epoch_closed_by_another_node_is_taken_over_at_the_next_check() {
+    let mut harness = Harness::new();
+    let other = Writer::new("other", open(&harness.hall, "other", 5_000));
+    put(&harness.hall, "ann", &other);
+    harness.pass(4_900);
+    harness.clock.advance(100);
+    harness.liveness.wake(harness.now());
+    let closes = |work: &Work| matches!(work, Work::Commit(commit) if matches!(commit.node, Some(NodeChange::Close { .. })));
+    while !harness.liveness.effects.work.iter().any(|(_, work)| closes(work)) {
+        let work = std::mem::take(&mut harness.liveness.effects.work);
+        assert!(!work.is_empty(), "the check closes the expired lease");
+        harness.store.submit(work);
+        harness.hall.settle();
+        for (ticket, answer) in std::mem::take(&mut *harness.answers.0.lock().unwrap()) {
+            harness.liveness.answered(harness.now(), ticket, answer);
+        }
+    }
+    // After this node has read the nodes, before it closes the epoch itself.
+    change(&harness.hall, NodeChange::Close { node: other, proof: tavern_engine::Proof::LeaseEnded });
+    harness.clock.advance(1);
+    harness.settle();
+    assert!(harness.taken().is_empty());
+    harness.pass(2_000);
+    assert_eq!(harness.taken().len(), 1, "the other node may have died meanwhile");
+}
+
+#[test]
+fn renewed_lease_causes_no_extra_check() {
+    let mut harness = Harness::new();
+    let other = Writer::new("other", open(&harness.hall, "other", 5_000));
+    harness.pass(2_000);
+    let before = harness.submitted;
+    for _ in 0..10 {
+        change(&harness.hall, NodeChange::Renew { node: other.clone(), lease_ms: 5_000 });
+        harness.pass(2_000);
+    }
+    let checks = harness.tasks.iter().filter(|task| matches!(task, LivenessTask::Compare)).count();
+    assert!(checks <= 12, "{checks} checks in eleven heartbeats, {} requests", harness.submitted - before);
+}
+
+#[test]
+fn clients_of_a_stopped_node_have_the_whole_grace_period() {
+    let mut harness = Harness::new();
+    let other = Writer::new("other", open(&harness.hall, "other", 5_000));
+    put(&harness.hall, "ann", &other);
+    change(&harness.hall, NodeChange::Stop { node: other });
+    harness.pass(14_900);
+    assert!(harness.taken().is_empty());
+    harness.pass(2_100);
+    assert_eq!(harness.taken(), [(Arc::from("ann"), Departure::Lost, Time(1_000_000))]);
+    harness.pass(60_000);
+    assert_eq!(harness.nodes().len(), 2, "a node with presences left is kept");
+}
+
+#[test]
+fn stopped_node_without_presences_is_forgotten_after_drain_and_lease() {
+    let mut harness = Harness::new();
+    let other = Writer::new("other", open(&harness.hall, "other", 5_000));
+    change(&harness.hall, NodeChange::Stop { node: other });
+    harness.pass(24_900);
+    assert_eq!(harness.nodes().len(), 2);
+    harness.pass(2_100);
+    assert_eq!(harness.nodes().len(), 1);
+}
+
+#[test]
+fn overdue_deadline_is_given_to_a_shard_after_a_second() {
+    let mut harness = Harness::new();
+    let deadline = Deadline::new(Time(1_003_000), "grace", "6:game#A/ann");
+    let commit = Commit { deadlines: vec![deadline.clone()], ..Commit::default() };
+    ask(&harness.hall, Work::Commit(commit));
+    harness.pass(3_900);
+    assert_eq!(harness.count(|task| matches!(task, LivenessTask::Overdue(_))), 0);
+    harness.pass(200);
+    assert_eq!(harness.count(|task| matches!(task, LivenessTask::Overdue(found) if *found == deadline)), 1);
+}
+
+#[test]
+fn failed_renewals_are_reported_until_the_store_is_back() {
+    let mut harness = Harness::new();
+    harness.pass(2_000);
+    harness.set(StoreHealth::Down);
+    harness.pass(4_000);
+    let failed =
+        harness.events.iter().filter(|event| matches!(event, LivenessEvent::NotRenewed(Some(_)))).count();
+    assert_eq!(failed, 2);
+    harness.set(StoreHealth::Up);
+    harness.pass(2_000);
+    assert!(matches!(harness.events[..], [.., LivenessEvent::Renewed]));
+}
+
+#[test]
+fn replaced_epoch_is_stopped_cleanly_and_clients_are_announced_under_the_new_one() {
+    let mut harness = Harness::new();
+    let before = Writer::new("own", harness.node.epoch());
+    harness.pass(2_000);
+    put(&harness.hall, "ghost", &before);
+    harness.set(StoreHealth::Down);
+    harness.liveness.replace_epoch(harness.now());
+    harness.settle();
+    assert_eq!(harness.node.epoch(), before.epoch, "the store is down");
+    harness.set(StoreHealth::Up);
+    harness.pass(2_000);
+    assert!(harness.node.epoch() > before.epoch);
+    assert_eq!(harness.count(|task| matches!(task, LivenessTask::Announce)), 1);
+    assert!(harness.nodes().iter().any(|node| node.writer == before && node.clean));
+    assert!(harness.taken().is_empty(), "clients that are not announced yet have the grace period");
+    harness.pass(20_000);
+    assert_eq!(harness.taken()[0].0, Arc::from("ghost"));
+    assert_eq!(harness.count(|task| matches!(task, LivenessTask::Announce)), 1);
+}
+
+#[test]
+fn after_a_store_outage_other_nodes_get_one_lease_time_to_renew() {
+    let mut harness = Harness::new();
+    let alive = Writer::new("alive", open(&harness.hall, "alive", RULES.lease_ms));
+    let dead = Writer::new("dead", open(&harness.hall, "dead", RULES.lease_ms));
+    harness.pass(2_000);
+    harness.set(StoreHealth::Down);
+    harness.pass(30_000);
+    harness.set(StoreHealth::Up);
+    harness.pass(4_000);
+    // The other node reaches the store a little later than this one.
+    change(&harness.hall, NodeChange::Renew { node: alive, lease_ms: 60_000 });
+    harness.pass(14_000);
+    let ended: Vec<&Writer> = harness
+        .events
+        .iter()
+        .filter_map(|event| match event {
+            LivenessEvent::LeaseEnded(node) => Some(node),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(ended, [&dead]);
+}
+
+#[test]
+fn slow_store_gets_little_work_and_late_answers_are_ignored() {
+    let mut harness = Harness::new();
+    harness.pass(2_000);
+    harness.set(StoreHealth::Slow);
+    harness.submitted = 0;
+    harness.pass(60_000);
+    assert!(harness.submitted <= 2 * 60 / 5, "{} requests pile up", harness.submitted);
+    assert!(harness.events.iter().any(|event| matches!(event, LivenessEvent::NotRenewed(None))));
+    harness.set(StoreHealth::Up);
+    // The answers to earlier requests arrive late and must change nothing.
+    harness.pass(70_000);
+    assert!(harness.nodes().iter().any(|node| node.closed_at.is_none() && node.lease_until > harness.now()));
+    assert!(matches!(harness.events[..], [.., LivenessEvent::Renewed]));
+}
+
+#[test]
+fn only_presences_without_a_living_node_are_swept() {
+    let mut harness = Harness::new();
+    let gone = Writer::new("gone", Epoch(9));
+    let own = Writer::new("own", harness.node.epoch());
+    put(&harness.hall, "ann", &gone);
+    put(&harness.hall, "bob", &own);
+    harness.pass(59_900);
+    assert_eq!(harness.count(|task| matches!(task, LivenessTask::Sweep(_))), 0);
+    harness.pass(2_200);
+    let swept: Vec<_> = harness.tasks.iter().filter(|task| matches!(task, LivenessTask::Sweep(_))).collect();
+    let [LivenessTask::Sweep(stale)] = swept[..] else { panic!("{swept:?}") };
+    assert_eq!((&*stale.user, &stale.homes[..]), ("ann", &[Home::from(&gone)][..]));
+    let reported =
+        |event: &&LivenessEvent| matches!(event, LivenessEvent::StalePresence(key) if &*key.user == "ann");
+    assert_eq!(harness.events.iter().filter(reported).count(), 1);
+    harness.pass(40_000);
+    assert_eq!(harness.count(|task| matches!(task, LivenessTask::Sweep(_))), 1, "once a minute");
+}
+
+#[test]
+fn sweep_without_stale_presences_writes_nothing() {
+    let mut harness = Harness::new();
+    put(&harness.hall, "ann", &Writer::new("own", harness.node.epoch()));
+    harness.pass(1_000);
+    let renewals =
+        |harness: &Harness| harness.events.iter().filter(|n| matches!(n, LivenessEvent::Renewed)).count();
+    let (commits, renewed) = (harness.commits, renewals(&harness));
+    harness.pass(300_000);
+    assert_eq!(harness.commits - commits, renewals(&harness) - renewed, "only renewals");
+}
