@@ -1,17 +1,17 @@
-//! Channel names: `kind#rest`. Knows the grammar and who may reach a name; not who listens there.
+//! Channel names: `kind#rest`.
 //! Must hold: a name has exactly one kind; a name outside the grammar is reachable from Redis connections only.
 
 use crate::limits;
 use core::fmt;
 
-/// Who can name this channel.
+/// Which connections can use a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
     Everyone,
     RedisOnly,
 }
 
-/// A name that was looked at once.
+/// A parsed channel name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Channel<'a> {
     pub name: &'a [u8],
@@ -19,6 +19,7 @@ pub struct Channel<'a> {
     pub reach: Reach,
 }
 
+/// Why a name is not a channel name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NameError {
     Empty,
@@ -44,7 +45,7 @@ pub const REDIS_KIND: &str = "redis";
 const RESERVED: [&str; 4] = ["user", "party", "tavern", "followersof"];
 
 impl<'a> Channel<'a> {
-    /// Reads a name of the public grammar.
+    /// Parses a name of the public grammar.
     pub fn parse(name: &'a str) -> Result<Channel<'a>, NameError> {
         if name.is_empty() {
             return Err(NameError::Empty);
@@ -59,7 +60,7 @@ impl<'a> Channel<'a> {
         Ok(Channel { name: name.as_bytes(), kind, reach: Reach::Everyone })
     }
 
-    /// Reads a name from the Redis protocol, which takes any bytes.
+    /// Parses a name from the Redis protocol, which allows any bytes.
     pub fn parse_redis(name: &'a [u8]) -> Result<Channel<'a>, NameError> {
         if name.len() > limits::REDIS_CHANNEL_BYTES {
             return Err(NameError::TooLong);
@@ -68,12 +69,13 @@ impl<'a> Channel<'a> {
         Ok(public.unwrap_or(Channel { name, kind: REDIS_KIND, reach: Reach::RedisOnly }))
     }
 
-    /// Nobody publishes to these or joins them by name; the server does.
+    /// Only the server publishes to these channels.
     pub fn is_reserved(&self) -> bool {
         RESERVED.contains(&self.kind)
     }
 }
 
+/// Whether a text is a valid kind.
 pub fn is_kind(kind: &str) -> bool {
     let bytes = kind.as_bytes();
     let follows = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'_' | b'-');
@@ -125,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn three_kinds_belong_to_the_server() {
+    fn some_kinds_are_reserved_for_the_server() {
         for (name, reserved) in [("user#a", true), ("party#1", true), ("tavern", true), ("users#a", false)] {
             assert_eq!(Channel::parse(name).unwrap().is_reserved(), reserved, "{name}");
         }

@@ -1,4 +1,4 @@
-//! Names of sessions and of node lifetimes. Made from randomness that comes in from outside.
+//! Ids of sessions and epochs of nodes. Randomness is an input.
 
 use alloc::string::String;
 use core::fmt;
@@ -10,11 +10,11 @@ const DIGITS: &[u8; 32] = b"0123456789bcdfghjkmnpqrstvwxyzae";
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClientId(u128);
 
-/// The secret that resumes a session: 128 random bits, written as 26 characters. Never shown in logs.
+/// The secret that resumes a session: 128 random bits, written as 26 characters. Never logged.
 #[derive(Clone, Copy)]
 pub struct SessionKey(u128);
 
-/// One lifetime of a node. Grows with every start and every take-over.
+/// The epoch of a node: it grows with every start and every take-over, and fences off earlier lifetimes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Epoch(pub u64);
 
@@ -52,7 +52,7 @@ impl fmt::Debug for ClientId {
 impl SessionKey {
     const CHARS: usize = 26;
 
-    /// A key that belongs to shard `shard` of `shards`: the key itself says where its session lives.
+    /// A key that belongs to shard `shard` of `shards`: the key itself says where its session is.
     pub fn from_random(bits: u128, shard: usize, shards: usize) -> SessionKey {
         assert!(shard < shards);
         let shards = shards as u128;
@@ -73,12 +73,12 @@ impl SessionKey {
         write_digits(self.0, Self::CHARS, into);
     }
 
-    /// For indexing and storing; equality of secrets goes through `matches`.
+    /// For indexes and storage; compare secrets with `matches`.
     pub fn bits(self) -> u128 {
         self.0
     }
 
-    /// Half of it, for tables of many.
+    /// 64 bits of it, for compact tables.
     pub fn half(self) -> u64 {
         (self.0 >> 32) as u64
     }
@@ -87,7 +87,7 @@ impl SessionKey {
         SessionKey(bits)
     }
 
-    /// Compares without a branch on the content.
+    /// Compares in constant time.
     pub fn matches(self, other: SessionKey) -> bool {
         let difference = self.0 ^ other.0;
         core::hint::black_box(difference) == 0
@@ -109,7 +109,7 @@ fn write_digits(mut bits: u128, chars: usize, into: &mut String) {
     into.push_str(core::str::from_utf8(&digits[..chars]).unwrap_or_default());
 }
 
-/// The value of each byte as a digit; 255 for those that are none.
+/// The value of each byte as a digit; 255: it is not one.
 const VALUES: [u8; 256] = {
     let mut values = [255; 256];
     let mut value = 0;
@@ -142,7 +142,7 @@ mod tests {
     use alloc::string::ToString;
 
     #[test]
-    fn ids_survive_being_written_and_read() {
+    fn ids_are_read_back_as_they_were_written() {
         for bits in [0, 1, 31, 32, u128::MAX, 0x1234_5678_9abc_def0_1122_3344_5566_7788] {
             let client = ClientId::from_random(bits);
             assert_eq!(ClientId::parse(&client.to_string()), Some(client));
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn foreign_text_is_no_id() {
+    fn invalid_text_is_not_an_id() {
         for text in ["", "abc", "0123456789bcdfgu", "0123456789bcdfg!", "0123456789bcdfghj"] {
             assert_eq!(ClientId::parse(text), None, "{text}");
         }
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_not_printed() {
+    fn debug_output_hides_the_session_key() {
         assert_eq!(format!("{:?}", SessionKey::from_bits(77)), "SessionKey(hidden)");
     }
 }

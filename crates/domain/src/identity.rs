@@ -1,24 +1,25 @@
-//! Who somebody is and what he may do, as read from a token or an API key. Knows no signatures.
+//! Who a caller is and what they may do, as read from a token or an API key. Signatures are checked elsewhere.
 
 use crate::rights::Rights;
 use crate::time::Time;
 use alloc::sync::Arc;
 
+/// An authenticated caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// Absent: anonymous, counted but never named.
+    /// `None`: anonymous.
     pub user: Option<Arc<str>>,
     /// The display name.
     pub name: Option<Arc<str>>,
-    /// What the token grants; the configuration's defaults per kind come on top.
+    /// What the token grants; the configured defaults per kind are added.
     pub rights: Arc<Rights>,
-    /// The session ends here unless a fresh token comes first.
+    /// The session ends then, unless a fresh token comes first.
     pub expires: Time,
     /// API keys and dev mode have no rate limit.
     pub unlimited: bool,
-    /// What an API key may do; none for tokens.
+    /// The scopes of an API key; none for tokens.
     pub scopes: Scopes,
-    /// The id of the API key: who owns what is made with it.
+    /// The id of the API key: the owner of what is created with it.
     pub key: Option<Arc<str>>,
 }
 
@@ -54,7 +55,7 @@ impl Scope {
     }
 }
 
-/// A set of scopes. `admin` does not imply the others: a key says what it is for.
+/// A set of scopes. `admin` does not imply the others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Scopes(u8);
 

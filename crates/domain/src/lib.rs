@@ -1,5 +1,5 @@
 //! The rules of Tavern. No IO, no clock, no randomness, no threads: facts in, decisions out.
-//! Must hold: nothing here can name a socket, a file, a clock or a randomly seeded map (`no_std` sees to it).
+//! Must hold: nothing here uses a socket, a file, a clock or a randomly seeded map (`no_std` enforces it).
 #![no_std]
 #![forbid(unsafe_code)]
 

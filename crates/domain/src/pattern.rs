@@ -1,19 +1,19 @@
 //! Patterns: Redis globs, byte-wise and case-sensitive (`*`, `?`, `[a-z]`, `[^x]`, `\` escapes).
-//! Must hold: the same answer as Redis for every pattern and name, in time bounded by their product.
+//! Must hold: the same result as Redis for every pattern and name, in time bounded by the product of their lengths.
 
 /// Whether `pattern` matches all of `name`.
 pub fn matches(pattern: &[u8], name: &[u8]) -> bool {
-    glob(pattern, name) == Outcome::Match
+    glob(pattern, name) == GlobMatch::Match
 }
 
-/// The bytes that every match begins with: up to the first special character.
+/// The literal bytes in front of the first special character: every match begins with them.
 pub fn literal_prefix(pattern: &[u8]) -> &[u8] {
     let end = pattern.iter().position(|b| matches!(b, b'*' | b'?' | b'[' | b'\\')).unwrap_or(pattern.len());
     &pattern[..end]
 }
 
-/// Whether a right to `granted` is a right to subscribe to the pattern `asked`: it is the same pattern, or a literal
-/// prefix followed by `*` that `asked` begins with. Deciding inclusion of globs in general is not attempted.
+/// Whether a right to `granted` includes the pattern `asked`: it is the same pattern, or a literal prefix followed by `*`
+/// that `asked` begins with. The inclusion of globs in general is not decided.
 pub fn covers(granted: &[u8], asked: &[u8]) -> bool {
     if granted == asked {
         return true;
@@ -23,21 +23,21 @@ pub fn covers(granted: &[u8], asked: &[u8]) -> bool {
 }
 
 #[derive(PartialEq, Eq)]
-enum Outcome {
+enum GlobMatch {
     Match,
     Differ,
-    /// The rest of the pattern fits nowhere in the rest of the name, so no earlier star can help either.
+    /// The rest of the pattern matches nowhere in the rest of the name, so backtracking cannot help.
     Exhausted,
 }
 
-fn glob(mut pattern: &[u8], mut name: &[u8]) -> Outcome {
-    // Redis never enters this loop for an empty name, so `*` does not match it.
+fn glob(mut pattern: &[u8], mut name: &[u8]) -> GlobMatch {
+    // Redis does not enter this loop for an empty name, so `*` does not match it.
     while let (Some(&head), Some(&byte)) = (pattern.first(), name.first()) {
         match head {
             b'*' => {
                 let rest = after_stars(pattern);
                 if rest.is_empty() {
-                    return Outcome::Match;
+                    return GlobMatch::Match;
                 }
                 return try_everywhere(rest, name);
             }
@@ -45,14 +45,14 @@ fn glob(mut pattern: &[u8], mut name: &[u8]) -> Outcome {
             b'[' => {
                 let (inside, rest) = class(&pattern[1..], byte);
                 if !inside {
-                    return Outcome::Differ;
+                    return GlobMatch::Differ;
                 }
                 pattern = rest;
             }
             _ => {
                 let literal = if head == b'\\' && pattern.len() >= 2 { &pattern[1..] } else { pattern };
                 if literal[0] != byte {
-                    return Outcome::Differ;
+                    return GlobMatch::Differ;
                 }
                 pattern = &literal[1..];
             }
@@ -63,17 +63,17 @@ fn glob(mut pattern: &[u8], mut name: &[u8]) -> Outcome {
             break;
         }
     }
-    if pattern.is_empty() && name.is_empty() { Outcome::Match } else { Outcome::Differ }
+    if pattern.is_empty() && name.is_empty() { GlobMatch::Match } else { GlobMatch::Differ }
 }
 
-fn try_everywhere(pattern: &[u8], name: &[u8]) -> Outcome {
+fn try_everywhere(pattern: &[u8], name: &[u8]) -> GlobMatch {
     for start in 0..name.len() {
         match glob(pattern, &name[start..]) {
-            Outcome::Differ => {}
+            GlobMatch::Differ => {}
             decided => return decided,
         }
     }
-    Outcome::Exhausted
+    GlobMatch::Exhausted
 }
 
 fn after_stars(pattern: &[u8]) -> &[u8] {
@@ -81,7 +81,7 @@ fn after_stars(pattern: &[u8]) -> &[u8] {
     &pattern[stars..]
 }
 
-/// Reads a class whose `[` is gone; tells whether `byte` is in it and what follows. A missing `]` ends it at the end.
+/// Parses a class after its `[`. Returns whether `byte` is in it, and the rest. A missing `]` is the end of the pattern.
 fn class(mut pattern: &[u8], byte: u8) -> (bool, &[u8]) {
     let negated = pattern.first() == Some(&b'^');
     if negated {
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn globs_as_redis_reads_them() {
+    fn globs_match_like_redis() {
         check("h?llo", "hello", true);
         check("h?llo", "hllo", false);
         check("h*llo", "heeeello", true);
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hostile_pattern_costs_no_more_than_the_product() {
+    fn a_hostile_pattern_takes_bounded_time() {
         let pattern: Vec<u8> = b"a*".iter().copied().cycle().take(400).chain(*b"b").collect();
         assert!(!matches(&pattern, &[b'a'; 512]));
     }

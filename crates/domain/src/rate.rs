@@ -1,16 +1,16 @@
-//! A bucket of tokens: how often somebody may do something. Time comes in; nothing ticks here.
-//! Must hold: over any stretch of t ms at most `burst + t * per_second / 1000` takes succeed.
+//! A token bucket for rate limits. Time is an input.
+//! Must hold: within any t ms at most `burst + t * per_second / 1000` takes succeed.
 
 use crate::time::Time;
 
-/// The allowance that a bucket is measured against.
+/// A rate limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Allowance {
     pub per_second: u32,
     pub burst: u32,
 }
 
-/// Counts thousandths of a token, so that slow rates refill evenly.
+/// The state of one bucket. It counts thousandths of a token, so that slow rates refill evenly.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Bucket {
     spent_milli: u64,
@@ -18,7 +18,7 @@ pub struct Bucket {
 }
 
 impl Bucket {
-    /// Takes one token, or tells after how many milliseconds there will be one.
+    /// Takes one token. The error is the number of milliseconds until there is one.
     pub fn take(&mut self, now: Time, allowance: Allowance) -> Result<(), u64> {
         let rate = u64::from(allowance.per_second.max(1));
         let refill = now.since(self.at).saturating_mul(rate);
@@ -41,7 +41,7 @@ mod tests {
     const FEW: Allowance = Allowance { per_second: 10, burst: 3 };
 
     #[test]
-    fn a_burst_passes_and_the_next_is_told_when_to_return() {
+    fn a_burst_passes_and_the_next_gets_a_retry_time() {
         let mut bucket = Bucket::default();
         for _ in 0..3 {
             assert_eq!(bucket.take(Time(1_000_000), FEW), Ok(()));
@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_goes_back_gives_nothing_away() {
+    fn a_clock_that_goes_back_adds_no_tokens() {
         let mut bucket = Bucket::default();
         for _ in 0..3 {
             bucket.take(Time(5_000), FEW).unwrap();

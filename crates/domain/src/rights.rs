@@ -4,6 +4,7 @@ use crate::pattern;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
+/// What a caller may do in a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Verb {
@@ -53,20 +54,21 @@ impl FromIterator<Verb> for Verbs {
     }
 }
 
-/// One line of a token: these verbs on what this pattern matches.
+/// One grant of a token: these verbs on the channels that match a pattern.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Grant {
     pub pattern: Box<[u8]>,
     pub verbs: Verbs,
 }
 
+/// The rights of a caller.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Rights {
     pub grants: Vec<Grant>,
 }
 
 impl Rights {
-    /// Everything, for API keys with the scope and for dev mode.
+    /// Every right, for API keys with the scope and for dev mode.
     pub fn all() -> Rights {
         Rights { grants: alloc::vec![Grant { pattern: Box::from(*b"*"), verbs: Verbs::ALL }] }
     }
@@ -83,7 +85,7 @@ impl Rights {
 
 impl Grant {
     fn covers_name(&self, name: &[u8]) -> bool {
-        // `*` grants the empty name too: it means everything here, while in a glob it would not match it.
+        // `*` means everything here, also the empty name, which it does not match as a glob.
         &*self.pattern == b"*" || pattern::matches(&self.pattern, name)
     }
 }
@@ -112,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_means_the_empty_name_too() {
+    fn all_rights_include_the_empty_name() {
         assert!(Rights::all().allows(Verb::Publish, b""));
         assert!(Rights::all().allows_pattern(Verb::Subscribe, b"x*"));
     }

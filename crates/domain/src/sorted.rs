@@ -1,10 +1,11 @@
-//! A map in a vector, for where there are few, and many such maps: one entry takes its own size and no more.
-//! Must hold: keys are in order, each once; it is never more than half empty.
+//! A map in a sorted vector, for many small maps: an entry takes only its own size.
+//! Must hold: keys are sorted and unique; at most half of the capacity is unused.
 
 use alloc::vec::{self, Vec};
 use core::borrow::Borrow;
 use core::slice;
 
+/// A map in a sorted vector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sorted<K, V>(Vec<(K, V)>);
 
@@ -49,7 +50,7 @@ impl<K: Ord, V> Sorted<K, V> {
         self.find(key).is_ok()
     }
 
-    /// Gives back what was there before.
+    /// Returns the earlier value.
     pub fn insert(&mut self, key: K, value: V) -> Option<V> {
         match self.find(&key) {
             Ok(at) => Some(core::mem::replace(&mut self.0[at].1, value)),
@@ -60,7 +61,7 @@ impl<K: Ord, V> Sorted<K, V> {
         }
     }
 
-    /// What is there, put there first if need be.
+    /// The value of a key, inserted if it is missing.
     pub fn or_default(&mut self, key: K) -> &mut V
     where
         V: Default,
@@ -98,7 +99,7 @@ impl<K: Ord, V> Sorted<K, V> {
 
     fn put(&mut self, at: usize, key: K, value: V) {
         if self.0.len() == self.0.capacity() {
-            // A vector by itself begins with room for four.
+            // A vector by itself begins with a capacity of four.
             self.0.reserve_exact(self.0.len().max(1));
         }
         self.0.insert(at, (key, value));
@@ -149,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_a_map_in_order() {
+    fn it_is_a_sorted_map() {
         let mut map: Sorted<&str, u32> = [("b", 2), ("a", 1), ("b", 3)].into();
         assert_eq!(map.iter().collect::<Vec<_>>(), [(&"a", &1), (&"b", &3)]);
         *map.or_default("c") += 7;
@@ -160,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn it_takes_no_more_room_than_twice_what_it_holds() {
+    fn at_most_half_of_the_capacity_is_unused() {
         let mut map = Sorted::new();
         for key in 0..100 {
             map.insert(key, ());

@@ -1,7 +1,8 @@
-//! Moments in milliseconds since the Unix epoch. They come in as inputs; nobody here asks a clock.
+//! Times in milliseconds since the Unix epoch. They are inputs; nothing here reads a clock.
 
 use core::ops::{Add, Sub};
 
+/// Milliseconds since the Unix epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(pub u64);
 
@@ -14,7 +15,7 @@ impl Time {
         self.0
     }
 
-    /// How long ago `earlier` was; zero when it lies ahead.
+    /// How long ago `earlier` was, in milliseconds; zero if it is in the future.
     pub fn since(self, earlier: Time) -> u64 {
         self.0.saturating_sub(earlier.0)
     }
@@ -39,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn never_stays_never() {
+    fn arithmetic_saturates() {
         assert_eq!(Time::NEVER + 1, Time::NEVER);
         assert_eq!(Time(3).since(Time(5)), 0);
         assert_eq!(Time(5).since(Time(3)), 2);

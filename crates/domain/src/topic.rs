@@ -1,6 +1,6 @@
-//! Topics: their names, and the marks from which a subscription's numbers follow. Knows no log and no store.
-//! Must hold: a subscription's numbers count from 1 without holes over what it receives, whatever its topics do; the same
-//! event has the same number at every reading.
+//! Topics: their names, and the marks from which the numbers of a subscription's events follow.
+//! Must hold: the events of a subscription are numbered from 1 without holes, whatever its topics do; an event has the same
+//! number every time it is read.
 
 use crate::delivery::Mark;
 use alloc::collections::BTreeMap;
@@ -8,9 +8,9 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 pub const NAME_BYTES: usize = 64;
-/// Events of a subscription between two places that its reader notes.
+/// A reader notes its position after this many events of a subscription.
 pub const NOTE_EVERY: u64 = 10_000;
-/// Topics that belong to the server begin with it.
+/// The prefix of the server's own topics.
 pub const RESERVED: &str = "tavern.";
 pub const PRESENCE: &str = "tavern.presence";
 pub const PARTIES: &str = "tavern.parties";
@@ -25,8 +25,8 @@ pub fn is_reserved(name: &str) -> bool {
     name.starts_with(RESERVED) || name == "tavern"
 }
 
-/// From this position of the log on a subscription has these topics; so many events it had been given before, so many each
-/// topic had.
+/// From this position of the log on a subscription has these topics. `seq`: how many events it had been given before;
+/// `counts`: how many each topic had.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
     pub position: u64,
@@ -34,29 +34,29 @@ pub struct Change {
     pub counts: BTreeMap<Arc<str>, u64>,
 }
 
-/// All marks of one subscription that are kept, by position: where its topics changed, never empty, and places that a reader
-/// noted so that later readings need not begin far away.
+/// The stored marks of one subscription, by position: where its topics changed (never empty), and positions that a reader
+/// noted, so that a later one need not start from the beginning.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Marks {
     changes: Vec<Change>,
     notes: Vec<Mark>,
 }
 
-/// A stretch of the log in which the topics stay the same.
+/// A part of the log in which the topics stay the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Segment {
     pub topics: Vec<Arc<str>>,
-    /// Its last position; none: it goes on.
+    /// Its last position. `None`: it continues.
     pub until: Option<u64>,
 }
 
 impl Marks {
-    /// A new subscription begins here.
+    /// The marks of a new subscription.
     pub fn begin(position: u64, counts: BTreeMap<Arc<str>, u64>) -> Marks {
         Marks { changes: [Change { position, seq: 0, counts }].into(), notes: Vec::new() }
     }
 
-    /// As they were kept. None: these are no marks.
+    /// From storage. `None`: they are not valid.
     pub fn restore(changes: Vec<Change>, notes: Vec<Mark>) -> Option<Marks> {
         let changed = |pair: &[Change]| pair[0].position <= pair[1].position && pair[0].seq <= pair[1].seq;
         let noted = |pair: &[Mark]| pair[0].position <= pair[1].position && pair[0].seq <= pair[1].seq;
@@ -72,7 +72,7 @@ impl Marks {
         &self.notes
     }
 
-    /// The topics as they are now.
+    /// The current topics.
     pub fn topics(&self) -> impl Iterator<Item = &Arc<str>> {
         self.last().counts.keys()
     }
@@ -81,7 +81,7 @@ impl Marks {
         &self.changes[self.changes.len() - 1]
     }
 
-    /// The number of the last event up to the head of the log, where the topics have had so many.
+    /// The number of the last event up to the head of the log, where the topics have these counts.
     pub fn seq_at_head(&self, counts: &BTreeMap<Arc<str>, u64>) -> u64 {
         let last = self.last();
         let had =
@@ -89,17 +89,17 @@ impl Marks {
         last.seq + last.counts.iter().map(|(topic, before)| had(topic, *before)).sum::<u64>()
     }
 
-    /// The topics change at this position, which is the head of the log; `counts` are those of the old topics and the new.
+    /// The topics change at this position, the head of the log. `counts`: those of the old and the new topics.
     pub fn change(&mut self, position: u64, counts: &BTreeMap<Arc<str>, u64>, topics: &[Arc<str>]) {
         let seq = self.seq_at_head(counts);
         let counts = topics.iter().map(|topic| (topic.clone(), counts.get(topic).copied().unwrap_or(0)));
         let change = Change { position, seq, counts: counts.collect() };
-        // Whoever changes twice at one position has had the topics in between for nothing.
+        // Two changes at one position: the topics in between had no events.
         self.changes.retain(|known| known.position != change.position);
         self.changes.push(change);
     }
 
-    /// A reader has come this far, long after the last place that is known. True: it is noted.
+    /// A reader has reached this mark. True: it is far from the last known one, and was noted.
     pub fn note(&mut self, reached: Mark) -> bool {
         let known = self.notes.last().map_or(0, |note| note.seq).max(self.last().seq.min(reached.seq));
         let far = reached.seq >= known + NOTE_EVERY;
@@ -109,7 +109,7 @@ impl Marks {
         far
     }
 
-    /// What is read after a position.
+    /// The part of the log after a position.
     pub fn segment(&self, after: u64) -> Segment {
         let next = self.changes.iter().position(|change| change.position > after);
         let at = next.unwrap_or(self.changes.len()).saturating_sub(1);
@@ -117,7 +117,7 @@ impl Marks {
         Segment { topics, until: self.changes.get(at + 1).map(|change| change.position) }
     }
 
-    /// The last place that is known before an event; the oldest when all come later.
+    /// The last known mark before an event; the oldest if all are later.
     pub fn before(&self, seq: u64) -> Mark {
         self.latest(|mark| mark.seq < seq)
     }
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_small_letters_digits_and_three_signs() {
+    fn topic_names_are_lower_case_letters_digits_and_three_signs() {
         for good in ["a", "orders", "a.b-c_d.0", &"x".repeat(64)] {
             assert!(is_name(good), "{good}");
         }
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_follow_by_subtraction() {
+    fn event_numbers_follow_from_topic_counts() {
         let mut marks = Marks::begin(10, counts(&[("a", 4), ("b", 0)]));
         assert_eq!(marks.seq_at_head(&counts(&[("a", 4), ("b", 0)])), 0);
         assert_eq!(marks.seq_at_head(&counts(&[("a", 6), ("b", 1), ("c", 9)])), 3);
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn each_stretch_is_read_with_its_own_topics() {
+    fn each_segment_has_its_own_topics() {
         let mut marks = Marks::begin(10, counts(&[("a", 0)]));
         marks.change(20, &counts(&[("a", 2)]), &topics(&["b"]));
         marks.change(30, &counts(&[("b", 1)]), &[]);
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replay_begins_at_the_last_place_before_it() {
+    fn a_replay_begins_at_the_last_mark_before_it() {
         let mut marks = Marks::begin(10, counts(&[("a", 0)]));
         let mark = |position, seq| Mark { position, seq };
         assert!(!marks.note(mark(500, 9_999)), "not far enough");

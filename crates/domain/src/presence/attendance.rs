@@ -1,8 +1,8 @@
-//! One user in one channel: which clients are there, and until when those that were lost may come back.
-//! Knows no channel version, no watcher and no store: facts in, changes out, in the order in which they are told.
-//! Must hold: `UserOnline` and `UserOffline` alternate; a user goes at the latest deadline of the clients that were lost
-//! since somebody last arrived, and at once if there is none; `ClientOffline` comes before the `UserOffline` it causes;
-//! what changes nothing is told to nobody.
+//! One user in one channel: which clients are present, and until when lost ones may come back. Inputs in, changes out, in
+//! the order in which watchers see them.
+//! Must hold: `UserOnline` and `UserOffline` alternate; a user goes offline at the latest deadline of the clients lost since
+//! the last arrival, and at once if there is none; `ClientOffline` comes before the `UserOffline` it causes; an input that
+//! changes nothing gives no change.
 
 use super::visibility::Visibility;
 use crate::id::{ClientId, Epoch};
@@ -10,8 +10,7 @@ use crate::time::Time;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-/// What a client says about itself: JSON, and a digest of its meaning, so that the same value written differently is the
-/// same state.
+/// The state of a client: JSON, and a digest that is equal for equal values, however they are written.
 #[derive(Clone, Debug)]
 pub struct State {
     pub text: Arc<str>,
@@ -24,14 +23,14 @@ impl PartialEq for State {
     }
 }
 
-/// The life of a node that vouches for a client.
+/// The node that a client is connected to, in one of its lifetimes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Home {
     pub node: Arc<str>,
     pub epoch: Epoch,
 }
 
-/// Why somebody is not there any more.
+/// Why a client or user went offline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Departure {
     Left,
@@ -66,13 +65,13 @@ impl Departure {
         all.into_iter().find(|departure| departure.as_str() == text)
     }
 
-    /// The client, or somebody for it, said so. Else it may come back within the grace.
+    /// It was asked for, and there is no grace period.
     pub fn is_explicit(self) -> bool {
         !matches!(self, Departure::Lost | Departure::NodeDown)
     }
 }
 
-/// A client that is there, or that was lost and for whose sake its user still is.
+/// A client that is present, or that was lost and is within its grace period.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Attendee {
     pub client: ClientId,
@@ -82,21 +81,21 @@ pub struct Attendee {
     pub lost: Option<Lost>,
 }
 
-/// When a client was lost, and until when its user may come back for it.
+/// When a client was lost, and when its grace period ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lost {
     pub at: Time,
     pub until: Time,
 }
 
-/// The last departure from an attendance: why, and the latest moment at which one of those who left was there.
+/// The last departure: why, and when one of the departed clients was last seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Departed {
     pub reason: Departure,
     pub seen: Time,
 }
 
-/// How clients are lost: when, and how long their user may take to come back.
+/// How clients are lost: when, and for how long they may come back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Loss {
     pub at: Time,
@@ -106,7 +105,7 @@ pub struct Loss {
 
 #[derive(Clone, Debug)]
 pub enum Input {
-    /// Without a state an earlier one stays.
+    /// A client joins. Without a state, an earlier one stays.
     Join {
         client: ClientId,
         home: Home,
@@ -116,38 +115,38 @@ pub enum Input {
         client: ClientId,
         state: State,
     },
-    /// An explicit departure.
+    /// A client leaves explicitly.
     Leave {
         client: ClientId,
         reason: Departure,
     },
-    /// Somebody who may say so takes the user out, with all of his clients.
+    /// An app removes the user with all their clients.
     Remove {
         reason: Departure,
     },
-    /// The resume window of a client has ended, and nobody came.
+    /// A client did not resume in time.
     Lose {
         client: ClientId,
         loss: Loss,
     },
-    /// The same, for a node that may not be the client's any more: whom another node vouches for is not lost.
+    /// The same, only if the client is still connected to this node.
     LoseAt {
         client: ClientId,
         node: Arc<str>,
         loss: Loss,
     },
-    /// Everything of one life of a node is lost.
+    /// All clients of one lifetime of a node are lost.
     LoseHome {
         home: Home,
         loss: Loss,
     },
-    /// Nobody knows these lives of nodes any more: what they vouched for goes without a grace.
+    /// These lifetimes of nodes are unknown: their clients go without a grace period.
     Sweep {
         homes: Vec<Home>,
     },
 }
 
-/// What watchers are told.
+/// What watchers see.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
     UserOnline,
@@ -167,27 +166,27 @@ pub enum Change {
         last_seen: Time,
         reason: Departure,
     },
-    /// The user shows himself to others than before.
+    /// The user's visibility changed.
     Face {
         from: Visibility,
         to: Visibility,
     },
-    /// The answer to an update of a client that is not there. Told to nobody else.
+    /// The reply to an update of a client that is not present. Watchers do not see it.
     NotFound,
 }
 
-/// Nobody there is the default, and means that nothing has to be kept.
+/// One user in one channel. The default is an absent user, for whom nothing is stored.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Attendance {
-    /// In the order of their ids. Those that were lost are forgotten when anybody arrives.
+    /// Sorted by id. Lost ones are dropped when any client arrives.
     clients: Vec<Attendee>,
-    /// When the user came; meaningless while nobody is there.
+    /// Since when the user is present; meaningless while they are not.
     since: Time,
     departed: Option<Departed>,
 }
 
 impl Attendance {
-    /// As it was kept. The clients may come in any order.
+    /// From storage. The clients may be in any order.
     pub fn restore(mut clients: Vec<Attendee>, since: Time, departed: Option<Departed>) -> Attendance {
         clients.sort_by_key(|attendee| attendee.client);
         Attendance { clients, since, departed }
@@ -198,15 +197,15 @@ impl Attendance {
             Input::Join { client, home, state } => self.join(now, client, home, state, changes),
             Input::Update { client, state } => self.update(client, state, changes),
             Input::Leave { client, reason } => {
-                assert!(reason.is_explicit(), "a departure by itself is a loss");
+                assert!(reason.is_explicit(), "a lost client does not leave explicitly");
                 if let Some(at) = self.find_living(client) {
                     self.clients.remove(at);
                     self.depart(client, Departed { reason, seen: now }, changes);
                 }
             }
             Input::Remove { reason } => {
-                assert!(reason.is_explicit(), "a departure by itself is a loss");
-                // Nobody may come back for them.
+                assert!(reason.is_explicit(), "a lost client does not leave explicitly");
+                // Without a grace period.
                 for attendee in core::mem::take(&mut self.clients).iter().filter(|one| one.lost.is_none()) {
                     self.depart(attendee.client, Departed { reason, seen: now }, changes);
                 }
@@ -236,12 +235,12 @@ impl Attendance {
         self.settle(now, changes);
     }
 
-    /// Time has passed: a user whose deadline is over goes.
+    /// Applies deadlines that have passed.
     pub fn wake(&mut self, now: Time, changes: &mut Vec<Change>) {
         self.settle(now, changes);
     }
 
-    /// When to be asked again: the latest deadline of those who were lost, if nobody else is there.
+    /// When to call `wake` again: the latest deadline of the lost clients, if no other client is present.
     pub fn next_wake(&self) -> Option<Time> {
         if self.living().next().is_some() {
             return None;
@@ -257,10 +256,10 @@ impl Attendance {
         state: Option<State>,
         changes: &mut Vec<Change>,
     ) {
-        // A deadline that is over by now has ended this presence: what comes now is a new one.
+        // A deadline that has passed ends the earlier presence: this join begins a new one.
         self.settle(now, changes);
         let was_there = self.is_present();
-        // Any arrival means that the user is back, whichever of the clients was lost.
+        // Any arrival means that the user is back, whichever client was lost.
         self.clients.retain(|attendee| attendee.lost.is_none());
         match self.find(client) {
             Ok(at) => {
@@ -275,7 +274,7 @@ impl Attendance {
                     changes.push(Change::UserOnline);
                 }
                 changes.push(Change::ClientOnline { client, state: state.clone() });
-                // Most users have one client, and this is kept for each of them.
+                // Most users have one client: save memory.
                 self.clients.reserve_exact(1);
                 self.clients.insert(at, Attendee { client, home, state, since: now, lost: None });
             }
@@ -298,8 +297,8 @@ impl Attendance {
     }
 
     fn lose(&mut self, now: Time, at: usize, loss: Loss, changes: &mut Vec<Change>) {
-        assert!(!loss.reason.is_explicit(), "a loss is nobody's wish");
-        // A clock that was ahead must not make a grace longer than it is.
+        assert!(!loss.reason.is_explicit(), "an explicit departure is not a loss");
+        // A time in the future, from a clock that was ahead, must not extend the grace period.
         let seen = loss.at.min(now);
         let attendee = &mut self.clients[at];
         attendee.lost = Some(Lost { at: seen, until: seen + loss.grace_ms });
@@ -308,9 +307,9 @@ impl Attendance {
     }
 
     fn sweep(&mut self, now: Time, homes: &[Home], changes: &mut Vec<Change>) {
-        let astray = |attendee: &Attendee| attendee.lost.is_none() && homes.contains(&attendee.home);
-        while let Some(at) = self.clients.iter().position(astray) {
-            // When it came is the last that is known of it.
+        let is_stale = |attendee: &Attendee| attendee.lost.is_none() && homes.contains(&attendee.home);
+        while let Some(at) = self.clients.iter().position(is_stale) {
+            // Its arrival is the last time it is known to have been present.
             let loss = Loss { at: self.clients[at].since, grace_ms: 0, reason: Departure::NodeDown };
             self.lose(now, at, loss, changes);
         }
@@ -322,11 +321,11 @@ impl Attendance {
         changes.push(Change::ClientOffline { client, reason: departed.reason });
     }
 
-    /// The user goes when nobody is left and no deadline runs.
+    /// The user goes offline when no client is present and every deadline has passed.
     fn settle(&mut self, now: Time, changes: &mut Vec<Change>) {
         let over = |lost: Lost| now >= lost.until;
         if self.living().next().is_some() {
-            // A deadline that passed while somebody was there means nothing any more.
+            // A deadline that passed while another client is present has no effect.
             self.clients.retain(|attendee| !attendee.lost.is_some_and(over));
         } else if let Some(Departed { reason, seen }) = self.departed
             && self.clients.iter().filter_map(|attendee| attendee.lost).all(over)
@@ -344,27 +343,27 @@ impl Attendance {
         self.find(client).ok().filter(|&at| self.clients[at].lost.is_none())
     }
 
-    /// There in every view, in a grace too.
+    /// Whether the user is present, also within a grace period.
     pub fn is_present(&self) -> bool {
         !self.clients.is_empty()
     }
 
-    /// In a grace: nobody is there, and somebody may still come back.
+    /// Within a grace period: all clients are lost.
     pub fn is_leaving(&self) -> bool {
         self.is_present() && self.living().next().is_none()
     }
 
-    /// The clients that a view shows.
+    /// The clients that are present.
     pub fn living(&self) -> impl Iterator<Item = &Attendee> {
         self.clients.iter().filter(|attendee| attendee.lost.is_none())
     }
 
-    /// Everything that must be kept, the lost too.
+    /// All clients that must be stored, also lost ones.
     pub fn clients(&self) -> &[Attendee] {
         &self.clients
     }
 
-    /// Since when the only client is there, if it came with its user and nobody has left: then there is nothing else to know.
+    /// Since when the only client is present, if it came with its user and no client has left: then there is nothing else to store.
     pub fn alone(&self) -> Option<Time> {
         match &self.clients[..] {
             [only] if only.lost.is_none() && only.since == self.since && self.departed.is_none() => {

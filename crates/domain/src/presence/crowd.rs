@@ -1,11 +1,12 @@
-//! How much watchers of a channel are told: everything, the sum of each tick, or numbers only. Grows with the crowd, and
-//! goes back later than it came, so that a room at the edge does not flicker.
-//! Must hold: the changes of a tick that cancel out are told to nobody; what is told adds up to what is there.
+//! How much watchers of a channel are told: every change, one difference per tick, or counts only. The mode depends on the
+//! number of users, with hysteresis, so that it does not flap at a threshold.
+//! Must hold: changes that cancel out within a tick are not told; the differences add up to the current state.
 
 use super::room::{Difference, Member, Snapshot};
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 
+/// How much watchers of a channel are told.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mode {
     /// Every change, as it happens.
@@ -13,7 +14,7 @@ pub enum Mode {
     Full,
     /// One difference for each tick.
     Coalesced,
-    /// Only how many there are, and those a watcher follows.
+    /// Only the number of users, and the users that a watcher follows.
     Counts,
 }
 
@@ -27,7 +28,7 @@ impl Mode {
     }
 }
 
-/// From how many users on a channel is in which mode.
+/// The numbers of users from which a channel is in a mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Thresholds {
     pub coalesce_at: usize,
@@ -35,7 +36,7 @@ pub struct Thresholds {
 }
 
 impl Thresholds {
-    /// The mode for so many users, coming from `mode`. Down only below four fifths of what led up.
+    /// The next mode for this many users. It goes down only below four fifths of the threshold that led up.
     pub fn mode(self, mode: Mode, users: usize) -> Mode {
         let up = self.reached(users, 5);
         let kept = self.reached(users, 4);
@@ -48,7 +49,7 @@ impl Thresholds {
         }
     }
 
-    /// The mode if thresholds stood at so many fifths of where they are.
+    /// The mode if the thresholds were scaled by this many fifths.
     fn reached(self, users: usize, fifths: usize) -> Mode {
         let at = |threshold: usize| users.saturating_mul(5) >= threshold.saturating_mul(fifths);
         if at(self.counts_at) {
@@ -69,7 +70,7 @@ pub struct Tick {
 }
 
 impl Tick {
-    /// Begins at a version of the channel.
+    /// A tick that begins at a version of the channel.
     pub fn at(version: u64) -> Tick {
         Tick { from: version, touched: BTreeMap::new() }
     }
@@ -79,7 +80,7 @@ impl Tick {
         self.from
     }
 
-    /// Who was there at the last tick.
+    /// The members at the last tick.
     pub fn members<'a>(&'a self, room: &'a Snapshot) -> BTreeMap<&'a Arc<str>, &'a Member> {
         let mut members: BTreeMap<&Arc<str>, &Member> = room.members.iter().collect();
         for (user, before) in &self.touched {
@@ -91,14 +92,14 @@ impl Tick {
         members
     }
 
-    /// Somebody is about to change: remembers him as he is, once.
+    /// Remembers a user before they change, once per tick.
     pub fn touch(&mut self, room: &Snapshot, user: &Arc<str>) {
         if !self.touched.contains_key(user) {
             self.touched.insert(user.clone(), room.members.get(user).cloned());
         }
     }
 
-    /// The tick is over: gives what is different now, and begins the next one. None: it all cancelled out.
+    /// Ends the tick. Returns the difference, and begins the next tick. `None`: all changes cancelled out.
     pub fn settle(&mut self, room: &Snapshot) -> Option<Difference> {
         let mut difference = Difference { from: self.from, to: room.version, ..Difference::default() };
         difference.count = room.members.len();
@@ -106,7 +107,7 @@ impl Tick {
             difference.add(&user, before.as_ref(), room.members.get(&user));
         }
         self.from = room.version;
-        // Its versions have passed even if it all cancelled out: those who count on them hear so with the next one.
+        // If all changes cancelled out, the next difference covers the versions of this tick too.
         if difference.is_empty() {
             self.from = difference.from;
             return None;
@@ -123,7 +124,7 @@ mod tests {
     use crate::time::Time;
 
     #[test]
-    fn a_mode_comes_at_its_threshold_and_goes_below_four_fifths() {
+    fn a_mode_begins_at_its_threshold_and_ends_below_four_fifths() {
         let thresholds = Thresholds { coalesce_at: 200, counts_at: 5_000 };
         let mut mode = Mode::Full;
         let mut check = |users: usize, expected: Mode| {
@@ -154,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_and_goes_within_a_tick_is_told_to_nobody() {
+    fn changes_that_cancel_out_within_a_tick_are_not_told() {
         let (ann, bob): (Arc<str>, Arc<str>) = ("ann".into(), "bob".into());
         let mut room = Snapshot::default();
         set(&mut room, &ann, &[1]);
@@ -167,12 +168,8 @@ mod tests {
         tick.touch(&room, &bob);
         set(&mut room, &bob, &[2, 3]);
         let difference = tick.settle(&room).unwrap();
-        assert_eq!(
-            (difference.from, difference.to, difference.count),
-            (1, 6, 2),
-            "from where it was last told"
-        );
+        assert_eq!((difference.from, difference.to, difference.count), (1, 6, 2), "from the last difference");
         assert_eq!((difference.joined.len(), difference.left.len()), (2, 0));
-        assert_eq!(tick.settle(&room), None, "a tick is told once");
+        assert_eq!(tick.settle(&room), None, "a tick ends once");
     }
 }

@@ -1,7 +1,7 @@
-//! Somebody who is followed, as a node knows him: where he is, since when, and to whom he shows himself. Fed with facts in
-//! any order and more than once; each names what it is about and its version there.
-//! A disconnect is held back for a moment, so that switching pages or nodes never shows it.
-//! Must hold: an older fact changes nothing; the last status told is the true one; the same is not told twice.
+//! A followed user, as a node knows them: their channels and their visibility. It is fed with facts in any order and more
+//! than once; each has the version of the row it is about. A disconnect is held back for a moment, so that followers do not
+//! see it when the user switches pages or nodes.
+//! Must hold: an older fact changes nothing; the last status told is the current one; the same status is not told twice.
 
 use super::attendance::Attendance;
 use super::status::{Activities, Status, Turn, Whereabouts};
@@ -12,15 +12,15 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-/// Something that became so, at a version of the row that it is about.
+/// A fact about a user, with the version of the row it is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fact {
-    /// He is in a channel, or not any more.
+    /// The user is in a channel, or no longer.
     Place {
         channel: Arc<str>,
         version: u64,
         stay: Option<Stay>,
-        /// When he was last there, if he is gone.
+        /// When they were last there, if they have left.
         last_seen: Option<Time>,
         name: Option<Arc<str>>,
     },
@@ -31,7 +31,7 @@ pub enum Fact {
 }
 
 impl Fact {
-    /// It is about the same as an older one.
+    /// Whether it replaces another fact about the same row.
     pub fn supersedes(&self, other: &Fact) -> bool {
         match (self, other) {
             (Fact::Place { channel, version, .. }, Fact::Place { channel: old, version: older, .. }) => {
@@ -47,37 +47,37 @@ impl Fact {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Rumour {
     Fact(Fact),
-    /// He follows somebody, or does not any more.
+    /// They follow another user, or no longer.
     Follows {
         followee: Arc<str>,
         version: u64,
         on: bool,
     },
-    /// An app took him out of a channel: his clients there have not joined it any more.
+    /// An app removed them from a channel: their clients are no longer joined to it.
     Removed {
         channel: Arc<str>,
     },
-    /// Something in his inbox or his party has changed: who has a session of his reads it.
+    /// Their inbox or party has changed: nodes with their sessions read it.
     Mail,
 }
 
-/// How he is in a channel.
+/// The presence of a user in a channel, summarised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stay {
     pub since: Time,
-    /// Nobody of his is there, and somebody may still come back.
+    /// Within a grace period: all clients are lost.
     pub leaving: bool,
 }
 
 impl Stay {
-    /// None: he is not there.
+    /// `None`: they are not in the channel.
     pub fn of(attendance: &Attendance) -> Option<Stay> {
         let (since, leaving) = (attendance.since(), attendance.is_leaving());
         attendance.is_present().then_some(Stay { since, leaving })
     }
 }
 
-/// Something to tell followers.
+/// A status to tell followers, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tidings {
     pub status: Status,
@@ -85,13 +85,14 @@ pub struct Tidings {
     pub channel: Option<Arc<str>>,
 }
 
+/// A followed user.
 #[derive(Clone, Debug, Default)]
 pub struct Followee {
     pub name: Option<Arc<str>>,
     pub visibility: Visibility,
     shown_version: u64,
     last_seen: Option<Time>,
-    /// By channel; those he left too, for a while, so that an older fact does not bring him back.
+    /// Sorted by channel. Channels they left stay for a while, so that an older fact does not bring them back.
     places: Vec<Place>,
     held: Option<Box<Held>>,
 }
@@ -111,18 +112,18 @@ struct Moved {
     arrived: Option<bool>,
 }
 
-/// A disconnect that was not told yet, and what followers believe meanwhile.
+/// A disconnect that is held back, and the status that followers were told last.
 #[derive(Clone, Debug)]
 struct Held {
     due: Time,
     believed: Status,
 }
 
-/// How long a place that was left is remembered: longer than any fact is under way.
+/// How long a channel that was left is remembered: longer than any fact is in transit.
 const LEFT_MS: u64 = 60_000;
 
 impl Followee {
-    /// As he was read. What was heard meanwhile is told to `hear` afterwards.
+    /// From storage. Facts that arrived meanwhile go to `hear` afterwards.
     pub fn read(
         now: Time,
         visibility: Option<(u64, Visibility)>,
@@ -135,7 +136,7 @@ impl Followee {
         followee
     }
 
-    /// He was read again: gives what followers must hear of it.
+    /// The user was read again. Returns what followers must be told.
     pub fn replace(
         &mut self,
         now: Time,
@@ -153,7 +154,7 @@ impl Followee {
         self.tell(now, activities, hold_ms, believed, (Turn::None, None))
     }
 
-    /// Something became so: gives what followers must hear of it. A disconnect waits for `hold_ms`.
+    /// Applies a fact. Returns what followers must be told. A disconnect is held back for `hold_ms`.
     pub fn hear(&mut self, now: Time, activities: &Activities, hold_ms: u64, fact: Fact) -> Option<Tidings> {
         let believed = self.believed(activities);
         let moved = self.take(now, fact)?;
@@ -164,7 +165,7 @@ impl Followee {
         self.tell(now, activities, hold_ms, believed, (turn, moved.channel))
     }
 
-    /// A disconnect that was held back long enough.
+    /// Releases a disconnect that was held back long enough.
     pub fn wake(&mut self, now: Time, activities: &Activities) -> Option<Tidings> {
         let held = self.held.take_if(|held| now >= held.due)?;
         self.tell(now, activities, 0, held.believed, (Turn::Disconnected, None))
@@ -174,7 +175,7 @@ impl Followee {
         self.held.as_ref().map(|held| held.due)
     }
 
-    /// What he does, in truth.
+    /// The current status.
     pub fn status(&self, activities: &Activities) -> Status {
         let own = self.places.iter().find(|place| is_own(&place.channel)).and_then(|place| place.stay);
         let stays = self.places.iter().filter_map(|place| Some((&place.channel, place.stay?)));
@@ -184,7 +185,7 @@ impl Followee {
         activities.status(own.is_some(), own.is_some_and(|stay| stay.leaving), &places, self.last_seen)
     }
 
-    /// What his followers were told last.
+    /// The status that followers were told last.
     pub fn believed(&self, activities: &Activities) -> Status {
         self.held.as_ref().map_or_else(|| self.status(activities), |held| held.believed.clone())
     }
@@ -203,7 +204,7 @@ impl Followee {
     ) -> Option<Tidings> {
         let mut returned = false;
         if self.is_online() {
-            // Whatever was held back is over: this is the truth.
+            // They are back: drop the disconnect that was held back.
             returned = self.held.take().is_some();
         } else if believed.online && hold_ms > 0 {
             self.held.get_or_insert_with(|| Box::new(Held { due: now + hold_ms, believed }));
@@ -213,13 +214,13 @@ impl Followee {
         if believed.online && !status.online {
             turn = Turn::Disconnected;
         } else if returned && turn == Turn::None {
-            // He was seen to come somewhere while he seemed to be gone: that is what happened.
+            // They arrived in a channel while the disconnect was held back: that is the change to tell.
             let came = status.activities.iter().find(|one| !believed.channels.contains(&one.channel));
             if let Some(came) = came {
                 (turn, channel) = (activities.turn(&came.channel, true), Some(came.channel.clone()));
             }
         }
-        // Since when he was here before is nothing new while he is here.
+        // While they are online, a changed `last_seen` alone is not worth telling.
         let same = Status { last_seen: believed.last_seen, ..status.clone() } == believed;
         let same = same && (status.online || status.last_seen == believed.last_seen);
         (!same).then_some(Tidings { status, turn, channel })
@@ -249,7 +250,7 @@ impl Followee {
         }
     }
 
-    /// Whether he was in the channel before. None: this is old.
+    /// Stores a presence. Returns whether they were in the channel before. `None`: it is older than what is known.
     fn keep(&mut self, now: Time, channel: &Arc<str>, version: u64, stay: Option<Stay>) -> Option<bool> {
         self.places.retain(|place| place.stay.is_some() || now.since(place.at) < LEFT_MS);
         match self.places.binary_search_by(|place| place.channel.cmp(channel)) {
@@ -268,7 +269,7 @@ impl Followee {
     }
 }
 
-/// His own channel, which says whether he is there at all.
+/// Whether it is a user's own channel, which says whether they are online.
 fn is_own(channel: &str) -> bool {
     Channel::parse(channel).is_ok_and(|channel| channel.kind == "user")
 }
@@ -353,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_switch_never_shows_a_disconnect() {
+    fn a_short_disconnect_is_not_told() {
         let mut scene = Scene::new();
         scene.step(0, "user#ann", true);
         scene.step(0, "game#A", true);
@@ -379,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disconnect_that_lasts_is_told_and_is_the_last() {
+    fn a_lasting_disconnect_is_told() {
         let mut scene = Scene::new();
         scene.step(0, "user#ann", true);
         scene.step(0, "game#A", true);
@@ -395,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn facts_in_the_wrong_order_end_in_the_truth() {
+    fn facts_in_the_wrong_order_give_the_latest_status() {
         let mut scene = Scene::new();
         let (come, go, again) =
             (scene.fact("user#ann", true), scene.fact("user#ann", false), scene.fact("user#ann", true));
@@ -408,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_that_was_left_is_not_brought_back_by_an_older_fact() {
+    fn an_older_fact_does_not_bring_back_a_channel_that_was_left() {
         let mut scene = Scene::new();
         scene.step(0, "user#ann", true);
         let (come, go) = (scene.fact("game#A", true), scene.fact("game#A", false));
@@ -418,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_again_is_told_as_what_is_different() {
+    fn reading_a_user_again_tells_only_what_differs() {
         let mut scene = Scene::new();
         scene.step(0, "user#ann", true);
         scene.step(0, "game#A", true);
@@ -441,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn an_older_visibility_changes_nothing() {
+    fn an_older_visibility_is_ignored() {
         let mut followee = Followee::default();
         for (version, visibility) in [(2, Visibility::Nobody), (1, Visibility::Everyone)] {
             followee.hear(Time(0), &activities(), HOLD, Fact::Shown { version, visibility });

@@ -1,4 +1,5 @@
-//! Presence: who is in a channel, and how they leave it. Rules only; where it is kept and who is told is not known here.
+//! Presence: who is in a channel, how they leave it, and what followers see. Rules only: storage and delivery are
+//! elsewhere.
 
 pub mod attendance;
 pub mod crowd;

@@ -1,6 +1,6 @@
-//! A channel as its watchers see it: who is there at which version. Fed with the changes of commits, in any order and
-//! more than once; tells them in order and once, or says that something is missing and must be read again.
-//! Must hold: a snapshot and the changes after it are the later snapshot, exactly; a version is told once.
+//! A channel as its watchers see it: the members at a version. It is fed with the changes of commits, in any order and more
+//! than once, and emits them in order and once, or reports that one is missing and the channel must be read again.
+//! Must hold: a snapshot with the changes after it equals the later snapshot; a version is emitted once.
 
 use super::attendance::{Attendance, Change, State};
 use super::visibility::Visibility;
@@ -11,18 +11,19 @@ use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-/// One user as a view shows him.
+/// One user of a channel.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Member {
     pub name: Option<Arc<str>>,
     pub anonymous: bool,
     pub visibility: Visibility,
     pub since: Time,
-    /// Nobody of his is there, and somebody may still come back.
+    /// Within a grace period: all clients are lost.
     pub leaving: bool,
     pub clients: Sorted<ClientId, Seen>,
 }
 
+/// One client of a user.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Seen {
     pub state: Option<State>,
@@ -35,42 +36,43 @@ pub struct News {
     pub user: Arc<str>,
     pub name: Option<Arc<str>>,
     pub anonymous: bool,
-    /// To whom he shows himself, after these changes.
+    /// The user's visibility after these changes.
     pub visibility: Visibility,
     pub at: Time,
     pub changes: Vec<Change>,
     pub to: u64,
-    /// Nobody was in the channel before: its numbers begin anew, above those it had.
+    /// The channel was empty before: its versions begin again, above the earlier ones.
     pub begins: bool,
 }
 
-/// What became of news.
+/// The result of `Room::hear`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Heard {
-    /// Tell these and those that had waited for them: `Room::take_told`.
+    /// It was applied, with those that had waited for it: see `Room::take_told`.
     Told,
-    /// It was known already.
+    /// It was applied before.
     Old,
-    /// Something before it is missing. It waits; if what is missing does not come, read the channel again.
+    /// An earlier one is missing. It waits; if the missing one does not come, read the channel again.
     Hole,
 }
 
-/// Who is in a channel at a version.
+/// The members of a channel at a version.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Snapshot {
     pub version: u64,
     pub members: BTreeMap<Arc<str>, Member>,
 }
 
+/// A channel as its watchers see it.
 #[derive(Clone, Debug, Default)]
 pub struct Room {
     now: Snapshot,
-    /// News after a hole, by the version before their first change.
+    /// Changes that wait for a missing one, by the version before their first change.
     waiting: BTreeMap<u64, News>,
     told: Vec<News>,
 }
 
-/// News that may wait behind a hole. More means that reading again is cheaper than waiting.
+/// Changes that may wait for a missing one. With more it is cheaper to read the channel again.
 const WAITING_MAX: usize = 256;
 
 impl News {
@@ -80,7 +82,7 @@ impl News {
 }
 
 impl Room {
-    /// As it was read. Everything after it will be told.
+    /// Begins with a snapshot. Every change after it is emitted.
     pub fn new(snapshot: Snapshot) -> Room {
         Room { now: snapshot, ..Room::default() }
     }
@@ -93,7 +95,7 @@ impl Room {
         self.now.version
     }
 
-    /// Takes the news of one commit.
+    /// Applies the changes of one commit.
     pub fn hear(&mut self, news: News) -> Heard {
         if news.to <= self.now.version {
             return Heard::Old;
@@ -110,15 +112,15 @@ impl Room {
         Heard::Told
     }
 
-    /// The channel was read again: gives what is different from before. News that had waited are told by `catch_up`.
-    /// Versions that have passed show in the difference, also when nobody is different.
+    /// The channel was read again. Returns what differs from before; the versions in the difference are right even if nothing
+    /// else is different. `catch_up` applies the changes that had waited.
     pub fn replace(&mut self, snapshot: Snapshot) -> Difference {
         if snapshot.version < self.now.version {
-            // Read before what was told meanwhile: it says nothing new.
+            // It is older than what was emitted meanwhile.
             return Difference::between(&self.now, &self.now);
         }
         if snapshot.members.is_empty() && self.now.members.is_empty() {
-            // Whoever comes next begins anew; until then the number that was told stands.
+            // The next arrival begins new versions; until then the last one stays.
             return Difference::between(&self.now, &self.now);
         }
         let difference = Difference::between(&self.now, &snapshot);
@@ -126,22 +128,22 @@ impl Room {
         difference
     }
 
-    /// Users of whom news wait.
+    /// Users with waiting changes.
     pub fn awaited(&self) -> impl Iterator<Item = &Arc<str>> {
         self.waiting.values().map(|news| &news.user)
     }
 
-    /// Tells what had waited for a reading.
+    /// Applies the changes that had waited for a read.
     pub fn catch_up(&mut self) {
         self.tell_waiting();
     }
 
-    /// Whether news wait behind a hole.
+    /// Whether changes wait for a missing one.
     pub fn has_hole(&self) -> bool {
         !self.waiting.is_empty()
     }
 
-    /// What was told since this was last asked, in order.
+    /// The changes emitted since the last call, in order.
     pub fn take_told(&mut self) -> Vec<News> {
         core::mem::take(&mut self.told)
     }
@@ -154,7 +156,7 @@ impl Room {
         self.told.push(news);
     }
 
-    /// Tells what had waited for what was told just now.
+    /// Applies the changes that can be applied now.
     fn tell_waiting(&mut self) {
         loop {
             let version = self.now.version;
@@ -170,7 +172,7 @@ impl Room {
 }
 
 impl Snapshot {
-    /// One user as he is kept: who he is, then where his clients are.
+    /// Adds a user from storage.
     pub fn insert(&mut self, user: Arc<str>, shown: Member, attendance: &Attendance) {
         if !attendance.is_present() {
             return;
@@ -224,7 +226,7 @@ impl Snapshot {
     }
 }
 
-/// What changed between two versions, however it happened. Entries are absolute: what is there now.
+/// What changed between two versions. Entries are absolute: the state at the later version.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Difference {
     pub from: u64,
@@ -232,25 +234,25 @@ pub struct Difference {
     pub joined: Vec<Entry>,
     pub updated: Vec<Entry>,
     pub left: Vec<Gone>,
-    /// Those who show themselves to others than before.
+    /// Users whose visibility changed.
     pub faces: Vec<Turned>,
-    /// Users there now.
+    /// The number of users at the later version.
     pub count: usize,
 }
 
-/// A client that is there; without a client a user who is there for nobody but himself: in a grace.
+/// A client that is present. Without a client: a user within a grace period.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
     pub user: Arc<str>,
     pub anonymous: bool,
     pub visibility: Visibility,
-    /// With this one the user himself has come.
+    /// The user has arrived with this client.
     pub arrives: bool,
     pub client: Option<ClientId>,
     pub state: Option<State>,
 }
 
-/// Somebody who was there and still is, and shows himself to others than before.
+/// A user who stayed and whose visibility changed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Turned {
     pub user: Arc<str>,
@@ -259,7 +261,7 @@ pub struct Turned {
     pub clients: Sorted<ClientId, Seen>,
 }
 
-/// A client that is not there any more; without a client the user has gone, and all of his with him.
+/// A client that went offline. Without a client: the user with all their clients.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Gone {
     pub user: Arc<str>,
@@ -286,7 +288,7 @@ impl Difference {
         self.joined.is_empty() && self.updated.is_empty() && self.left.is_empty() && self.faces.is_empty()
     }
 
-    /// The part of it that is about some users. None: nothing of it is.
+    /// The part of it that is about some users. `None`: there is none.
     pub fn only(&self, about: impl Fn(&str, Visibility) -> bool) -> Option<Difference> {
         let entry = |entry: &&Entry| about(&entry.user, entry.visibility);
         let turned = |turned: &&Turned| about(&turned.user, turned.from) || about(&turned.user, turned.to);
@@ -300,7 +302,7 @@ impl Difference {
         (!part.is_empty()).then_some(part)
     }
 
-    /// One user before and after.
+    /// Adds one user, as they were before and are after.
     pub(crate) fn add(&mut self, user: &Arc<str>, before: Option<&Member>, after: Option<&Member>) {
         let (Some(before), Some(after)) = (before, after) else {
             if let Some(after) = after {
@@ -311,7 +313,7 @@ impl Difference {
             return;
         };
         if before.visibility != after.visibility {
-            // To some he goes and to some he comes: what else changed shows in what he is now.
+            // Some viewers see them leave and some see them come, with their state as it is now.
             self.faces.push(Turned {
                 user: user.clone(),
                 from: before.visibility,
@@ -324,7 +326,7 @@ impl Difference {
         gone.for_each(|client| self.leave(user, after, Some(*client)));
     }
 
-    /// The clients of somebody; without any that are known already he has just come.
+    /// Adds the clients of a user. `known`: those that were present before; `None`: the user has just arrived.
     fn join(&mut self, user: &Arc<str>, member: &Member, known: Option<&Sorted<ClientId, Seen>>) {
         let mut arrives = known.is_none();
         let mut entry = |client, state| Entry {

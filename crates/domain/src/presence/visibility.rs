@@ -1,11 +1,11 @@
-//! To whom a user shows himself. Those he hides from see somebody offline, and in a channel somebody without a name.
+//! Who can see a user. Everyone else sees them offline, and as an anonymous user in channels.
 
-/// To whom a user shows himself.
+/// Who can see a user.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Visibility {
     #[default]
     Everyone,
-    /// Only those whom he follows too.
+    /// Only followers whom they follow too.
     FollowersIFollow,
     Nobody,
 }
@@ -28,7 +28,7 @@ impl Visibility {
         }
     }
 
-    /// Whether he is shown to somebody. He always sees himself; to the others he looks offline, and counts as anonymous.
+    /// Whether a viewer can see the user. Users always see themselves.
     pub fn shows(self, viewer: Viewer) -> bool {
         match (self, viewer) {
             (_, Viewer::Himself) | (Visibility::Everyone, _) => true,
@@ -38,7 +38,7 @@ impl Visibility {
     }
 }
 
-/// Who looks.
+/// Who looks at a user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Viewer {
     Himself,
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_hides_is_seen_by_those_he_chose() {
+    fn each_visibility_shows_the_user_to_the_right_viewers() {
         let (stranger, friend) = (Viewer::Other { mutual: false }, Viewer::Other { mutual: true });
         for (value, to_stranger, to_friend) in
             [("everyone", true, true), ("followers_i_follow", false, true), ("nobody", false, false)]

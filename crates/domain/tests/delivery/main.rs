@@ -1,5 +1,5 @@
-//! Random stories of a delivery: whatever its endpoint, its store and its owner do, nothing is lost, nothing is sent before
-//! it is saved, everything is bounded, and an endpoint that is well again soon has everything.
+//! Random histories of a delivery: whatever the endpoint, the store and the owner do, nothing is lost, nothing is sent before it
+//! is saved, everything is bounded, and an endpoint that works again soon has everything.
 
 mod world;
 
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use tavern_domain::delivery::{Outcome, SETTLE_MS};
 use world::{PATIENCE, Step, THROTTLE_MS, World, outcome};
 
-/// What happens in any life: events, time, saves, attempts.
+/// Common steps: events, time, saves, attempts.
 fn usual() -> impl Strategy<Value = Step> {
     prop_oneof![
         4 => (1..6u64, 1..400u32).prop_map(|(count, bytes)| Step::Publish { count, bytes }),
@@ -47,13 +47,13 @@ fn run(world: &mut World, steps: Vec<Step>) {
     steps.into_iter().for_each(|step| world.step(step));
 }
 
-/// How long a queue may take once its endpoint is well: nothing here takes time but the waits.
+/// A queue drains within a bounded time once its endpoint works.
 fn recovers(world: &mut World) {
     world.step(Step::Saved);
     if world.delivery.progress().disabled.is_some() {
         world.step(Step::Enable);
     }
-    // A queue whose last event became a dead letter knows no better until the next event.
+    // After a dead letter as its last event a queue is still backing off until the next event.
     world.step(Step::Publish { count: 1, bytes: 1 });
     let from = world.now;
     let took = world.recover().since(from);
@@ -65,7 +65,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn in_quiet_lives_order_holds_and_nothing_comes_twice(
+    fn without_crashes_and_replays_events_arrive_in_order_and_once(
         steps in prop::collection::vec(usual(), 1..150),
         concurrency in 1..4u32,
     ) {
@@ -76,14 +76,14 @@ proptest! {
     }
 
     #[test]
-    fn nothing_is_lost_whatever_happens(steps in prop::collection::vec(any_step(), 1..200)) {
+    fn random_histories_lose_nothing(steps in prop::collection::vec(any_step(), 1..200)) {
         let mut world = World::new(1, PATIENCE);
         run(&mut world, steps);
         recovers(&mut world);
     }
 
     #[test]
-    fn a_dead_endpoint_is_left_in_peace_even_by_a_server_that_keeps_crashing(
+    fn the_backoff_survives_a_server_that_keeps_crashing(
         rolls in prop::collection::vec(any::<u64>(), 40),
         crashes in prop::collection::vec(any::<bool>(), 40),
     ) {

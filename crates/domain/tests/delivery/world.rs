@@ -1,7 +1,7 @@
-//! A log, a store that saves when it likes and forgets at a crash, and an endpoint that answers as it is told, around one
-//! delivery. After every step it is asked whether anything was lost, sent too early, or more than is allowed.
+//! One delivery with a log, a store that saves late and loses unsaved changes in a crash, and an endpoint with scripted
+//! outcomes. After every step the invariants are checked: nothing lost, nothing sent too early, nothing above its limit.
 
-mod facts;
+mod invariants;
 
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -44,13 +44,13 @@ pub enum Step {
         percent: u64,
     },
     Retry,
-    /// The save under way may have reached the store.
+    /// The save in progress may have reached the store.
     Crash {
         saved: bool,
     },
 }
 
-/// A save: the progress and what becomes of dead letters.
+/// A save: the progress and the changes of dead letters.
 type Save = (Progress, Vec<Run>, Vec<u64>);
 
 pub struct World {
@@ -64,16 +64,16 @@ pub struct World {
     letters: BTreeMap<u64, Run>,
     saving: Option<Save>,
     flights: Vec<u64>,
-    /// What the endpoint has, and how often it was given it.
+    /// The events that the endpoint acknowledged, and how often.
     acknowledged: BTreeMap<u64, u32>,
-    /// What was ever sent under a number.
+    /// Every batch that was ever sent, by number.
     sent: BTreeMap<u64, Vec<Run>>,
     numbered: u64,
     most_events: u64,
     most_lanes: u64,
-    /// A crash or a replay: something may be acknowledged twice.
+    /// After a crash or a replay events may be acknowledged twice.
     pub repeats: bool,
-    /// A replay or a dead letter: something may come after what is younger.
+    /// After a replay or a dead letter events may come after later ones.
     pub disorder: bool,
 }
 
@@ -229,7 +229,7 @@ impl World {
         self.turn(Some(Input::Answered { batch, outcome, roll }));
     }
 
-    /// The endpoint has what it acknowledged, whatever the delivery makes of it.
+    /// Records what the endpoint acknowledged.
     fn receive(&mut self, batch: u64, outcome: &Outcome) {
         let failed: &[u64] = match outcome {
             Outcome::Delivered => &[],
@@ -252,7 +252,7 @@ impl World {
             self.store();
         }
         self.saving = None;
-        // What was under way may have arrived.
+        // Attempts in flight may have arrived.
         for batch in std::mem::take(&mut self.flights).into_iter().filter(|batch| batch % 2 == 0) {
             self.receive(batch, &Outcome::Delivered);
         }
@@ -260,7 +260,7 @@ impl World {
         self.turn(None);
     }
 
-    /// The endpoint is well and the store answers: gives when everything was settled.
+    /// The endpoint and the store work. Returns when everything was settled.
     pub fn recover(&mut self) -> Time {
         for _ in 0..10_000 {
             self.save();

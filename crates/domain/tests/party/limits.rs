@@ -1,6 +1,6 @@
-//! Limits of inviting, requests that are repeated, and what a party takes in memory.
+//! Limits of invites, repeated requests, and the memory of a party.
 
-use crate::words::{check_by, tell};
+use crate::script::{check_by, tell};
 use crate::world::{RULES, World, call, user};
 use std::sync::Arc;
 use tavern_domain::Time;
@@ -11,7 +11,7 @@ const THREE_A_MINUTE: Rules = Rules { invites_per_minute: 3, ..RULES };
 const ROOMY: Rules = Rules { max_members: 64, max_pending: 64, invites_per_minute: 500, ..RULES };
 
 #[test]
-fn invites_per_minute_are_limited_and_repeats_are_not() {
+fn invites_per_minute_are_limited_except_repeated_ones() {
     let three = "ann invites bob; 1s: ann cancels bob; 2s: ann invites bob; 3s: ann invites cid";
     let check = |last: &str, expected: &str| check_by(THREE_A_MINUTE, &format!("{three}; {last}"), expected);
     check("5s: ann invites dan", "rate_limited 55000 | 2 v2 forming: ann +bob +cid");
@@ -42,14 +42,14 @@ fn invites_of_an_earlier_leader_do_not_count() {
 }
 
 #[test]
-fn who_declined_is_not_invited_again_at_once() {
+fn a_user_who_declined_cannot_be_invited_again_at_once() {
     let declined = "ann invites bob; 10s: bob declines";
     let check = |last: &str, expected: &str| check_by(RULES, &format!("{declined}; {last}"), expected);
     check("39s: ann invites bob", "rate_limited 1000 |");
     check("40s: ann invites bob", "bob: invite ann, ann: invited ann bob | 2 v1 forming: ann +bob");
     check("11s: cid invites bob", "bob: invite cid, cid: invited cid bob | 2 v1 forming: cid +bob");
     check("11s: bob invites ann", "ann: invite bob, bob: invited bob ann | 2 v1 forming: bob +ann");
-    // Who let it expire, or joined others, has not declined.
+    // An expired invite, or one ended by joining another party, was not declined.
     check_by(
         RULES,
         "ann invites bob; 60s: ann invites bob",
@@ -59,9 +59,9 @@ fn who_declined_is_not_invited_again_at_once() {
 }
 
 #[test]
-fn one_user_sees_so_many_invites_and_no_more() {
+fn open_invites_to_one_user_are_limited() {
     let mut world = World::new(RULES);
-    // Whom he blocks is refused like the others, and cannot tell.
+    // A blocked inviter is refused like the others, and cannot tell.
     let blocked = user(&format!("guest{}", limits::PARTY_INCOMING));
     world.standings.insert(blocked.clone(), Standing::Absent);
     world.act(&call("bob", Command::Block { user: blocked }));
@@ -79,7 +79,7 @@ fn one_user_sees_so_many_invites_and_no_more() {
 }
 
 #[test]
-fn blocks_are_bounded() {
+fn blocks_are_limited() {
     let mut world = World::new(RULES);
     let block = |at: usize| call("bob", Command::Block { user: user(&format!("guest{at}")) });
     for at in 0..=limits::PARTY_BLOCKS {
@@ -91,7 +91,7 @@ fn blocks_are_bounded() {
 }
 
 #[test]
-fn a_request_with_an_id_is_done_once() {
+fn a_request_with_an_id_is_executed_once() {
     let check = |story: &str, expected: &str| check_by(RULES, story, expected);
     let pair = "ann invites bob; bob accepts";
     check(&format!("{pair}; ann goes #a; ann goes #a"), "go 3 | 1 v3 queued: ann bob");
@@ -105,12 +105,12 @@ fn a_request_with_an_id_is_done_once() {
         "ann+bob: go_cancel bob left, ann: leave bob left, ann: disband ann empty |",
     );
     check("ann invites bob #a; ann cancels bob; ann invites bob #a", "nothing |");
-    // A refusal is an answer too.
+    // A refusal is stored too.
     check(
         &format!("{pair}; cid leaves #a; cid invites dan; cid leaves #a"),
         "not_member | 1 v2 idle: ann bob, 2 v1 forming: cid +dan",
     );
-    // What was too much may be tried again.
+    // A rate-limited request may be retried.
     check_by(
         THREE_A_MINUTE,
         "ann invites bob; ann invites cid; ann invites dan; ann invites eve #a; 59s: dan accepts; 60s: ann invites eve #a",
@@ -134,7 +134,7 @@ fn a_repeated_request_is_shown_the_party_as_it_is_now() {
 }
 
 #[test]
-fn so_many_answers_are_remembered_and_no_more() {
+fn stored_replies_are_limited() {
     let mut world = World::new(RULES);
     for at in 0..40 {
         let leave = Command::Leave { message: None };
@@ -146,7 +146,7 @@ fn so_many_answers_are_remembered_and_no_more() {
 }
 
 #[test]
-fn declines_that_are_remembered_are_bounded() {
+fn stored_declines_are_limited() {
     let mut world = World::new(ROOMY);
     for at in 0..limits::PARTY_DECLINED + 9 {
         let who = format!("guest{at}");
@@ -162,7 +162,7 @@ fn declines_that_are_remembered_are_bounded() {
 }
 
 #[test]
-fn nothing_is_kept_of_who_has_nothing() {
+fn an_empty_user_record_is_deleted() {
     let mut world = World::new(RULES);
     tell(&mut world, "ann invites bob; bob accepts; bob blocks cid");
     assert_eq!((world.guest("ann").forgotten_at(), world.guest("bob").forgotten_at()), (None, None));

@@ -1,14 +1,14 @@
-//! The rules of parties, from outside: stories in words, every error in its order, random lives of six users, and every
-//! interleaving of two who invite each other.
+//! The rules of parties, from outside: stories in words, every refusal in its order, random histories of six users, and every
+//! interleaving of two users who invite each other.
 
-mod crossing;
-mod errors;
-mod fold;
-mod ledger;
+mod client_view;
+mod interleaving;
+mod invariants;
 mod limits;
 mod presence;
 mod random;
+mod refusals;
+mod script;
 mod stories;
 mod tickets;
-mod words;
 mod world;

@@ -1,12 +1,12 @@
-//! Members and guests who are lost, come back or say goodbye, in words.
+//! Members and invitees who disconnect, come back or log out, in words.
 
-use crate::words::{check, tell};
+use crate::script::{check, tell};
 use crate::world::{RULES, World};
 use tavern_domain::Time;
 use tavern_domain::party::Away;
 
 #[test]
-fn who_is_lost_keeps_his_seat() {
+fn a_disconnected_member_keeps_their_seat() {
     check("ann invites bob; bob accepts; bob is lost", "ann+bob: offline bob | 1 v3 idle: ann ~bob");
     check("ann invites bob; bob accepts; bob is lost; 44s: wake", "nothing | 1 v3 idle: ann ~bob");
     check(
@@ -18,7 +18,7 @@ fn who_is_lost_keeps_his_seat() {
 }
 
 #[test]
-fn and_loses_it_when_his_time_is_over() {
+fn a_disconnected_member_leaves_when_their_time_is_over() {
     check(
         "ann invites bob; bob accepts; bob is lost; 45s: wake",
         "bob+ann: leave bob timeout, ann: disband ann empty |",
@@ -43,7 +43,7 @@ fn and_loses_it_when_his_time_is_over() {
 }
 
 #[test]
-fn who_is_back_or_lost_anew_when_his_time_is_over_stays() {
+fn a_member_who_is_back_or_lost_again_at_the_deadline_stays() {
     check(
         "ann invites bob; bob accepts; bob is lost; 44s: bob is back unchecked; 45s: wake",
         "ann+bob: online bob | 1 v4 idle: ann bob",
@@ -67,7 +67,7 @@ fn who_is_back_or_lost_anew_when_his_time_is_over_stays() {
 }
 
 #[test]
-fn a_loss_that_is_heard_of_late_counts_from_when_it_was() {
+fn a_loss_noticed_late_counts_from_when_it_happened() {
     check(
         "ann invites bob; bob accepts; ann invites cid; cid accepts; bob is lost unchecked; 45s: check bob",
         "ann+bob+cid: offline bob, bob+ann+cid: leave bob timeout | 1 v6 idle: ann cid",
@@ -79,7 +79,7 @@ fn a_loss_that_is_heard_of_late_counts_from_when_it_was() {
 }
 
 #[test]
-fn a_leader_in_his_grace_leads() {
+fn a_leader_in_their_grace_period_still_leads() {
     check(
         "ann invites bob; bob accepts; ann invites cid; cid accepts; ann is lost; bob promotes cid",
         "not_leader | 1 v5 idle: ~ann bob cid",
@@ -88,7 +88,7 @@ fn a_leader_in_his_grace_leads() {
 }
 
 #[test]
-fn goodbye_ends_membership_at_once() {
+fn a_logout_ends_the_membership_at_once() {
     check(
         "ann invites bob; bob accepts; ann invites cid; cid accepts; bob says bye",
         "ann+cid: leave bob logout | 1 v5 idle: ann cid",
@@ -109,7 +109,7 @@ fn goodbye_ends_membership_at_once() {
 }
 
 #[test]
-fn goodbye_counts_even_if_he_is_back() {
+fn a_logout_counts_even_if_the_user_is_back() {
     check(
         "ann invites bob; bob accepts; ann invites cid; cid accepts; bob says bye unchecked; bob is back",
         "ann+cid: leave bob logout | 1 v5 idle: ann cid",
@@ -129,7 +129,7 @@ fn goodbye_counts_even_if_he_is_back() {
 }
 
 #[test]
-fn goodbye_is_said_once() {
+fn a_logout_is_applied_once() {
     check(
         "ann invites bob; bob accepts; bob says bye; bob is back; bob invites cid; cid accepts; bob sets {}",
         "bob+cid: data bob {} | 2 v3 idle: bob cid",
@@ -137,7 +137,7 @@ fn goodbye_is_said_once() {
 }
 
 #[test]
-fn who_is_invited_and_goes_is_declined_for() {
+fn a_logout_declines_open_invites() {
     check(
         "ann invites bob; bob says bye",
         "bob: invite_cancel ann logout, ann: decline bob logout, ann: disband ann empty |",
@@ -162,7 +162,7 @@ fn who_is_invited_and_goes_is_declined_for() {
 }
 
 #[test]
-fn who_was_lost_while_his_command_was_under_way_is_lost() {
+fn a_user_lost_during_their_command_is_away_afterwards() {
     check(
         "ann invites bob; ann is back; bob is lost unchecked; bob accepts",
         "ann: accept bob, ann+bob: offline bob | 1 v3 idle: ann ~bob",
@@ -178,14 +178,14 @@ fn who_was_lost_while_his_command_was_under_way_is_lost() {
 }
 
 #[test]
-fn whom_no_party_knows_is_nobody() {
+fn presence_of_a_user_without_a_party_changes_nothing() {
     check("bob is lost", "nothing |");
     check("bob says bye", "nothing |");
     check("wake", "nothing |");
 }
 
 #[test]
-fn a_seat_is_kept_from_the_loss_to_the_end_of_both_graces() {
+fn a_seat_is_kept_until_both_grace_periods_end() {
     let mut world = World::new(RULES);
     tell(&mut world, "ann invites bob; bob accepts; 5s: bob is lost unchecked; 9s: check bob");
     let away = Some(Away { since: Time(5_000), until: Time(50_000) });

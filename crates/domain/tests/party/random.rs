@@ -1,5 +1,5 @@
-//! Random lives of six users: commands, losses, goodbyes, jumps of time, deadlines that are looked at late or never. The
-//! ledger examines every commit.
+//! Random histories of six users: commands, disconnects, logouts, jumps of time, timers that fire late or never. The
+//! invariants are checked after every commit.
 
 use crate::world::{RULES, World, call, server, user};
 use proptest::prelude::*;
@@ -9,7 +9,7 @@ const USERS: [&str; 6] = ["ann", "bob", "cid", "dan", "eve", "fay"];
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Who, what, to whom; the party he names, the version he has seen, the request id.
+    /// The user, the command and its target; the party, the version and the request id that the command names.
     Act {
         who: usize,
         what: u8,
@@ -135,12 +135,12 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_happens_everything_holds(steps in steps(), require_ready: bool, max_members in 2..5u32) {
+    fn random_histories_keep_the_invariants(steps in steps(), require_ready: bool, max_members in 2..5u32) {
         let mut world = World::new(Rules { require_ready, max_members, ..RULES });
         for step in &steps {
             play(&mut world, step);
         }
-        // When everybody has said goodbye nothing is left but wishes and memories.
+        // After all users have logged out only blocks, declines and stored replies are left.
         for who in USERS {
             world.say_bye(who);
             world.act(&server(Command::Check { user: user(who) }));

@@ -1,19 +1,19 @@
 //! Invites, members and leaders, in words.
 
-use crate::words::{check, check_by};
+use crate::script::{check, check_by};
 use crate::world::RULES;
 use tavern_domain::party::Rules;
 
 const TWO: Rules = Rules { max_members: 2, ..RULES };
 
 #[test]
-fn the_first_invite_makes_a_party() {
+fn the_first_invite_creates_a_party() {
     check("ann invites bob", "bob: invite ann, ann: invited ann bob | 1 v1 forming: ann +bob");
     check("ann invites bob; bob accepts", "ann: accept bob | 1 v2 idle: ann bob");
 }
 
 #[test]
-fn others_hear_of_invites_and_joins() {
+fn members_are_told_of_invites_and_joins() {
     check(
         "ann invites bob; bob accepts; ann invites cid",
         "cid: invite ann, ann+bob: invited ann cid | 1 v3 idle: ann bob +cid",
@@ -25,14 +25,14 @@ fn others_hear_of_invites_and_joins() {
 }
 
 #[test]
-fn an_open_invite_is_acknowledged_again_also_when_full() {
+fn a_repeated_invite_is_acknowledged_even_when_the_party_is_full() {
     check("ann invites bob; ann invites bob", "nothing | 1 v1 forming: ann +bob");
     check_by(TWO, "ann invites bob; ann invites bob", "nothing | 1 v1 forming: ann +bob");
     check("ann invites bob; bob is lost; ann invites bob", "nothing | 1 v1 forming: ann +bob");
 }
 
 #[test]
-fn somebody_alone_in_his_own_party_is_invited_and_his_party_ends_when_he_accepts() {
+fn a_user_alone_in_a_party_can_accept_and_their_party_ends() {
     check(
         "bob invites cid; ann invites bob",
         "bob: invite ann, ann: invited ann bob | 1 v1 forming: bob +cid, 2 v1 forming: ann +bob",
@@ -44,7 +44,7 @@ fn somebody_alone_in_his_own_party_is_invited_and_his_party_ends_when_he_accepts
 }
 
 #[test]
-fn who_accepts_declines_his_other_invites() {
+fn accepting_declines_the_other_invites() {
     check(
         "ann invites bob; cid invites bob; dan invites eve; dan invites bob; bob accepts 3",
         "dan: accept bob, bob: invite_cancel ann joined_other_party, ann: decline bob joined_other_party, bob: invite_cancel cid joined_other_party, cid: decline bob joined_other_party, ann: disband ann empty, cid: disband cid empty | 3 v3 idle: dan bob +eve",
@@ -52,7 +52,7 @@ fn who_accepts_declines_his_other_invites() {
 }
 
 #[test]
-fn two_who_invite_each_other_are_together_by_the_first_accept() {
+fn two_users_who_invite_each_other_join_with_the_first_accept() {
     check(
         "ann invites bob; bob invites ann; bob accepts",
         "ann: accept bob, ann: invite_cancel bob joined_other_party, bob: decline ann joined_other_party, bob: disband bob empty | 1 v2 idle: ann bob",
@@ -68,7 +68,7 @@ fn two_who_invite_each_other_are_together_by_the_first_accept() {
 }
 
 #[test]
-fn cancelling_tells_the_invited_and_ends_an_empty_party() {
+fn cancelling_tells_the_invitee_and_ends_an_empty_party() {
     check(
         "ann invites bob; bob accepts; ann invites cid; ann cancels cid",
         "cid: invite_cancel ann cancelled, ann+bob: uninvited cid cancelled | 1 v4 idle: ann bob",
@@ -84,7 +84,7 @@ fn cancelling_tells_the_invited_and_ends_an_empty_party() {
 }
 
 #[test]
-fn declining_tells_the_inviter_or_the_leader_if_he_has_gone() {
+fn declining_tells_the_inviter_or_else_the_leader() {
     check(
         "ann invites bob; bob accepts; ann invites cid; cid declines saying no",
         "ann: decline cid declined saying no, bob: uninvited cid declined | 1 v4 idle: ann bob",
@@ -97,7 +97,7 @@ fn declining_tells_the_inviter_or_the_leader_if_he_has_gone() {
 }
 
 #[test]
-fn accepting_tells_the_leader_if_the_inviter_has_gone() {
+fn accepting_tells_the_inviter_or_else_the_leader() {
     check(
         "ann invites bob; bob accepts; ann invites cid; cid accepts; ann invites dan; ann leaves; dan accepts",
         "bob: accept dan, cid: join dan | 1 v8 idle: bob cid dan",
@@ -105,7 +105,7 @@ fn accepting_tells_the_leader_if_the_inviter_has_gone() {
 }
 
 #[test]
-fn an_invite_ends_at_its_deadline() {
+fn an_invite_expires_at_its_deadline() {
     check("ann invites bob; 59s: wake", "nothing | 1 v1 forming: ann +bob");
     check(
         "ann invites bob; 60s: wake",
@@ -128,7 +128,7 @@ fn an_invite_ends_at_its_deadline() {
 }
 
 #[test]
-fn who_is_kicked_is_told_and_the_rest_too() {
+fn a_kicked_member_and_the_others_are_told() {
     check(
         "ann invites bob; bob accepts; ann invites cid; cid accepts; ann kicks bob saying go",
         "bob: kick ann saying go, ann+cid: leave bob kicked by ann saying go | 1 v5 idle: ann cid",
@@ -140,7 +140,7 @@ fn who_is_kicked_is_told_and_the_rest_too() {
 }
 
 #[test]
-fn when_the_leader_leaves_the_next_who_is_online_leads() {
+fn when_the_leader_leaves_the_next_online_member_leads() {
     check(
         "ann invites bob; bob accepts; ann invites cid; cid accepts; ann leaves saying bye",
         "bob+cid: leave ann left saying bye, bob+cid: leader bob | 1 v6 idle: bob cid",
@@ -172,7 +172,7 @@ fn when_the_leader_leaves_the_next_who_is_online_leads() {
 }
 
 #[test]
-fn leading_is_given_on() {
+fn a_leader_can_promote_another_member() {
     check(
         "ann invites bob; bob accepts; ann invites cid; cid accepts; ann promotes cid",
         "cid+ann+bob: leader cid by ann | 1 v5 idle: cid ann bob",
@@ -198,7 +198,7 @@ fn data_is_replaced_and_the_same_is_no_change() {
 }
 
 #[test]
-fn a_blocked_invite_looks_sent_and_arrives_nowhere() {
+fn a_blocked_invite_looks_sent_and_is_never_delivered() {
     check("bob blocks ann; ann invites bob", "ann: invited ann bob | 1 v1 forming: ann -bob");
     check("bob blocks ann; ann invites bob; bob accepts 1", "no_invite | 1 v1 forming: ann -bob");
     check("bob blocks ann; ann invites bob; 60s: wake", "ann: decline bob expired, ann: disband ann empty |");
@@ -219,7 +219,7 @@ fn a_blocked_invite_looks_sent_and_arrives_nowhere() {
 }
 
 #[test]
-fn asking_changes_nothing_but_what_is_due() {
+fn get_applies_deadlines_and_nothing_else() {
     check("ann invites bob; bob accepts; bob gets", "nothing | 1 v2 idle: ann bob");
     check("ann gets", "nothing |");
     check(

@@ -1,13 +1,13 @@
-//! The whole group on its way into a match, in words.
+//! The whole group goes into a match, in words.
 
-use crate::words::{check, check_by};
+use crate::script::{check, check_by};
 use crate::world::RULES;
 use tavern_domain::party::Rules;
 
 const READY: Rules = Rules { require_ready: true, ..RULES };
 
 #[test]
-fn everybody_goes_at_once() {
+fn go_queues_a_ticket_at_once() {
     check(
         "ann invites bob; bob accepts; ann goes",
         "ann+bob: party_go ann 3 ann+bob, go 3 | 1 v3 queued: ann bob",
@@ -19,7 +19,7 @@ fn everybody_goes_at_once() {
 }
 
 #[test]
-fn who_is_missing_makes_it_fail_at_once() {
+fn go_fails_at_once_if_a_member_is_offline() {
     check(
         "ann invites bob; bob accepts; ann invites cid; bob is lost unchecked; ann goes",
         "ann+bob: go_failed ann missing bob, go 4 | 1 v4 idle: ann bob +cid",
@@ -31,7 +31,7 @@ fn who_is_missing_makes_it_fail_at_once() {
 }
 
 #[test]
-fn members_say_themselves_that_they_are_ready() {
+fn with_require_ready_every_member_must_be_ready() {
     check_by(
         READY,
         "ann invites bob; bob accepts; ann goes",
@@ -112,7 +112,7 @@ fn a_gathering_fails_with_the_server_of_a_member() {
 }
 
 #[test]
-fn the_leader_takes_it_back() {
+fn the_leader_can_cancel_a_ticket() {
     check(
         "ann invites bob; bob accepts; ann goes; ann stops",
         "ann+bob: go_cancel ann cancelled | 1 v4 idle: ann bob",
@@ -125,7 +125,7 @@ fn the_leader_takes_it_back() {
 }
 
 #[test]
-fn who_leaves_ends_the_ticket_first() {
+fn a_departure_cancels_the_ticket_first() {
     check(
         "ann invites bob; bob accepts; ann invites cid; cid accepts; ann goes; bob leaves",
         "ann+bob+cid: go_cancel bob left, ann+cid: leave bob left | 1 v7 idle: ann cid",
@@ -158,7 +158,7 @@ fn who_leaves_ends_the_ticket_first() {
 }
 
 #[test]
-fn the_matchmaker_answers_once() {
+fn a_ticket_is_answered_once() {
     check(
         "ann invites bob; bob accepts; ann goes; matched 1 3",
         "ann+bob: party_matched ann | 1 v4 idle: ann bob",
@@ -185,7 +185,7 @@ fn the_matchmaker_answers_once() {
 }
 
 #[test]
-fn a_ticket_has_a_number_of_its_own() {
+fn every_ticket_has_its_own_id() {
     check(
         "ann invites bob; bob accepts; ann goes; ann stops; ann goes",
         "ann+bob: party_go ann 5 ann+bob, go 5 | 1 v5 queued: ann bob",

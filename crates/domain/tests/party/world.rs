@@ -1,7 +1,7 @@
-//! A store made of maps, on which commands are run as the hub runs them: documents are read when they are needed, and
-//! what a command answers is written at once. Every commit is examined by the ledger.
+//! A store made of maps. Commands run on it as the hub runs them: facts are loaded when they are needed, and changes are
+//! committed at once. The invariants are checked after every commit.
 
-use crate::{fold, ledger};
+use crate::{client_view, invariants};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tavern_domain::Time;
@@ -28,9 +28,9 @@ pub struct World {
     pub guests: BTreeMap<User, Guest>,
     pub standings: BTreeMap<User, Standing>,
     pub next_id: u64,
-    /// What each user knows of his party, from letters and replies alone.
+    /// What each user knows of their party, from messages and replies alone.
     pub views: BTreeMap<User, Party>,
-    /// Who is in which party by what was entered and left.
+    /// The members of parties, by `entered` and `left`.
     pub present: BTreeSet<(u64, User)>,
     /// The tickets other services know of.
     pub tickets: BTreeSet<(u64, u64)>,
@@ -50,7 +50,7 @@ pub fn server(command: Command) -> Call {
 }
 
 impl World {
-    /// Everybody with a name is online, except old, whom the store has seen, and zoe, whom it has not.
+    /// The named users are online, except old, who is absent, and zoe, whom the store has never seen.
     pub fn new(rules: Rules) -> World {
         let mut world = World {
             rules,
@@ -79,59 +79,59 @@ impl World {
         self.standings.get(who).cloned().unwrap_or(Standing::Never)
     }
 
-    pub fn read(&self, table: &mut Table, need: &Need) {
+    pub fn read(&self, facts: &mut Table, need: &Need) {
         match need {
-            Need::Party(id) => table.put_party(*id, self.parties.get(id).cloned()),
-            Need::Guest(who) => table.put_guest(who.clone(), self.guest(who)),
-            Need::Standing(who) => table.put_standing(who.clone(), self.standing(who)),
-            Need::Id => table.id = Some(self.next_id),
+            Need::Party(id) => facts.put_party(*id, self.parties.get(id).cloned()),
+            Need::Guest(who) => facts.put_guest(who.clone(), self.guest(who)),
+            Need::Standing(who) => facts.put_standing(who.clone(), self.standing(who)),
+            Need::Id => facts.id = Some(self.next_id),
         }
     }
 
-    /// Runs a command without writing anything, and says what was read for it.
-    pub fn weigh(&self, call: &Call) -> (Reply, Changes, BTreeSet<Need>) {
-        let mut table = Table::default();
+    /// Decides a command without committing it. Returns also what was loaded for it.
+    pub fn decide(&self, call: &Call) -> (Reply, Changes, BTreeSet<Need>) {
+        let mut facts = Table::default();
         let mut read = BTreeSet::new();
         loop {
-            match run(self.now, &self.rules, &table, call) {
+            match run(self.now, &self.rules, &facts, call) {
                 Turn::Answered { reply, changes } => return (reply, changes, read),
                 Turn::Need(needs) => {
                     assert!(!needs.is_empty(), "{call:?}");
                     for need in needs {
-                        self.read(&mut table, &need);
-                        assert!(read.insert(need.clone()), "{need:?} was on the table");
+                        self.read(&mut facts, &need);
+                        assert!(read.insert(need.clone()), "{need:?} was loaded before");
                     }
                 }
             }
         }
     }
 
-    /// The same with everything on the table: what is not needed must not matter.
-    fn weigh_knowing_all(&self, call: &Call) -> (Reply, Changes) {
-        let mut table = Table::default();
-        self.read(&mut table, &Need::Id);
+    /// The same with all facts loaded: those that are not needed must not matter.
+    fn decide_knowing_all(&self, call: &Call) -> (Reply, Changes) {
+        let mut facts = Table::default();
+        self.read(&mut facts, &Need::Id);
         for id in 0..=self.next_id + 9 {
-            self.read(&mut table, &Need::Party(id));
+            self.read(&mut facts, &Need::Party(id));
         }
         let named = ["ann", "bob", "cid", "dan", "eve", "fay", "gus", "hal", "old", "zoe", ""].map(user);
         for who in self.guests.keys().chain(self.standings.keys()).chain(&named) {
-            self.read(&mut table, &Need::Guest(who.clone()));
-            self.read(&mut table, &Need::Standing(who.clone()));
+            self.read(&mut facts, &Need::Guest(who.clone()));
+            self.read(&mut facts, &Need::Standing(who.clone()));
         }
-        match run(self.now, &self.rules, &table, call) {
+        match run(self.now, &self.rules, &facts, call) {
             Turn::Answered { reply, changes } => (reply, changes),
             Turn::Need(needs) => panic!("{needs:?} is not in the store"),
         }
     }
 
     pub fn act(&mut self, call: &Call) -> (Reply, Changes) {
-        let (reply, changes, _) = self.weigh(call);
-        assert_eq!(self.weigh_knowing_all(call), (reply.clone(), changes.clone()));
+        let (reply, changes, _) = self.decide(call);
+        assert_eq!(self.decide_knowing_all(call), (reply.clone(), changes.clone()));
         self.commit(call, &reply, &changes);
         (reply, changes)
     }
 
-    /// Writes what a command answered, and examines it.
+    /// Commits the changes of a command, and checks the invariants.
     pub fn commit(&mut self, call: &Call, reply: &Reply, changes: &Changes) {
         let before = self.clone();
         for (id, party) in &changes.parties {
@@ -153,11 +153,11 @@ impl World {
                 false => self.guests.insert(who.clone(), guest.clone()),
             };
         }
-        fold::hear(&mut self.views, reply, call, changes);
-        ledger::examine(&before, self, call, reply, changes);
+        client_view::update(&mut self.views, reply, call, changes);
+        invariants::check(&before, self, call, reply, changes);
     }
 
-    /// Every deadline that has passed is looked at.
+    /// Fires every timer that is due.
     pub fn wake(&mut self) -> Changes {
         let mut all = Changes::default();
         let due = |party: &&Party| party.next_wake().is_some_and(|at| at <= self.now);

@@ -1,4 +1,4 @@
-//! How an endpoint that does not answer well is treated.
+//! Failing, slow and throttling endpoints.
 
 use super::*;
 
@@ -13,7 +13,7 @@ fn the_wait_doubles_and_a_success_ends_it() {
 }
 
 #[test]
-fn a_broken_endpoint_is_probed_with_its_oldest_batch_alone() {
+fn a_failing_endpoint_is_probed_with_its_oldest_batch_alone() {
     check(
         "0: concurrency 3; 0: publish 12; 1: 2 failed; 102; 103: 3 delivered; 104: 1 failed; 204; 205: 1 delivered",
         "0: 1: 1-3 full, 2: 4-6 full, 3: 7-9 full; 104: 1 again: 1-3 probe; \
@@ -22,7 +22,7 @@ fn a_broken_endpoint_is_probed_with_its_oldest_batch_alone() {
 }
 
 #[test]
-fn one_fault_that_meets_all_that_is_under_way_counts_once() {
+fn one_fault_of_all_attempts_in_flight_counts_once() {
     let (_, world) = tell(
         World::new(Rules { concurrency: 3, ..RULES }, PATIENCE),
         "0: publish 9; 1: 1 failed; 2: 2 failed; 3: 3 failed",
@@ -32,7 +32,7 @@ fn one_fault_that_meets_all_that_is_under_way_counts_once() {
 }
 
 #[test]
-fn who_asks_for_time_gets_it_and_is_not_failing() {
+fn a_throttling_endpoint_gets_its_time_and_is_not_failing() {
     check(
         "0: publish 3; 1: 1 throttled 7000; 7000; 7001; 7002: 1 throttled 999999999; 3607001; 3607002",
         "0: 1: 1-3 full; 7001: 1 again: 1-3 probe; 3607002: 1 again: 1-3 probe",
@@ -47,7 +47,7 @@ fn who_asks_for_time_gets_it_and_is_not_failing() {
 }
 
 #[test]
-fn who_is_throttled_without_a_time_waits_as_after_failures() {
+fn throttling_without_a_time_uses_the_backoff() {
     check(
         "0: publish 3; 0: 1 throttled ~100; 200: 1 throttled ~900; 1199; 1200",
         "0: 1: 1-3 full; 200: 1 again: 1-3 probe; 1200: 1 again: 1-3 probe",
@@ -55,7 +55,7 @@ fn who_is_throttled_without_a_time_waits_as_after_failures() {
 }
 
 #[test]
-fn of_several_that_ask_for_time_the_longest_counts() {
+fn the_longest_of_several_retry_afters_counts() {
     check(
         "0: concurrency 2; 0: publish 6; 1: 1 throttled 300; 2: 2 throttled 5000; 301; 5001; 5002",
         "0: 1: 1-3 full, 2: 4-6 full; 5002: 1 again: 1-3 probe",
@@ -63,7 +63,7 @@ fn of_several_that_ask_for_time_the_longest_counts() {
 }
 
 #[test]
-fn after_nothing_but_failures_for_long_enough_it_is_disabled_and_loses_nothing() {
+fn a_subscription_that_only_fails_is_disabled_and_loses_nothing() {
     let patience = Patience { disable_after_ms: 1_000, ..PATIENCE };
     let tell = |story| tell(World::new(RULES, patience), story).0;
     assert_eq!(
@@ -75,7 +75,7 @@ fn after_nothing_but_failures_for_long_enough_it_is_disabled_and_loses_nothing()
     );
     let told = tell("0: concurrency 2; 0: publish 6; 0: 1 failed; 900: 2 delivered; 1000: 1 failed");
     assert!(!told.contains("disabled"), "{told}");
-    // Whoever takes something, or asks for time, does not fail all the time.
+    // An endpoint that takes something, or throttles, does not only fail.
     let told =
         tell("0: publish 3; 0: 1 failed; 100; 500: 1 throttled; 700; 1100: 1 failed; 1300; 1400: 1 failed");
     assert!(!told.contains("disabled"), "{told}");
@@ -84,7 +84,7 @@ fn after_nothing_but_failures_for_long_enough_it_is_disabled_and_loses_nothing()
 }
 
 #[test]
-fn disabled_by_hand_it_sends_nothing_and_goes_on_where_it_was() {
+fn a_disabled_subscription_sends_nothing_and_continues_where_it_was() {
     check(
         "0: publish 2; 1: disable; 2: publish 7; 900; 901: disable; 902: enable; 903: 1 delivered",
         "1: disabled asked; 902: 1: 1-3 full; 903: 2: 4-6 full",
@@ -100,13 +100,13 @@ fn disabled_by_hand_it_sends_nothing_and_goes_on_where_it_was() {
 }
 
 #[test]
-fn a_disabled_one_waits_for_nothing_and_reads_nothing() {
+fn a_disabled_subscription_reads_nothing_and_has_no_timer() {
     let (_, world) = tell(World::new(RULES, PATIENCE), "0: publish 7; 1: 1 failed; 2: disable");
     assert_eq!((world.delivery.next_wake(), world.delivery.want(world.delivery.woken_at)), (None, None));
 }
 
 #[test]
-fn for_one_that_keeps_an_attempt_waiting_nothing_is_read_ahead() {
+fn nothing_is_read_ahead_for_a_slow_endpoint() {
     let (told, world) = tell(World::new(RULES, PATIENCE), "0: publish 6; 999");
     assert_eq!(told, "0: 1: 1-3 full");
     let want = |now| world.delivery.want(Time(now)).map(|want| want.after);
@@ -116,7 +116,7 @@ fn for_one_that_keeps_an_attempt_waiting_nothing_is_read_ahead() {
 }
 
 #[test]
-fn one_in_trouble_seals_one_batch_ahead_and_reads_nothing_more() {
+fn a_failing_subscription_seals_one_batch_ahead_and_reads_no_more() {
     let (told, world) =
         tell(World::new(RULES, PATIENCE), "0: publish 3; 1: 1 failed; 2: publish 2; 3: publish 5; 600");
     assert_eq!(told, "0: 1: 1-3 full; 600: 1 again: 1-3 probe");
@@ -129,12 +129,12 @@ fn one_in_trouble_seals_one_batch_ahead_and_reads_nothing_more() {
 }
 
 #[test]
-fn to_enable_is_to_try_at_once() {
+fn enabling_retries_at_once() {
     check(
         "0: publish 3; 1: 1 throttled 50000; 2: enable; 3: 1 failed; 102; 103",
         "0: 1: 1-3 full; 2: 1 again: 1-3 full; 103: 1 again: 1-3 probe",
     );
-    // And what fails afterwards counts, whenever it was sent.
+    // A failure afterwards counts, whenever the attempt began.
     check(
         "0: concurrency 2; 0: publish 6; 1: 1 failed; 2: enable; 3: 2 failed; 102: 1 failed; 103",
         "0: 1: 1-3 full, 2: 4-6 full; 2: 1 again: 1-3 full; 103: 1 again: 1-3 probe",
@@ -142,7 +142,7 @@ fn to_enable_is_to_try_at_once() {
 }
 
 #[test]
-fn after_a_crash_the_same_batches_come_again_and_the_endpoint_keeps_its_peace() {
+fn after_a_crash_the_same_batches_are_sent_and_the_backoff_is_kept() {
     check("0: publish 6; 1: crash; 2: 1 delivered", "0: 1: 1-3 full; 1: 1 again: 1-3 full; 2: 2: 4-6 full");
     check(
         "0: publish 6; 1: 1 failed ~50; 2: crash; 150; 151; 152: 1 failed ~900; 153: crash; 1151; 1152",
@@ -158,7 +158,7 @@ fn a_clock_that_was_ahead_does_not_stop_a_queue() {
 }
 
 #[test]
-fn the_last_attempt_is_remembered() {
+fn the_last_attempt_is_stored() {
     let last = |story| tell(World::new(RULES, PATIENCE), story).1.delivery.progress.last.unwrap();
     let told = last("0: publish 3; 1: 1 delivered");
     assert_eq!(told, Last { at: Time(1), reason: Reason::Full, verdict: Verdict::Delivered });
@@ -167,7 +167,7 @@ fn the_last_attempt_is_remembered() {
 }
 
 #[test]
-fn words_are_read_as_they_are_written() {
+fn reasons_and_verdicts_are_read_back_as_they_were_written() {
     assert!(Reason::ALL.iter().all(|&reason| Reason::parse(reason.as_str()) == Some(reason)));
     assert!(Verdict::ALL.iter().all(|&verdict| Verdict::parse(verdict.as_str()) == Some(verdict)));
     assert_eq!(

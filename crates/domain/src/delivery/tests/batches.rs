@@ -3,26 +3,26 @@
 use super::*;
 
 #[test]
-fn a_full_batch_leaves_at_once_and_the_rest_waits_for_its_age() {
+fn a_full_batch_is_sent_at_once_and_the_rest_waits_for_its_age() {
     check("0: publish 3", "0: 1: 1-3 full");
     check("0: publish 2; 499; 500", "500: 1: 1-2 age");
     check("0: publish 2; 400: publish 1", "400: 1: 1-3 full");
 }
 
 #[test]
-fn the_age_counts_from_the_first_event_and_later_ones_do_not_push_it_back() {
+fn the_age_counts_from_the_first_event_only() {
     check("0: publish 1; 450: publish 1; 499; 500", "500: 1: 1-2 age");
     check("400: publish 1 accepted at 0; 499; 500", "500: 1: 1 age");
     check("700: publish 1 accepted at 0", "700: 1: 1 age");
 }
 
 #[test]
-fn a_clock_that_was_ahead_does_not_hold_a_batch() {
+fn a_clock_that_was_ahead_does_not_delay_a_batch() {
     check("0: publish 1 accepted at 99000; 499; 500", "500: 1: 1 age");
 }
 
 #[test]
-fn without_a_timeout_an_event_leaves_at_once_and_others_gather_meanwhile() {
+fn without_a_timeout_an_event_is_sent_at_once_and_others_gather_meanwhile() {
     check(
         "0: timeout 0; 1: publish 1; 2: publish 1; 3: publish 1; 4: publish 1; 9: 1 delivered; 10: 2 delivered",
         "1: 1: 1 age; 9: 2: 2 age; 10: 3: 3-4 age",
@@ -30,7 +30,7 @@ fn without_a_timeout_an_event_leaves_at_once_and_others_gather_meanwhile() {
 }
 
 #[test]
-fn a_body_is_never_larger_than_it_may_be() {
+fn a_body_never_exceeds_the_byte_limit() {
     check("0: publish 2 of 400; 1: publish 1 of 100", "1: 1: 1-3 full");
     check("0: publish 2 of 400; 1: publish 1 of 101", "1: 1: 1-2 bytes");
     check("0: publish 2 of 450", "0: 1: 1-2 bytes");
@@ -38,14 +38,14 @@ fn a_body_is_never_larger_than_it_may_be() {
 }
 
 #[test]
-fn an_event_that_is_too_large_by_itself_leaves_alone() {
+fn an_event_above_the_byte_limit_is_sent_alone() {
     check("0: publish 1 of 5000", "0: 1: 1 bytes");
     check("0: publish 1; 1: publish 1 of 5000; 2: 1 delivered", "1: 1: 1 bytes; 2: 2: 2 bytes");
     check("0: bytes 50; 1: publish 2; 2: 1 delivered", "1: 1: 1 bytes; 2: 2: 2 bytes");
 }
 
 #[test]
-fn a_changed_rule_counts_for_the_current_batch_at_once() {
+fn a_changed_setting_applies_to_the_open_batch_at_once() {
     check("0: publish 2; 1: events 2", "1: 1: 1-2 full");
     check("0: publish 2; 1: events 1; 2: 1 delivered", "1: 1: 1 full; 2: 2: 2 full");
     check("0: publish 1; 200: timeout 200", "200: 1: 1 age");
@@ -55,7 +55,7 @@ fn a_changed_rule_counts_for_the_current_batch_at_once() {
 }
 
 #[test]
-fn a_changed_rule_never_touches_a_sealed_batch() {
+fn a_changed_setting_does_not_change_a_sealed_batch() {
     check(
         "0: publish 6; 1: events 1; 2: bytes 120; 3: 1 failed; 103; 104: 1 delivered; 105: 2 delivered",
         "0: 1: 1-3 full; 103: 1 again: 1-3 probe; 104: recovered, 2: 4-6 full",
@@ -63,7 +63,7 @@ fn a_changed_rule_never_touches_a_sealed_batch() {
 }
 
 #[test]
-fn with_one_at_a_time_the_next_waits_until_this_one_is_settled() {
+fn with_concurrency_one_the_next_batch_waits_until_this_one_is_settled() {
     check(
         "0: publish 9; 5: 1 delivered; 6: 2 delivered; 7: 3 delivered",
         "0: 1: 1-3 full; 5: 2: 4-6 full; 6: 3: 7-9 full",
@@ -71,7 +71,7 @@ fn with_one_at_a_time_the_next_waits_until_this_one_is_settled() {
 }
 
 #[test]
-fn with_more_lanes_so_many_are_under_way_and_one_is_sealed_ahead() {
+fn with_more_concurrency_one_batch_more_than_in_flight_is_sealed() {
     let (told, world) =
         tell(World::new(Rules { concurrency: 2, ..RULES }, PATIENCE), "0: publish 15; 5: 2 delivered");
     assert_eq!(told, "0: 1: 1-3 full, 2: 4-6 full; 5: 3: 7-9 full");
@@ -103,7 +103,7 @@ fn under_load_each_batch_takes_one_save() {
 }
 
 #[test]
-fn what_happens_during_a_save_shares_the_next() {
+fn changes_during_a_save_share_the_next_one() {
     check(
         "0: hold saves; 0: concurrency 2; 1: publish 3; 2: publish 3; 3: publish 3; 4: saved; 5: saved",
         "1: save; 4: save, 1: 1-3 full; 5: 2: 4-6 full",
@@ -111,7 +111,7 @@ fn what_happens_during_a_save_shares_the_next() {
 }
 
 #[test]
-fn what_is_settled_is_saved_soon_and_at_once_if_nothing_else_comes() {
+fn a_settled_batch_is_saved_soon_and_at_once_if_it_was_the_last() {
     check("0: hold saves; 1: publish 3; 2: saved; 3: 1 delivered", "1: save; 2: 1: 1-3 full; 3: save");
     check(
         "0: hold saves; 1: publish 4; 2: saved; 3: 1 delivered; 102; 103; 104: saved",
@@ -128,7 +128,7 @@ fn what_is_settled_is_saved_soon_and_at_once_if_nothing_else_comes() {
 }
 
 #[test]
-fn who_stops_begins_nothing_and_comes_to_rest() {
+fn a_stopping_delivery_begins_nothing_and_comes_to_rest() {
     let (told, mut world) = tell(
         World::new(RULES, PATIENCE),
         "0: publish 7; 1: stop; 2: publish 9; 600; 601: 1 delivered; 700; 701: enable; 900",
@@ -146,7 +146,7 @@ fn who_stops_begins_nothing_and_comes_to_rest() {
 }
 
 #[test]
-fn what_is_read_is_bounded_by_what_a_batch_needs() {
+fn reading_is_bounded_by_what_a_batch_needs() {
     let (_, mut world) = tell(World::new(RULES, PATIENCE), "0: publish 2");
     assert_eq!(
         world.delivery.want(world.delivery.woken_at),

@@ -1,4 +1,4 @@
-//! Replay, shedding, and who pulls.
+//! Replay, shedding and pulling.
 
 use super::*;
 
@@ -11,7 +11,7 @@ fn a_replay_sends_the_same_seqs_in_new_batches() {
 }
 
 #[test]
-fn a_replay_takes_back_what_is_sealed_and_does_not_listen_to_what_was_under_way() {
+fn a_replay_removes_sealed_batches_and_ignores_attempts_in_flight() {
     check(
         "0: publish 9; 1: 1 delivered; 2: replay after 0; 3: 2 delivered; 4: 4 failed; 5: 3 delivered; 104; 105: 4 delivered",
         "0: 1: 1-3 full; 1: 2: 4-6 full; 3: 4: 1-3 full; 104: 4 again: 1-3 probe; 105: recovered, 5: 4-6 full",
@@ -40,7 +40,7 @@ fn a_replay_survives_a_crash() {
 }
 
 #[test]
-fn what_was_shed_is_told_as_a_gap_in_its_place() {
+fn shed_events_become_a_gap_in_their_place() {
     check(
         "0: publish 9; 1: disable; 2: shed 8; 3: enable; 4: 1 delivered; 5: 2 delivered; 502",
         "0: 1: 1-3 full; 1: disabled asked; 2: lost 7-8; 4: 2: 4-6 full; 502: 3: !7-8+9 age",
@@ -80,7 +80,7 @@ fn a_gap_survives_a_crash_and_can_be_refused_like_any_entry() {
 }
 
 #[test]
-fn a_replay_into_what_was_shed_is_a_gap_once_more() {
+fn a_replay_into_shed_events_is_a_gap_again() {
     check(
         "0: shed 5; 500; 501: 1 delivered; 502: replay after 0; 503: shed 5; 1003",
         "0: lost 1-5; 500: 1: !1-5 age; 503: lost 1-5; 1003: 2: !1-5 age",
@@ -88,7 +88,7 @@ fn a_replay_into_what_was_shed_is_a_gap_once_more() {
 }
 
 #[test]
-fn a_replay_from_before_a_gap_brings_what_is_still_there() {
+fn a_replay_from_before_a_gap_sends_the_events_that_are_left() {
     check(
         "0: publish 8; 1: 1 delivered; 2: 2 delivered; 3: shed 7; 4: replay after 3; 5: shed 7; 6: 3 delivered; 505",
         "0: 1: 1-3 full; 1: 2: 4-6 full; 3: lost 7-7; 4: 3: 4-6 full; 5: lost 7-7; 505: 4: !7-7+8 age",
@@ -96,7 +96,7 @@ fn a_replay_from_before_a_gap_brings_what_is_still_there() {
 }
 
 #[test]
-fn who_pulls_moves_the_cursor_and_nothing_else() {
+fn pulling_moves_only_the_cursor() {
     let mut progress = Progress::starting(mark(4));
     assert_eq!(progress.queued(9), 5);
     assert!(progress.acknowledge(mark(6)));
@@ -111,7 +111,7 @@ fn who_pulls_moves_the_cursor_and_nothing_else() {
 }
 
 #[test]
-fn what_waits_is_counted() {
+fn queued_entries_are_counted() {
     let (_, world) =
         tell(World::new(RULES, PATIENCE), "5: publish 8; 6: 1 delivered; 7: publish 1; 8: shed 7");
     assert_eq!(world.delivery.progress().queued(9), 3 + 1 + 2);

@@ -1,11 +1,11 @@
-//! Stories of one subscription, in words. Its endpoint is told by hand; what the log has is read as wanted; a save is
-//! confirmed at once unless saves are held; what can be sent is sent. Before each step time has passed.
+//! Stories of one subscription, in words. The story gives the outcomes; the log is read as wanted; a save is confirmed at
+//! once unless saves are held; what can be sent is sent. Deadlines are applied before each step.
 //!
-//! `5: publish 3` · `5: publish 3 of 400` (bytes each, 100 else) · `5: publish 3 accepted at 2` · `5: 1 delivered` (batch 1) ·
-//! `5: 1 failed` · `5: 1 failed ~900` (the roll, 0 else: the shortest wait) · `5: 1 throttled` · `5: 1 throttled 700` ·
+//! `5: publish 3` · `5: publish 3 of 400` (bytes each, 100 by default) · `5: publish 3 accepted at 2` · `5: 1 delivered` (batch 1) ·
+//! `5: 1 failed` · `5: 1 failed ~900` (the random number, 0 by default: the shortest wait) · `5: 1 throttled` · `5: 1 throttled 700` ·
 //! `5: 1 names 3 4` (partly) · `5: timeout 0` (a rule) · `5: replay after 3` · `5: shed 5` · `5: retry 2 3` · `5: crash` ·
 //! `5: hold saves` · `5: saved` · `5` (time passes).
-//! Told are `1: 3-4 full` (batch 1 is sent), `1 again: 3-4 probe`, `!3-9` (a gap), and what the effects say.
+//! The results are `1: 3-4 full` (batch 1 is sent), `1 again: 3-4 probe`, `!3-9` (a gap), and the effects.
 
 mod backoff;
 mod batches;
@@ -114,7 +114,7 @@ impl World {
         self.delivery.wake(now, &mut self.effects);
     }
 
-    /// What a hub does after every turn.
+    /// Does what the hub does after every input.
     fn pump(&mut self, now: Time) {
         loop {
             for effect in core::mem::take(&mut self.effects) {
@@ -154,7 +154,7 @@ impl World {
             Effect::Recovered => self.told.push("recovered".into()),
             Effect::Lost { first, last } => self.told.push(format!("lost {first}-{last}")),
         }
-        // An effect of a save is told before what follows from it.
+        // The effects of a save come before what follows from it.
         for effect in core::mem::take(&mut self.effects) {
             self.carry_out(now, effect);
         }
@@ -178,7 +178,7 @@ fn show(runs: &[Run]) -> String {
     runs.iter().map(one).collect::<Vec<_>>().join("+")
 }
 
-/// Runs a story; what each step brings about is told after its time, steps without anything are left out.
+/// Runs a story. The results of each step are listed after its time; steps without results are omitted.
 fn tell(mut world: World, story: &str) -> (String, World) {
     let mut told = Vec::new();
     for step in story.split(';').map(str::trim) {

@@ -1,9 +1,9 @@
-//! What becomes of a batch after each kind of answer.
+//! What each outcome means for a batch.
 
 use super::*;
 
 #[test]
-fn a_batch_that_failed_comes_again_unchanged() {
+fn a_failed_batch_is_sent_again_unchanged() {
     check(
         "0: publish 3; 1: publish 1; 5: 1 failed; 104; 105; 106: 1 delivered; 501",
         "0: 1: 1-3 full; 105: 1 again: 1-3 probe; 106: recovered; 501: 2: 4 age",
@@ -11,7 +11,7 @@ fn a_batch_that_failed_comes_again_unchanged() {
 }
 
 #[test]
-fn a_failure_never_splits() {
+fn a_failure_never_splits_a_batch() {
     let failing = (0..20).map(|n| alloc::format!("{}: 1 failed; {}", n * 200 + 1, n * 200 + 101));
     let story = alloc::format!("0: publish 3; {}", failing.collect::<Vec<_>>().join("; "));
     let (told, world) = tell(World::new(RULES, PATIENCE), &story);
@@ -20,7 +20,7 @@ fn a_failure_never_splits() {
 }
 
 #[test]
-fn the_answer_to_what_is_not_under_way_is_ignored() {
+fn an_outcome_of_an_attempt_not_in_flight_is_ignored() {
     check(
         "0: publish 6; 1: 2 delivered; 2: 9 gone; 3: 1 delivered; 4: 1 delivered; 5: 1 failed",
         "0: 1: 1-3 full; 3: 2: 4-6 full",
@@ -29,7 +29,7 @@ fn the_answer_to_what_is_not_under_way_is_ignored() {
 }
 
 #[test]
-fn what_is_named_comes_again_in_a_new_batch_before_later_ones() {
+fn entries_named_as_failed_are_sent_again_in_a_new_batch_before_later_ones() {
     check(
         "0: publish 6; 1: 1 names 3 1; 100; 101; 102: 3 delivered",
         "0: 1: 1-3 full; 101: 3: 1+3 probe; 102: recovered, 2: 4-6 full",
@@ -41,13 +41,13 @@ fn what_is_named_comes_again_in_a_new_batch_before_later_ones() {
 }
 
 #[test]
-fn names_that_are_not_in_the_batch_are_no_failures() {
+fn unknown_seqs_named_as_failed_are_ignored() {
     check("0: publish 6; 1: 1 names 9 4", "0: 1: 1-3 full; 1: 2: 4-6 full");
     check("0: publish 6; 1: 1 names", "0: 1: 1-3 full; 1: 2: 4-6 full");
 }
 
 #[test]
-fn who_takes_a_part_is_asked_again_soon_and_who_takes_nothing_is_left_alone() {
+fn the_backoff_restarts_when_part_of_a_batch_was_taken() {
     check(
         "0: publish 3; 1: 1 failed; 101: 1 failed ~900; 1101: 1 names 1 2 ~1000; 1291; 1292: 2 names 1 2 ~900; 2291; 2292",
         "0: 1: 1-3 full; 101: 1 again: 1-3 probe; 1101: 1 again: 1-3 probe; 1292: 2: 1-2 probe; 2292: 3: 1-2 probe",
@@ -55,7 +55,7 @@ fn who_takes_a_part_is_asked_again_soon_and_who_takes_nothing_is_left_alone() {
 }
 
 #[test]
-fn gone_disables_and_keeps_everything() {
+fn gone_disables_the_subscription_and_keeps_everything() {
     check(
         "0: publish 6; 1: 1 gone; 2: publish 3; 900; 901: enable; 902: 1 delivered; 903: 2 delivered",
         "0: 1: 1-3 full; 1: disabled gone; 901: 1 again: 1-3 full; 902: 2: 4-6 full; 903: 3: 7-9 full",
@@ -63,7 +63,7 @@ fn gone_disables_and_keeps_everything() {
 }
 
 #[test]
-fn what_is_too_large_is_split_at_once_and_alone_it_is_parked() {
+fn a_batch_that_is_too_large_is_split_and_a_single_entry_is_parked() {
     check(
         "0: publish 6; 1: 1 too large; 2: 3 too large; 3: 5 delivered; 4: 6 delivered; 5: 4 too large; 105",
         "0: 1: 1-3 full; 1: 3: 1-2 recut; 2: 5: 1 recut; 3: 6: 2 recut; 4: 4: 3 recut; 5: parks 3; 105: 2: 4-6 probe",
@@ -81,9 +81,9 @@ fn a_batch_refused_five_times_is_split_until_the_bad_event_is_alone() {
     );
 }
 
-/// With the longest waits that the roll can give.
+/// With the longest waits that the random number can give.
 #[test]
-fn the_search_for_a_bad_event_is_not_slowed_down_by_the_backoff() {
+fn the_search_for_a_bad_event_ignores_the_backoff() {
     let mut world = World::new(Rules { max_events: 64, max_bytes: 100_000, ..RULES }, PATIENCE);
     world.step(Time(0), "publish 64");
     world.pump(Time(0));
@@ -112,7 +112,7 @@ fn the_search_for_a_bad_event_is_not_slowed_down_by_the_backoff() {
 }
 
 #[test]
-fn the_rest_of_a_refused_batch_goes_on_quickly_and_the_next_batch_does_not() {
+fn the_rest_of_a_refused_batch_is_retried_quickly_and_the_next_batch_is_not() {
     check(
         "0: events 2; 0: publish 4; 1: 1 refused; 101: 1 refused; 201: 1 refused; 301: 1 refused; 401: 1 refused; \
          501: 3 refused ~7070; 601: 4 refused ~7070; 701; 7770; 7771",
@@ -122,7 +122,7 @@ fn the_rest_of_a_refused_batch_goes_on_quickly_and_the_next_batch_does_not() {
 }
 
 #[test]
-fn a_batch_that_was_too_large_is_not_suspected_of_more() {
+fn a_batch_that_was_too_large_is_not_suspect() {
     check(
         "0: publish 3; 1: 1 too large; 2: 2 refused; 102; 103: 2 delivered",
         "0: 1: 1-3 full; 1: 2: 1-2 recut; 102: 2 again: 1-2 probe; 103: recovered, 3: 3 recut",
@@ -154,7 +154,7 @@ fn refusals_survive_a_crash() {
 }
 
 #[test]
-fn who_takes_nothing_at_all_does_not_get_everything_parked_at_full_speed() {
+fn an_endpoint_that_refuses_everything_does_not_park_a_queue_at_full_speed() {
     let mut world = World::new(Rules { max_events: 1, ..RULES }, PATIENCE);
     world.step(Time(0), "publish 1000");
     let mut now = Time(0);
@@ -173,7 +173,7 @@ fn who_takes_nothing_at_all_does_not_get_everything_parked_at_full_speed() {
 }
 
 #[test]
-fn a_dead_letter_is_tried_again_behind_what_is_sealed_and_one_refusal_parks_it() {
+fn a_retried_dead_letter_is_sent_after_sealed_batches_and_parked_by_one_refusal() {
     check(
         "0: events 1; 0: publish 3; 1: 1 too large; 101; 102: retry 1; 103: 2 delivered; 104: 3 delivered; 105: 4 refused; 205",
         "0: 1: 1 full; 1: parks 1; 101: 2: 2 probe; 102: takes back 1; 103: recovered, 3: 3 full; 104: 4: 1 retry; \
@@ -182,7 +182,7 @@ fn a_dead_letter_is_tried_again_behind_what_is_sealed_and_one_refusal_parks_it()
 }
 
 #[test]
-fn dead_letters_share_batches_as_the_rules_allow() {
+fn retried_dead_letters_share_batches_within_the_limits() {
     check(
         "0: retry 1 4 5 7; 1: 1 delivered; 2: 2 delivered",
         "0: takes back 1, takes back 4, takes back 5, takes back 7, 1: 1+4+5 retry; 1: 2: 7 retry",

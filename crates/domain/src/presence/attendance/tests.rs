@@ -1,4 +1,4 @@
-//! Stories of one user in one channel, in words. The grace is 15 unless a loss says otherwise.
+//! Stories of one user in one channel, in words. The grace period is 15 unless a step says otherwise.
 //!
 //! `5: tab 1 joins` · `5: tab 1 joins as X` · `5: tab 1 becomes X` · `5: tab 1 leaves` · `5: tab 1 says bye` ·
 //! `5: tab 1 is lost` · `5: tab 1 was lost at 3` · `5: tab 1 is lost, grace 2` · `5: node b dies` ·
@@ -78,7 +78,7 @@ fn show(change: &Change) -> String {
     }
 }
 
-/// Runs a story; each step's changes are told after its time, steps without any are left out.
+/// Runs a story. The changes of each step are listed after its time; steps without changes are omitted.
 fn tell(story: &str) -> (String, Attendance) {
     let mut attendance = Attendance::default();
     let mut told = Vec::new();
@@ -103,7 +103,7 @@ fn check(story: &str, expected: &str) {
 }
 
 #[test]
-fn a_user_comes_with_the_first_client_and_goes_with_the_last() {
+fn a_user_is_online_from_the_first_client_to_the_last() {
     check("0: tab 1 joins; 5: tab 1 leaves", "0: online, +1; 5: -1 left, offline left seen 5");
     check(
         "0: tab 1 joins; 1: tab 2 joins; 2: tab 1 leaves; 3: tab 2 says bye",
@@ -112,7 +112,7 @@ fn a_user_comes_with_the_first_client_and_goes_with_the_last() {
 }
 
 #[test]
-fn what_nobody_vouches_for_goes_without_a_grace() {
+fn clients_of_an_unknown_node_go_without_a_grace_period() {
     check(
         "1: tab 1 joins; 2: tab 2 joins; 3: tab 5 joins; 9: node a is unknown; 10: node b is unknown; 99",
         "1: online, +1; 2: +2; 3: +5; 9: -1 node_down, -2 node_down; 10: -5 node_down, offline node_down seen 3",
@@ -124,7 +124,7 @@ fn what_nobody_vouches_for_goes_without_a_grace() {
 }
 
 #[test]
-fn what_changes_nothing_is_told_to_nobody() {
+fn an_input_that_changes_nothing_gives_no_change() {
     check("0: tab 1 joins as X; 1: tab 1 joins as X; 2: tab 1 joins; 3: tab 1 becomes X", "0: online, +1 X");
     check("0: tab 1 leaves; 1: tab 1 is lost; 2: node a dies; 99", "");
     check(
@@ -134,7 +134,7 @@ fn what_changes_nothing_is_told_to_nobody() {
 }
 
 #[test]
-fn another_state_is_an_update() {
+fn a_different_state_is_an_update() {
     check(
         "0: tab 1 joins as X; 1: tab 1 joins as Y; 2: tab 1 becomes Z",
         "0: online, +1 X; 1: ~1 Y; 2: ~1 Z",
@@ -145,7 +145,7 @@ fn another_state_is_an_update() {
 }
 
 #[test]
-fn a_lost_user_goes_at_the_deadline() {
+fn a_lost_user_goes_offline_at_the_deadline() {
     check("0: tab 1 joins; 5: tab 1 is lost; 19; 20", "0: online, +1; 5: -1 lost; 20: offline lost seen 5");
     check(
         "0: tab 1 joins; 7: tab 1 was lost at 5; 19; 20",
@@ -158,13 +158,13 @@ fn a_lost_user_goes_at_the_deadline() {
 }
 
 #[test]
-fn a_grace_shorter_than_the_resume_window_ends_with_it() {
+fn a_grace_period_shorter_than_the_resume_window_ends_with_it() {
     check("0: tab 1 joins; 5: tab 1 is lost, grace 0", "0: online, +1; 5: -1 lost, offline lost seen 5");
     check("0: tab 1 joins; 0: tab 1 is lost, grace 0", "0: online, +1; 0: -1 lost, offline lost seen 0");
 }
 
 #[test]
-fn any_arrival_ends_the_deadline() {
+fn any_arrival_cancels_the_deadline() {
     check("0: tab 1 joins; 5: tab 1 is lost; 10: tab 1 joins; 20; 99", "0: online, +1; 5: -1 lost; 10: +1");
     check("0: tab 1 joins; 5: tab 1 is lost; 10: tab 2 joins; 20; 99", "0: online, +1; 5: -1 lost; 10: +2");
     check(
@@ -174,7 +174,7 @@ fn any_arrival_ends_the_deadline() {
 }
 
 #[test]
-fn who_comes_at_the_deadline_comes_anew() {
+fn an_arrival_at_the_deadline_begins_a_new_presence() {
     check(
         "0: tab 1 joins; 5: tab 1 is lost; 20: tab 1 joins",
         "0: online, +1; 5: -1 lost; 20: offline lost seen 5, online, +1",
@@ -182,7 +182,7 @@ fn who_comes_at_the_deadline_comes_anew() {
 }
 
 #[test]
-fn an_explicit_departure_waits_for_who_was_lost() {
+fn an_explicit_departure_waits_for_lost_clients() {
     check(
         "0: tab 1 joins; 1: tab 2 joins; 5: tab 1 is lost; 6: tab 2 leaves; 19; 20",
         "0: online, +1; 1: +2; 5: -1 lost; 6: -2 left; 20: offline left seen 6",
@@ -194,13 +194,13 @@ fn an_explicit_departure_waits_for_who_was_lost() {
 }
 
 #[test]
-fn a_node_loses_only_whom_it_still_vouches_for() {
+fn a_node_loses_only_clients_that_are_still_connected_to_it() {
     check("0: tab 1 joins; 5: node b misses 1; 99", "0: online, +1");
     check("0: tab 1 joins; 5: node a misses 1; 20", "0: online, +1; 5: -1 lost; 20: offline lost seen 5");
 }
 
 #[test]
-fn of_several_losses_the_latest_deadline_counts() {
+fn the_latest_deadline_of_several_losses_counts() {
     check(
         "0: tab 1 joins; 1: tab 2 joins; 5: tab 1 is lost; 9: tab 2 is lost; 20; 24",
         "0: online, +1; 1: +2; 5: -1 lost; 9: -2 lost; 24: offline lost seen 9",
@@ -212,7 +212,7 @@ fn of_several_losses_the_latest_deadline_counts() {
 }
 
 #[test]
-fn a_dead_node_takes_its_own_clients_and_no_others() {
+fn a_dead_node_loses_its_own_clients_only() {
     check(
         "0: tab 1 joins; 0: tab 5 joins; 0: tab 6 joins; 5: node b dies; 6: node b dies; 99; 100: tab 1 leaves",
         "0: online, +1; 0: +5; 0: +6; 5: -5 node_down, -6 node_down; 100: -1 left, offline left seen 100",
@@ -234,7 +234,7 @@ fn a_client_that_moved_is_not_lost_with_its_old_node() {
 }
 
 #[test]
-fn a_loss_in_the_future_does_not_prolong_the_grace() {
+fn a_loss_in_the_future_does_not_extend_the_grace_period() {
     check(
         "0: tab 1 joins; 5: tab 1 was lost at 99; 20",
         "0: online, +1; 5: -1 lost; 20: offline lost seen 5",
@@ -242,7 +242,7 @@ fn a_loss_in_the_future_does_not_prolong_the_grace() {
 }
 
 #[test]
-fn a_view_shows_the_living_and_says_who_is_leaving() {
+fn present_clients_and_the_grace_period_are_visible() {
     let (_, attendance) = tell("3: tab 1 joins; 4: tab 2 joins; 5: tab 1 is lost");
     assert!(attendance.is_present() && !attendance.is_leaving() && attendance.next_wake().is_none());
     assert_eq!((attendance.living().count(), attendance.since()), (1, Time(3)));
@@ -253,9 +253,9 @@ fn a_view_shows_the_living_and_says_who_is_leaving() {
     assert_eq!(attendance, Attendance::default(), "nothing is kept of who has gone");
 }
 
-/// Ten thousand random stories: the edges alternate, and what is told adds up to what is there.
+/// Ten thousand random stories: online and offline alternate, and the changes add up to the current state.
 #[test]
-fn what_is_told_adds_up_to_what_is_there() {
+fn the_changes_add_up_to_the_current_state() {
     let mut seed = 1u64;
     let mut roll = |sides: u64| {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

@@ -1,4 +1,4 @@
-//! A room beside the truth: whatever is lost, repeated, late or out of order, what a watcher knows ends as what is there.
+//! A room compared with the store: whatever is lost, repeated, late or reordered, a watcher ends with the state of the store.
 
 use super::*;
 use crate::id::Epoch;
@@ -23,7 +23,7 @@ struct Truth {
 }
 
 impl Truth {
-    /// Something happens to somebody. None: nobody is told anything.
+    /// A random input for a random user. `None`: it changed nothing.
     fn step(&mut self, now: u64, dice: &mut Dice) -> Option<News> {
         let user: Arc<str> = format!("user{}", dice.roll(4)).into();
         let client = ClientId::from_random(u128::from(dice.roll(3)));
@@ -48,7 +48,7 @@ impl Truth {
         if changes.is_empty() {
             return None;
         }
-        // An emptied channel begins anew, above what it had.
+        // An empty channel begins new versions, above the earlier ones.
         let others = self.users.iter().any(|(other, a)| *other != user && a.is_present());
         let begins = !others && changes.first() == Some(&Change::UserOnline);
         if begins {
@@ -77,7 +77,7 @@ impl Truth {
 }
 
 #[test]
-fn a_snapshot_and_the_news_after_it_are_the_later_snapshot() {
+fn a_snapshot_with_the_changes_after_it_equals_the_later_snapshot() {
     for seed in 0..2_000 {
         let mut dice = Dice(seed);
         let (mut truth, mut now) = (Truth::default(), 0);
@@ -93,7 +93,7 @@ fn a_snapshot_and_the_news_after_it_are_the_later_snapshot() {
 }
 
 #[test]
-fn what_is_late_or_out_of_order_is_told_in_order() {
+fn late_and_reordered_changes_are_emitted_in_order() {
     for seed in 0..2_000 {
         let mut dice = Dice(seed);
         let (mut truth, mut now) = (Truth::default(), 0);
@@ -123,12 +123,12 @@ fn what_is_late_or_out_of_order_is_told_in_order() {
 }
 
 #[test]
-fn a_hole_is_healed_by_reading_again() {
+fn a_missing_change_is_healed_by_reading_again() {
     for seed in 0..2_000 {
         let mut dice = Dice(seed);
         let (mut truth, mut now) = (Truth::default(), 0);
         let mut room = Room::new(truth.snapshot());
-        // A watcher that knows only what it is told: news and differences.
+        // A watcher that knows only changes and differences.
         let mut watcher = room.snapshot().clone();
         for _ in 0..50 {
             now += dice.roll(15);
@@ -152,7 +152,7 @@ fn a_hole_is_healed_by_reading_again() {
     }
 }
 
-/// What a client does with a `presence` event.
+/// Applies a `presence` event as a client does.
 fn follow(watcher: &mut Snapshot, difference: &Difference) {
     assert_eq!(watcher.version, difference.from);
     for gone in &difference.left {
@@ -170,7 +170,7 @@ fn follow(watcher: &mut Snapshot, difference: &Difference) {
     watcher.version = difference.to;
 }
 
-/// Users and their clients with their states; moments are not part of a difference.
+/// Users and their clients with their states; times are not part of a difference.
 type Shown = Vec<(Arc<str>, Vec<(ClientId, Option<State>)>)>;
 
 fn shown(snapshot: &Snapshot) -> Shown {
@@ -181,7 +181,7 @@ fn shown(snapshot: &Snapshot) -> Shown {
 }
 
 #[test]
-fn an_old_reading_says_nothing() {
+fn an_old_snapshot_changes_nothing() {
     let mut dice = Dice(3);
     let mut truth = Truth::default();
     let mut room = Room::new(truth.snapshot());
@@ -198,7 +198,7 @@ fn an_old_reading_says_nothing() {
 }
 
 #[test]
-fn who_turns_his_face_stays_where_he_is() {
+fn a_user_who_changes_visibility_stays_a_member() {
     let member = |visibility, clients: &[u128]| Member {
         visibility,
         clients: clients
@@ -222,7 +222,7 @@ fn who_turns_his_face_stays_where_he_is() {
 }
 
 #[test]
-fn versions_that_have_passed_show_in_a_reading_that_changes_nobody() {
+fn a_snapshot_without_differences_still_moves_the_version() {
     let mut truth = Truth::default();
     let mut dice = Dice(7);
     while truth.snapshot().members.is_empty() {

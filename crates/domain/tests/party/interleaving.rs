@@ -1,5 +1,5 @@
-//! Two users at the same time: every interleaving of two scripts, where a command is run on what was read before and written
-//! only if nothing of it has changed meanwhile, else run anew.
+//! Two users at the same time: every interleaving of two scripts. A command is decided on facts that were read earlier, and
+//! committed only if they have not changed meanwhile; else it is retried.
 
 use crate::world::{RULES, World, call};
 use std::collections::BTreeSet;
@@ -39,7 +39,7 @@ impl Side {
     }
 
     fn command(&self, world: &World, act: Act) -> Command {
-        // The party in which the other waits for him, as far as he has heard; one that never was if he has not.
+        // The party of the other's invite, as far as this user knows; else one that never existed.
         let party_id = world.guest(self.who).invites.first().copied().unwrap_or(99);
         match act {
             Act::Invite => Command::Invite { user: self.other.into() },
@@ -50,14 +50,14 @@ impl Side {
         }
     }
 
-    /// One step: a command is run on what is there, or written if that is still there.
+    /// One step: a command is decided, or committed if its facts have not changed.
     fn step(&mut self, world: &mut World, ids: &mut u64) {
         match self.under.take() {
             None => {
                 *ids += 1;
                 world.next_id = *ids;
                 let call = call(self.who, self.command(world, self.script[self.done]));
-                let (reply, changes, read) = world.weigh(&call);
+                let (reply, changes, read) = world.decide(&call);
                 self.under = Some(Under { call, reply, changes, read, seen: world.clone() });
             }
             Some(under) => {
@@ -72,10 +72,10 @@ impl Side {
                     self.replies.push(under.reply);
                     self.done += 1;
                 } else {
-                    // What he asked for is not read again: the client has sent it.
+                    // The command stays the same: the client has sent it.
                     *ids += 1;
                     world.next_id = *ids;
-                    let (reply, changes, read) = world.weigh(&under.call);
+                    let (reply, changes, read) = world.decide(&under.call);
                     self.under = Some(Under { reply, changes, read, seen: world.clone(), ..under });
                 }
             }
@@ -87,7 +87,7 @@ impl Side {
     }
 }
 
-/// Every interleaving of two scripts; `patient` sides accept only after the other's first command was answered.
+/// Every interleaving of two scripts. `patient` users accept only after the other's first command was answered.
 fn explore(
     world: &World,
     sides: &[Side; 2],
@@ -116,7 +116,7 @@ fn explore(
 }
 
 #[test]
-fn two_who_invite_each_other_end_in_exactly_one_party() {
+fn two_users_who_invite_each_other_end_in_exactly_one_party() {
     let script = [Act::Invite, Act::Accept];
     let sides = [Side::new("ann", "bob", &script), Side::new("bob", "ann", &script)];
     let together = |world: &World, sides: &[Side; 2]| {
@@ -137,7 +137,7 @@ fn two_who_invite_each_other_end_in_exactly_one_party() {
 }
 
 #[test]
-fn whatever_two_do_at_the_same_time_everything_holds() {
+fn every_interleaving_of_two_users_keeps_the_invariants() {
     let acts = [Act::Invite, Act::Accept, Act::Decline, Act::Cancel, Act::Leave];
     let mut ends = 0;
     for (second, fourth) in acts.iter().flat_map(|second| acts.iter().map(move |fourth| (*second, *fourth))) {

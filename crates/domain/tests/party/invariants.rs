@@ -1,12 +1,12 @@
-//! What must hold after every commit, and of every commit.
+//! The invariants that are checked after every commit.
 
-use crate::fold::seen;
+use crate::client_view::seen;
 use crate::world::World;
 use std::collections::BTreeSet;
 use tavern_domain::limits;
 use tavern_domain::party::{Call, Changes, Command, Letter, Party, Pending, Reply, State, Told, User, Word};
 
-pub fn examine(before: &World, after: &mut World, call: &Call, reply: &Reply, changes: &Changes) {
+pub fn check(before: &World, after: &mut World, call: &Call, reply: &Reply, changes: &Changes) {
     if matches!(reply, Reply::Refused { .. }) {
         assert!(changes.parties.is_empty() && changes.letters.is_empty() && changes.told.is_empty());
         assert!(changes.guests.is_empty() || call.rid.is_some(), "a refused command changes nothing");
@@ -31,7 +31,7 @@ pub fn examine(before: &World, after: &mut World, call: &Call, reply: &Reply, ch
     assert_eq!(after.views.len(), members, "nobody else believes to be in a party");
 }
 
-/// What others are told agrees with the documents.
+/// Topic events agree with the stored parties.
 fn attend(after: &mut World, call: &Call, reply: &Reply, changes: &Changes) {
     for (id, user) in &changes.entered {
         assert!(after.present.insert((*id, user.clone())), "{user} entered twice");
@@ -109,7 +109,7 @@ fn guests(world: &World) {
     }
 }
 
-/// One version for each change, and a letter for each version.
+/// Every change has a version, and every version a message.
 fn versions(before: &World, after: &World, id: u64, changes: &Changes) {
     let old = before.parties.get(&id).map_or(0, |party| party.version);
     let mut letters = changes.letters.iter().filter(|letter| letter.party_id == id);
@@ -127,7 +127,7 @@ fn versions(before: &World, after: &World, id: u64, changes: &Changes) {
     assert_eq!(told.is_empty(), before.parties.get(&id) == after.parties.get(&id), "no change, no letter");
 }
 
-/// Every invite ends once, and whoever did not end it himself is told once.
+/// Every invite ends once, and each side that did not end it is told once.
 fn invites(before: &World, after: &World, id: u64, call: &Call, reply: &Reply, changes: &Changes) {
     let none = Vec::new();
     let old = before.parties.get(&id).map_or(&none, |party| &party.pending);
@@ -135,7 +135,7 @@ fn invites(before: &World, after: &World, id: u64, call: &Call, reply: &Reply, c
     let count = |of: &dyn Fn(&Letter) -> bool| {
         changes.letters.iter().filter(|letter| letter.party_id == id && of(letter)).count()
     };
-    // He who is invited anew at the moment when his invite ends has the same invite afterwards.
+    // A user who is invited again at the moment when their invite expires has an invite afterwards too.
     let anew = |user: &User| {
         count(&|letter| matches!(&letter.what, Word::Invited { user: to, .. } if to == user)) > 0
     };
@@ -166,7 +166,7 @@ fn invites(before: &World, after: &World, id: u64, call: &Call, reply: &Reply, c
     }
 }
 
-/// Who answers for an invite when the command comes to it: what was due has happened, and whoever sent it may be gone.
+/// Who is told of an invite's end: deadlines were applied before, and the inviter may have left.
 fn host_of(before: &World, id: u64, pending: &Pending, changes: &Changes) -> User {
     let party = &before.parties[&id];
     let mut letters = changes.letters.iter().filter(|letter| letter.party_id == id);

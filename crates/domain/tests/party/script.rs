@@ -1,12 +1,12 @@
-//! Stories in words, each step a command: `ann invites bob` · `ann cancels bob` · `bob accepts` (the first invite he
-//! sees) · `bob accepts 2` · `bob declines` · `bob declines saying no` · `ann kicks bob` · `bob leaves` · `ann promotes bob` ·
+//! Stories in words, each step a command: `ann invites bob` · `ann cancels bob` · `bob accepts` (the first invite they
+//! see) · `bob accepts 2` · `bob declines` · `bob declines saying no` · `ann kicks bob` · `bob leaves` · `ann promotes bob` ·
 //! `ann disbands` · `ann sets {}` · `ann goes` · `ann stops` · `bob is ready` · `bob is ready 7` · `bob blocks ann` ·
-//! `bob unblocks ann` · `matched 1 3` · `failed 1 3`; of presence: `bob is lost` (his grace is 15 s) · `bob is down` (his
-//! server is) · `bob is absent` · `bob is back` · `bob says bye`, each of which is checked, and with `unchecked` behind it is not; `check bob`;
-//! of time: `60s` in front of a step · `wake`. Behind a command: `of 3` (party), `seen 5` (if_version), `#a` (rid).
+//! `bob unblocks ann` · `matched 1 3` · `failed 1 3`; of presence: `bob is lost` (the grace period is 15 s) · `bob is down`
+//! (with his server) · `bob is absent` · `bob is back` · `bob says bye`, each followed by a check, unless `unchecked` follows; `check bob`;
+//! of time: `60s` before a step · `wake`. After a command: `of 3` (party), `seen 5` (if_version), `#a` (rid).
 //!
-//! Told are the letters and the refusal of the last step, and how the parties stand then: `1 v2 idle: ann bob`, a lost member
-//! is `~bob`, an invited one `+cid`, one who cannot see it `-cid`.
+//! The result is the messages and the refusal of the last step, and the parties after it: `1 v2 idle: ann bob`; a lost member
+//! is `~bob`, an invitee `+cid`, one who cannot see the invite `-cid`.
 
 use crate::world::{RULES, World, call, server, user};
 use tavern_domain::Time;

@@ -1,4 +1,4 @@
-//! What must hold after every step, in the delivery and in what a crash would leave of it.
+//! The invariants after every step, for the delivery and for what a crash would leave of it.
 
 use super::*;
 
@@ -48,7 +48,7 @@ impl World {
         for seq in (1..=progress.sealed.seq).filter(|seq| !self.acknowledged.contains_key(seq)) {
             let mut parked = self.letters.values().chain(saving.iter().flat_map(|(_, parked, _)| parked));
             let kept = sealed(progress, seq) || parked.any(|run| holds(run, seq));
-            // What is parked while a save is under way goes with the next one: the store still has its batch.
+            // An entry parked during a save goes with the next one: the store still has its batch.
             let waits = saving.is_some() && sealed(&self.stored, seq);
             assert!(kept || waits, "{seq} is lost");
         }

@@ -1,5 +1,5 @@
-//! What a client makes of letters: the old snapshot and the letters give the new one. A letter that does not follow on
-//! what is known fails.
+//! A client that keeps its view of a party from messages: the old snapshot and the messages give the new one. A message that
+//! does not follow from the view fails the test.
 
 use std::collections::BTreeMap;
 use tavern_domain::Time;
@@ -7,7 +7,7 @@ use tavern_domain::party::{
     Away, Call, Changes, Go, Letter, Member, Party, Pending, Reason, Reply, User, Word,
 };
 
-/// What everybody may see of a party.
+/// What every member may see of a party.
 pub fn seen(party: &Party) -> Party {
     let mut seen = party.clone();
     for member in &mut seen.members {
@@ -22,9 +22,9 @@ pub fn seen(party: &Party) -> Party {
     seen
 }
 
-pub fn hear(views: &mut BTreeMap<User, Party>, reply: &Reply, call: &Call, changes: &Changes) {
+pub fn update(views: &mut BTreeMap<User, Party>, reply: &Reply, call: &Call, changes: &Changes) {
     for letter in &changes.letters {
-        // Who says goodbye knows it, and finds no party when he comes again.
+        // A user who logs out knows it, and has no party when they return.
         if let Word::Leave { reason: Reason::Logout, .. } = letter.what {
             views.remove(&letter.actor);
         }
@@ -34,7 +34,7 @@ pub fn hear(views: &mut BTreeMap<User, Party>, reply: &Reply, call: &Call, chang
                     views.remove(&letter.to);
                 }
             }
-            // The snapshot in the reply already has it.
+            // The snapshot in the reply includes it.
             _ if is_in_reply(letter, reply, call) => {}
             _ => {
                 if let Some(view) = first(letter) {
@@ -43,7 +43,7 @@ pub fn hear(views: &mut BTreeMap<User, Party>, reply: &Reply, call: &Call, chang
             }
         }
     }
-    // Who has left hears it from his reply.
+    // A user who left knows it from the reply.
     for (id, user) in &changes.left {
         if views.get(user).is_some_and(|view| view.id == *id) {
             views.remove(user);
@@ -65,7 +65,7 @@ fn is_in_reply(letter: &Letter, reply: &Reply, call: &Call) -> bool {
     }
 }
 
-/// The first letter about a party of one's own.
+/// The view after the first message about the user's own party.
 fn first(letter: &Letter) -> Option<Party> {
     match &letter.what {
         Word::Invited { user, name, expires } => {
@@ -87,7 +87,7 @@ fn first(letter: &Letter) -> Option<Party> {
                 data: None,
             })
         }
-        // To somebody who is no member.
+        // To a user who is not a member.
         Word::Invite { .. } | Word::InviteCancel { .. } => None,
         _ => panic!("{letter:?} is about a party he is not in"),
     }
@@ -97,7 +97,7 @@ fn pending(letter: &Letter, user: &User, name: &Option<std::sync::Arc<str>>, exp
     Pending { user: user.clone(), name: name.clone(), by: letter.actor.clone(), expires, dark: false }
 }
 
-/// Says whether it was the last.
+/// Applies a message. True: it was the last one.
 fn fold(view: &mut Party, letter: &Letter) -> bool {
     assert_eq!(letter.version, view.version + 1, "{letter:?} does not follow on {view:?}");
     view.version = letter.version;

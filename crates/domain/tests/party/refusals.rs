@@ -1,6 +1,6 @@
-//! Every refusal of every command, and which wins where two apply: the earlier in the order of the list.
+//! Every refusal of every command. Where two apply, the earlier in the order of `Refusal` wins.
 
-use crate::words::{check_by, read};
+use crate::script::{check_by, read};
 use crate::world::{RULES, World, call, server, user};
 use std::sync::Arc;
 use tavern_domain::party::{Call, Command, Refusal, Reply, Rules};
@@ -16,7 +16,7 @@ const AND_QUEUED: &str = "ann invites bob; bob accepts; ann goes; ";
 fn refused(rules: Rules, before: &str, last: &str, why: Refusal) {
     let mut world = World::new(rules);
     for words in before.split(';').map(str::trim).filter(|words| !words.is_empty()) {
-        crate::words::tell(&mut world, words);
+        crate::script::tell(&mut world, words);
     }
     let call = read(&world, &last.split(' ').collect::<Vec<_>>());
     let stored = world.clone();
@@ -184,14 +184,14 @@ fn users_and_the_server_have_commands_of_their_own() {
 #[test]
 fn an_app_reads_any_party() {
     let mut world = World::new(RULES);
-    crate::words::tell(&mut world, "ann invites bob; bob accepts");
+    crate::script::tell(&mut world, "ann invites bob; bob accepts");
     let get = |party| Call { party: Some(party), ..server(Command::Get) };
     assert_eq!(world.act(&get(1)).0, Reply::Party(Some(Box::new(world.parties[&1].clone()))));
     assert!(matches!(world.act(&get(2)).0, Reply::Refused { why: Refusal::NoSuchParty, .. }));
 }
 
 #[test]
-fn what_a_request_may_hold_is_bounded() {
+fn the_parts_of_a_request_are_bounded() {
     let text = |bytes: usize| -> Arc<str> { "x".repeat(bytes).into() };
     let leave = |message| Command::Leave { message: Some(message) };
     let bounded: [(&dyn Fn(usize) -> Command, usize); 8] = [
@@ -207,13 +207,13 @@ fn what_a_request_may_hold_is_bounded() {
     let world = World::new(RULES);
     for (command, most) in bounded {
         let is_bad = |bytes| {
-            let (reply, ..) = world.weigh(&call("ann", command(bytes)));
+            let (reply, ..) = world.decide(&call("ann", command(bytes)));
             matches!(reply, Reply::Refused { why: Refusal::BadRequest, .. })
         };
         assert!(!is_bad(most) && is_bad(most + 1), "{:?}", command(3));
     }
     for rid in ["".into(), text(65)] {
-        let (reply, ..) = world.weigh(&Call { rid: Some(rid), ..call("ann", leave(text(1))) });
+        let (reply, ..) = world.decide(&Call { rid: Some(rid), ..call("ann", leave(text(1))) });
         assert!(matches!(reply, Reply::Refused { why: Refusal::BadRequest, .. }));
     }
 }
