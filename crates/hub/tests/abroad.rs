@@ -101,7 +101,10 @@ fn a_loss_is_told_to_those_it_concerns() {
     let (mut eve, _) = street.house(0).guest("eve");
     street.subscribe(0, &mut ann, r#""channel":"game#A""#);
     street.subscribe(0, &mut eve, r#""channel":"game#B""#);
-    let redis = street.house(0).shards[0].open_redis(Link { id: LinkId(99), format: Format::Resp2 });
+    let redis = tavern_hub::core::redis::open(
+        &mut street.house(0).shards[0].core,
+        Link { id: LinkId(99), format: Format::Resp2 },
+    );
     street.house(0).shards[0].subscribe(redis, Space::Pattern, b"game#*");
     street.house(1).publish("game#A", "\"lost\"");
     street.settle();
@@ -119,7 +122,10 @@ fn shard_channels_are_not_channels_on_other_nodes_either() {
     let mut street = Street::new(Some(0));
     let (mut ann, _) = street.house(0).guest("ann");
     street.subscribe(0, &mut ann, r#""channel":"game#A""#);
-    let redis = street.house(0).shards[0].open_redis(Link { id: LinkId(99), format: Format::Resp2 });
+    let redis = tavern_hub::core::redis::open(
+        &mut street.house(0).shards[0].core,
+        Link { id: LinkId(99), format: Format::Resp2 },
+    );
     let node = street.house(0).shards[0].node().clone();
     node.carrier.hold().carry(Space::Shard, b"game#A", None);
     street.settle();
@@ -129,7 +135,7 @@ fn shard_channels_are_not_channels_on_other_nodes_either() {
     street.settle();
     assert!(street.house(0).hear(&ann).is_empty());
     let mut scratch = Scratch::default();
-    street.house(0).shards[0].render(redis, LinkId(99), usize::MAX, &mut scratch);
+    scratch.fill(&mut street.house(0).shards[0].core, redis, LinkId(99), usize::MAX);
     assert_eq!(scratch.bytes, b"*3\r\n$8\r\nsmessage\r\n$6\r\ngame#A\r\n$1\r\nx\r\n");
 }
 

@@ -18,13 +18,16 @@ fn a_session_that_matches_twice_hears_once_and_redis_twice() {
     house.say(&mut ann, r#"{"op":"subscribe","channel":"game#A"}"#);
     house.say(&mut ann, r#"{"op":"subscribe","pattern":"game#*"}"#);
     house.say(&mut ann, r#"{"op":"subscribe","pattern":"*"}"#);
-    let redis = house.shards[0].open_redis(Link { id: LinkId(99), format: Format::Resp2 });
+    let redis = tavern_hub::core::redis::open(
+        &mut house.shards[0].core,
+        Link { id: LinkId(99), format: Format::Resp2 },
+    );
     house.shards[0].subscribe(redis, Space::Channel, b"game#A");
     house.shards[0].subscribe(redis, Space::Pattern, b"game#*");
     assert_eq!(house.publish("game#A", "hi"), 5, "receivers are subscriptions");
     assert_eq!(house.hear_numbers(&ann), [1]);
     let mut scratch = Scratch::default();
-    house.shards[0].render(redis, LinkId(99), usize::MAX, &mut scratch);
+    scratch.fill(&mut house.shards[0].core, redis, LinkId(99), usize::MAX);
     let text = String::from_utf8(scratch.bytes.clone()).unwrap();
     let expected = "*3\r\n$7\r\nmessage\r\n$6\r\ngame#A\r\n$2\r\nhi\r\n\
                     *4\r\n$8\r\npmessage\r\n$6\r\ngame#*\r\n$6\r\ngame#A\r\n$2\r\nhi\r\n";
@@ -51,7 +54,7 @@ fn data_passes_through_byte_for_byte() {
         house.say(&mut ann, &format!(r#"{{"id":"x","op":"publish","channel":"game#A","data":{data}}}"#));
     assert_eq!(reply, serde_json::json!({"id": "x", "ok": {"receivers": 1}}));
     let mut scratch = Scratch::default();
-    house.shards[0].render(ann.listener.unwrap(), ann.link.id, usize::MAX, &mut scratch);
+    scratch.fill(&mut house.shards[0].core, ann.listener.unwrap(), ann.link.id, usize::MAX);
     let text = String::from_utf8_lossy(&scratch.bytes).into_owned();
     assert!(
         text.contains(&format!(r#"{{"seq":1,"event":"message","channel":"game#A","data":{data},"from":{{"#))
@@ -130,7 +133,11 @@ fn the_app_may_put_a_spectator_elsewhere() {
     let questions = std::mem::take(&mut house.shards[0].effects.questions);
     assert_eq!(questions.len(), 1);
     assert_eq!((questions[0].user.as_deref(), questions[0].verb), (Some("ann"), Verb::Subscribe));
-    house.shards[0].answer(house.now, questions[0].clone(), Verdict::Instead("gametv#G".into()));
+    tavern_hub::core::authorize::answer(
+        &mut house.shards[0].core,
+        questions[0].clone(),
+        Verdict::Instead("gametv#G".into()),
+    );
     assert!(house.shards[0].effects.ready.contains(&ann.link.id));
     assert_eq!(house.say(&mut ann, frame)["ok"]["channel"], "gametv#G");
     assert_eq!(house.publish("game#G", "1"), 0);
@@ -159,7 +166,7 @@ fn words_reach_listeners_of_the_other_shard_in_order() {
         house.shards[1].receive(house.now, parcel);
     }
     let mut scratch = Scratch::default();
-    house.shards[1].render(ann.listener.unwrap(), ann.link.id, usize::MAX, &mut scratch);
+    scratch.fill(&mut house.shards[1].core, ann.listener.unwrap(), ann.link.id, usize::MAX);
     let data: Vec<u64> = frames(&scratch.bytes).iter().map(|event| event["data"].as_u64().unwrap()).collect();
     assert_eq!(data, [0, 1, 2]);
 }
@@ -167,7 +174,10 @@ fn words_reach_listeners_of_the_other_shard_in_order() {
 #[test]
 fn a_redis_connection_that_never_reads_is_closed() {
     let mut house = House::new(Settings { redis_pending_bytes: 5_000, ..Settings::default() });
-    let redis = house.shards[0].open_redis(Link { id: LinkId(9), format: Format::Resp3 });
+    let redis = tavern_hub::core::redis::open(
+        &mut house.shards[0].core,
+        Link { id: LinkId(9), format: Format::Resp3 },
+    );
     house.shards[0].subscribe(redis, Space::Channel, b"a");
     for _ in 0..100 {
         house.publish("a", "0123456789");

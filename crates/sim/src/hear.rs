@@ -19,7 +19,7 @@ impl World {
         let shard = &mut self.shards[socket.shard];
         self.scratch.begin(&socket.out);
         if let Some(id) = socket.caller.listener {
-            shard.render(id, socket.caller.link.id, 4096, &mut self.scratch);
+            self.scratch.fill(&mut shard.core, id, socket.caller.link.id, 4096);
         }
         let all = self.scratch.bytes.len();
         let taken = if slow { part.min(all) } else { all };
@@ -28,7 +28,7 @@ impl World {
         let settled = if too_much { all } else { taken };
         let own = self.scratch.own();
         let end = match socket.caller.listener {
-            Some(id) => shard.settle(id, &self.scratch, settled),
+            Some(id) => self.scratch.settle(&mut shard.core, id, settled),
             None => settled,
         };
         if taken < own {

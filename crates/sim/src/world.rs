@@ -175,8 +175,8 @@ impl World {
         } else if !reply.is_empty() {
             if let Some(id) = socket.caller.listener {
                 self.scratch.clear();
-                self.shards[shard].render(id, socket.caller.link.id, usize::MAX, &mut self.scratch);
-                self.shards[shard].settle(id, &self.scratch, self.scratch.bytes.len());
+                self.scratch.fill(&mut self.shards[shard].core, id, socket.caller.link.id, usize::MAX);
+                self.scratch.settle(&mut self.shards[shard].core, id, self.scratch.bytes.len());
                 socket.out.extend_from_slice(&self.scratch.bytes);
             }
             write_frame(&mut socket.out, &reply);

@@ -5,7 +5,7 @@ use crate::connection::{Format, Goodbye, Link, LinkId};
 use crate::core::listener::{ListenerId, Who};
 use crate::core::session::Session;
 use crate::core::{Core, Notice};
-use tavern_domain::{ClientId, Identity, SessionKey, Time, limits};
+use tavern_domain::{ClientId, Identity, SessionKey, Time};
 
 /// A session was found and has this transport now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,17 +13,6 @@ pub struct Attached {
     pub listener: ListenerId,
     /// The client claims events the mailbox never had: its count starts again.
     pub reset: bool,
-}
-
-/// What became of a poll.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Poll {
-    /// Something is there, or the client did not want to wait: answer with `render_poll`.
-    Ready { reset: bool },
-    /// It waits; the link is named in `Effects` when there is something or its time is over.
-    Parked,
-    /// No such session, or not this user's.
-    Unknown,
 }
 
 impl Core {
@@ -53,14 +42,6 @@ impl Core {
         let id = *self.sessions.get(&key.half())?;
         let session = self.listeners.get(id)?.session()?;
         session.key.matches(key).then_some(id)
-    }
-
-    /// The session that a client is publicly known as. Walks over all of them: for people who ask, not for hot paths.
-    pub fn find_client(&self, client: ClientId) -> Option<ListenerId> {
-        let is = |id: &ListenerId| {
-            self.listeners.get(*id).and_then(|l| l.session()).is_some_and(|s| s.client == client)
-        };
-        self.listeners.ids().find(is)
     }
 
     /// Attaches a transport to a living session. What follows `seq` is unread again. None: nothing was touched.
@@ -162,80 +143,12 @@ impl Core {
             session.heard_at = session.heard_at.max(now);
         }
     }
+}
 
-    /// A long-poll arrives: its cursor acknowledges, then it is answered or parked.
-    pub(crate) fn poll(
-        &mut self,
-        key: SessionKey,
-        identity: Option<&Identity>,
-        link: LinkId,
-        cursor: Option<u64>,
-        timeout_ms: u64,
-    ) -> Poll {
-        let now = self.now;
-        let Some(id) = self.find_session(key) else { return Poll::Unknown };
-        let Some(identity) = self.poller_identity(id, identity) else { return Poll::Unknown };
-        let link = Link { id: link, format: Format::Poll };
-        let Some(attached) = self.attach(key, &identity, link, cursor) else { return Poll::Unknown };
-        let timeout_ms = self.jittered(timeout_ms.min(limits::POLL_PARK_MAX_MS));
-        let Some(listener) = self.listeners.get_mut(id) else { return Poll::Unknown };
-        let pending = listener.mailbox.has_unread();
-        if pending || attached.reset || timeout_ms == 0 {
-            // It is answered now, not at the end of the turn.
-            listener.dirty = false;
-            self.effects.dirty.retain(|dirty| *dirty != id);
-            return Poll::Ready { reset: attached.reset };
-        }
-        let until = now + timeout_ms;
-        if let Some(session) = listener.session_mut() {
-            session.parked_until = Some(until);
-        }
-        self.agenda.set_session(until, id);
-        Poll::Parked
-    }
-
-    /// A poll may name its session only; a token that comes along must be of the same user.
-    fn poller_identity(&self, id: ListenerId, given: Option<&Identity>) -> Option<Identity> {
-        let own = &self.listeners.get(id)?.session()?.identity;
-        match given {
-            Some(given) if given.user != own.user => None,
-            Some(given) => Some(given.clone()),
-            None => Some(own.clone()),
-        }
-    }
-
-    /// Ten percent either way, so that a crowd of polls does not return together.
-    fn jittered(&mut self, ms: u64) -> u64 {
-        let tenth = ms / 10;
-        if tenth == 0 {
-            return ms;
-        }
-        ms - tenth + (self.dice.roll() % (2 * tenth as u128 + 1)) as u64
-    }
-
-    pub(crate) fn poll_is_due(&mut self, id: ListenerId) {
-        let now = self.now;
-        let Some(listener) = self.listeners.get_mut(id) else { return };
-        let Some(session) = listener.session_mut() else { return };
-        // The entry may be of an earlier poll of this session.
-        if session.parked_until.is_some_and(|until| until <= now) && !listener.dirty {
-            listener.dirty = true;
-            self.effects.dirty.push(id);
-        }
-    }
-
-    /// The poll was answered: the session waits for the next one.
-    pub(crate) fn poll_answered(&mut self, id: ListenerId) {
-        let now = self.now;
-        if let Some(listener) = self.listeners.get_mut(id) {
-            listener.link = None;
-            listener.dirty = false;
-            if let Some(session) = listener.session_mut() {
-                session.parked_until = None;
-                session.heard_at = now;
-                session.polling = true;
-            }
-        }
-        self.schedule_loss(id);
-    }
+/// The session that a client is publicly known as. Walks over all of them: for people who ask, not for hot paths.
+pub fn find_client(core: &Core, client: ClientId) -> Option<ListenerId> {
+    let is = |id: &ListenerId| {
+        core.listeners.get(*id).and_then(|l| l.session()).is_some_and(|s| s.client == client)
+    };
+    core.listeners.ids().find(is)
 }

@@ -2,6 +2,8 @@
 //! configuration. What the app answered is kept for a short, stated time.
 //! Must hold: no answer means no; an answer is used for exactly the user, channel and verb it was given for.
 
+use crate::connection::LinkId;
+use crate::core::Core;
 use crate::settings::Settings;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
@@ -35,18 +37,21 @@ pub enum Permit {
     Ask(Question),
 }
 
-/// Answers kept on one shard. Beyond this the oldest half goes.
+/// Answers cached on one shard. Beyond this the expired ones go, and if that is not enough all of them.
 const ANSWERS_MAX: usize = 100_000;
 /// The shortest time an answer is kept, so that the command it was asked for can run.
 const ANSWER_MIN_MS: u64 = 250;
 
+/// Decides what an identity may do, with the answers of the app's hook as far as they are cached.
 #[derive(Debug, Default)]
-pub struct Answers {
+pub struct Authorizer {
     kept: HashMap<Question, (Verdict, Time), RandomState>,
+    /// Questions that the hook has not answered yet, and who waits.
+    asked: HashMap<Question, Vec<LinkId>, RandomState>,
 }
 
-impl Answers {
-    pub fn keep(&mut self, now: Time, question: Question, verdict: Verdict, cache_ms: u64) {
+impl Authorizer {
+    fn keep(&mut self, now: Time, question: Question, verdict: Verdict, cache_ms: u64) {
         if self.kept.len() >= ANSWERS_MAX {
             self.kept.retain(|_, (_, until)| *until > now);
             if self.kept.len() >= ANSWERS_MAX {
@@ -65,11 +70,33 @@ impl Answers {
     }
 }
 
-/// Asks for one verb on one channel.
-pub fn permit(
+/// Whether an identity may do this on a channel.
+pub fn permit(core: &Core, identity: &Identity, verb: Verb, channel: &Channel<'_>) -> Permit {
+    decide(core.now, &core.node.settings, &core.authorizer, identity, verb, channel)
+}
+
+/// Notes that a transport's command waits for the hook's answer.
+pub fn ask(core: &mut Core, question: Question, link: LinkId) {
+    let waiting = core.authorizer.asked.entry(question.clone()).or_default();
+    if waiting.is_empty() {
+        core.effects.questions.push(question);
+    }
+    waiting.push(link);
+}
+
+/// The hook has answered: commands that waited for it may run again.
+pub fn answer(core: &mut Core, question: Question, verdict: Verdict) {
+    let cache_ms = core.node.settings.authorize.map_or(0, |rules| rules.cache_ms);
+    if let Some(waiting) = core.authorizer.asked.remove(&question) {
+        core.effects.ready.extend(waiting);
+    }
+    core.authorizer.keep(core.now, question, verdict, cache_ms);
+}
+
+fn decide(
     now: Time,
     settings: &Settings,
-    answers: &Answers,
+    answers: &Authorizer,
     identity: &Identity,
     verb: Verb,
     channel: &Channel<'_>,
@@ -97,12 +124,12 @@ pub fn permit(
     if settings.kind(channel.kind).allow.has(verb) { Permit::Yes } else { Permit::No }
 }
 
-/// Whether a pattern may be subscribed to. The hook is not asked: it decides about channels.
-/// Heard by those whom the server lets hear it, and by no name or pattern.
+/// A party's channel: its members hear it because the server subscribes them; no name or pattern gives a right to it.
 pub(crate) fn is_private(channel: &[u8]) -> bool {
     channel.starts_with(b"party#")
 }
 
+/// Whether a pattern may be subscribed to. The hook is not asked: it decides about channels.
 pub fn permit_pattern(settings: &Settings, identity: &Identity, asked: &[u8]) -> bool {
     identity.rights.allows_pattern(Verb::Subscribe, asked) || kind_allows(settings, asked)
 }
@@ -142,14 +169,14 @@ mod tests {
         }
     }
 
-    fn ask(settings: &Settings, answers: &Answers, who: &Identity, verb: Verb, name: &str) -> Permit {
-        permit(Time(1000), settings, answers, who, verb, &Channel::parse(name).unwrap())
+    fn ask(settings: &Settings, answers: &Authorizer, who: &Identity, verb: Verb, name: &str) -> Permit {
+        decide(Time(1000), settings, answers, who, verb, &Channel::parse(name).unwrap())
     }
 
     #[test]
     fn the_token_then_the_configuration_and_nothing_by_itself() {
         let mut settings = Settings::default();
-        let none = Answers::default();
+        let none = Authorizer::default();
         let ann = identity("game#*", &[Verb::Subscribe]);
         assert_eq!(ask(&settings, &none, &ann, Verb::Subscribe, "game#1"), Permit::Yes);
         assert_eq!(ask(&settings, &none, &ann, Verb::Publish, "game#1"), Permit::No);
@@ -165,19 +192,22 @@ mod tests {
     fn nobody_publishes_to_the_servers_own_kinds() {
         let all = identity("*", &Verb::ALL);
         for name in ["user#ann", "party#1", "tavern#x"] {
-            assert_eq!(ask(&Settings::default(), &Answers::default(), &all, Verb::Publish, name), Permit::No);
-            assert_eq!(ask(&Settings::default(), &Answers::default(), &all, Verb::Join, name), Permit::No);
+            assert_eq!(
+                ask(&Settings::default(), &Authorizer::default(), &all, Verb::Publish, name),
+                Permit::No
+            );
+            assert_eq!(ask(&Settings::default(), &Authorizer::default(), &all, Verb::Join, name), Permit::No);
         }
         let settings = Settings::default();
-        assert_eq!(ask(&settings, &Answers::default(), &all, Verb::Subscribe, "party#1"), Permit::No);
-        assert_eq!(ask(&settings, &Answers::default(), &all, Verb::Subscribe, "user#ann"), Permit::Yes);
+        assert_eq!(ask(&settings, &Authorizer::default(), &all, Verb::Subscribe, "party#1"), Permit::No);
+        assert_eq!(ask(&settings, &Authorizer::default(), &all, Verb::Subscribe, "user#ann"), Permit::Yes);
     }
 
     #[test]
     fn the_app_is_asked_once_and_its_answer_ages() {
         let rules = AuthorizeRules { cache_ms: 500 };
         let settings = Settings { authorize: Some(rules), ..Settings::default() };
-        let mut answers = Answers::default();
+        let mut answers = Authorizer::default();
         let ann = identity("none", &[]);
         let Permit::Ask(question) = ask(&settings, &answers, &ann, Verb::Subscribe, "game#G") else {
             panic!("asks")

@@ -1,14 +1,14 @@
 //! A command on its way: who sent it, what its outcome can be, and what every command needs: a session, a right, a reply.
 
 use super::{Claim, Core, Reply};
-use crate::connection::{Goodbye, Link, LinkId};
-use crate::core::authorize::{self, Permit, Question, Verdict};
+use crate::connection::{Goodbye, Link};
+use crate::core::authorize::{self, Permit};
 use crate::core::listener::ListenerId;
 use crate::core::session::STRIKES_MAX;
 use crate::event::Space;
 use crate::node::Carried;
 use std::sync::Arc;
-use tavern_domain::{Channel, Identity, Time, Verb};
+use tavern_domain::{Channel, Identity, Verb};
 use tavern_engine::limits::RETRY_AFTER_MS;
 use tavern_wire::error::{Code, Refusal};
 use tavern_wire::json;
@@ -94,130 +94,104 @@ pub(crate) fn refuse<T>(code: Code, message: impl Into<std::borrow::Cow<'static,
 }
 
 impl Core {
-    /// Writes the reply to a command.
-    pub(crate) fn reply(
-        &mut self,
-        caller: &mut Caller,
-        id: Option<&str>,
-        reply: Reply,
-        out: &mut Vec<u8>,
-    ) -> Flow {
-        match reply {
-            Ok(body) => {
-                if let Some(session) =
-                    caller.listener.and_then(|id| self.listeners.get_mut(id)?.session_mut())
-                {
-                    session.behave();
-                }
-                json::reply_ok(out, id, if body.is_empty() { b"{}" } else { &body });
-                Flow::Done
-            }
-            Err(refusal) => {
-                json::reply_error(out, id, &refusal);
-                self.refused(caller, refusal.code)
-            }
-        }
-    }
-
-    pub(crate) fn take_command(&mut self, caller: &Caller) -> Step<()> {
-        let now = self.now;
-        let per_second = self.node.settings.commands_per_second;
-        let session = caller.listener.and_then(|id| self.listeners.get_mut(id)?.session_mut());
-        let taken = session.map_or(Ok(()), |session| session.take_command(now, per_second));
-        taken.map_err(|retry_after_ms| {
-            Stop::Refused(Refusal::new(Code::RateLimited, "too many commands").retry_after(retry_after_ms))
-        })
-    }
-
-    fn refused(&mut self, caller: &mut Caller, code: Code) -> Flow {
-        self.stats.refused.add(1);
-        self.refused_with = Some(code);
-        let session = caller.listener.and_then(|id| self.listeners.get_mut(id)?.session_mut());
-        let abuse = match session {
-            Some(session) => session.strike(),
-            None => {
-                caller.strikes = caller.strikes.saturating_add(1);
-                caller.strikes >= STRIKES_MAX
-            }
-        };
-        if abuse { Flow::Close(Goodbye::Abuse) } else { Flow::Done }
-    }
-    /// Whether an identity may do this here.
-    pub fn permit(&self, now: Time, identity: &Identity, verb: Verb, channel: &Channel<'_>) -> Permit {
-        authorize::permit(now, &self.node.settings, &self.answers, identity, verb, channel)
-    }
-
-    /// Notes that a transport's command waits for the hook's answer.
-    pub fn ask(&mut self, question: Question, link: LinkId) {
-        let waiting = self.asked.entry(question.clone()).or_default();
-        if waiting.is_empty() {
-            self.effects.questions.push(question);
-        }
-        waiting.push(link);
-    }
-
-    /// The hook has answered: commands that waited for it may run again.
-    pub fn answer(&mut self, now: Time, question: Question, verdict: Verdict) {
-        let cache_ms = self.node.settings.authorize.map_or(0, |rules| rules.cache_ms);
-        if let Some(waiting) = self.asked.remove(&question) {
-            self.effects.ready.extend(waiting);
-        }
-        self.answers.keep(now, question, verdict, cache_ms);
-    }
-
     /// The reply that this transport's command waited for, when the command runs again.
     pub(crate) fn take_reply(&mut self, caller: &Caller, body: &mut Vec<u8>) -> Option<Step<()>> {
         let reply = self.replies.take(caller.link.id)?;
         // Member lists are large: moved, not copied.
         Some(reply.map(|answer| *body = answer).map_err(Stop::Refused))
     }
+}
 
-    /// Begins to listen once the bus carries the name here.
-    pub(crate) fn carried_subscribe(
-        &mut self,
-        caller: &Caller,
-        id: ListenerId,
-        space: Space,
-        name: &str,
-    ) -> Step<()> {
-        let node = self.node.clone();
-        let mut hold = node.carrier.hold();
-        match hold.carry(space, name.as_bytes(), Some((self.index, caller.link.id))) {
-            Carried::Yes => self.subscribe(id, space, name.as_bytes()),
-            Carried::Wait => {
-                // Whoever waits may be gone before it is carried.
-                self.linger(space, name.as_bytes().into());
-                return Err(Stop::Wait);
+/// Writes the reply to a command.
+pub(crate) fn reply(
+    core: &mut Core,
+    caller: &mut Caller,
+    id: Option<&str>,
+    reply: Reply,
+    out: &mut Vec<u8>,
+) -> Flow {
+    match reply {
+        Ok(body) => {
+            if let Some(session) = caller.listener.and_then(|id| core.listeners.get_mut(id)?.session_mut()) {
+                session.behave();
             }
-            Carried::Failed => return unavailable(),
-        };
-        Ok(())
+            json::reply_ok(out, id, if body.is_empty() { b"{}" } else { &body });
+            Flow::Done
+        }
+        Err(refusal) => {
+            json::reply_error(out, id, &refusal);
+            refused(core, caller, refusal.code)
+        }
     }
+}
 
-    /// The channel a session may use: the one it named, or the one the app put in its place.
-    pub(crate) fn permitted(
-        &mut self,
-        caller: &Caller,
-        id: ListenerId,
-        verb: Verb,
-        channel: &Channel<'_>,
-    ) -> Step<Arc<str>> {
-        let now = self.now;
-        let name = std::str::from_utf8(channel.name).unwrap_or_default();
-        let Some(session) = self.listeners.get(id).and_then(|listener| listener.session()) else {
-            return refuse(Code::Gone, "the session has ended; say hello again");
-        };
-        match authorize::permit(now, &self.node.settings, &self.answers, &session.identity, verb, channel) {
-            Permit::Yes => Ok(name.into()),
-            Permit::No => not_allowed(verb, name),
-            Permit::Instead(other) => match Channel::parse(&other) {
-                Ok(channel) if !channel.is_reserved() => Ok(other),
-                _ => refuse(Code::Internal, "the authorize hook named a channel that cannot be used"),
-            },
-            Permit::Ask(question) => {
-                self.ask(question, caller.link.id);
-                Err(Stop::Wait)
-            }
+pub(crate) fn take_command(core: &mut Core, caller: &Caller) -> Step<()> {
+    let now = core.now;
+    let per_second = core.node.settings.commands_per_second;
+    let session = caller.listener.and_then(|id| core.listeners.get_mut(id)?.session_mut());
+    let taken = session.map_or(Ok(()), |session| session.take_command(now, per_second));
+    taken.map_err(|retry_after_ms| {
+        Stop::Refused(Refusal::new(Code::RateLimited, "too many commands").retry_after(retry_after_ms))
+    })
+}
+
+fn refused(core: &mut Core, caller: &mut Caller, code: Code) -> Flow {
+    core.stats.refused.add(1);
+    core.refused_with = Some(code);
+    let session = caller.listener.and_then(|id| core.listeners.get_mut(id)?.session_mut());
+    let abuse = match session {
+        Some(session) => session.strike(),
+        None => {
+            caller.strikes = caller.strikes.saturating_add(1);
+            caller.strikes >= STRIKES_MAX
+        }
+    };
+    if abuse { Flow::Close(Goodbye::Abuse) } else { Flow::Done }
+}
+/// Begins to listen once the bus carries the name here.
+pub(crate) fn carried_subscribe(
+    core: &mut Core,
+    caller: &Caller,
+    id: ListenerId,
+    space: Space,
+    name: &str,
+) -> Step<()> {
+    let node = core.node.clone();
+    let mut hold = node.carrier.hold();
+    match hold.carry(space, name.as_bytes(), Some((core.index, caller.link.id))) {
+        Carried::Yes => core.subscribe(id, space, name.as_bytes()),
+        Carried::Wait => {
+            // Whoever waits may be gone before it is carried.
+            core.linger(space, name.as_bytes().into());
+            return Err(Stop::Wait);
+        }
+        Carried::Failed => return unavailable(),
+    };
+    Ok(())
+}
+
+/// The channel a session may use: the one it named, or the one the app put in its place.
+pub(crate) fn permitted(
+    core: &mut Core,
+    caller: &Caller,
+    id: ListenerId,
+    verb: Verb,
+    channel: &Channel<'_>,
+) -> Step<Arc<str>> {
+    let name = std::str::from_utf8(channel.name).unwrap_or_default();
+    let Some(session) = core.listeners.get(id).and_then(|listener| listener.session()) else {
+        return refuse(Code::Gone, "the session has ended; say hello again");
+    };
+    match authorize::permit(core, &session.identity, verb, channel) {
+        Permit::Yes => Ok(name.into()),
+        Permit::No => not_allowed(verb, name),
+        Permit::Instead(other) => match Channel::parse(&other) {
+            Ok(channel) if !channel.is_reserved() => Ok(other),
+            _ => refuse(Code::Internal, "the authorize hook named a channel that cannot be used"),
+        },
+        Permit::Ask(question) => {
+            authorize::ask(core, question, caller.link.id);
+            Err(Stop::Wait)
         }
     }
 }

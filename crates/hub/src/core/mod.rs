@@ -4,47 +4,48 @@
 //! hears in publish order.
 
 mod agenda;
-mod attach;
+pub mod attach;
 pub mod authorize;
 pub(crate) mod command;
 mod effects;
 pub mod listener;
-mod loss;
+pub(crate) mod loss;
 pub mod mailbox;
 mod notice;
+pub(crate) mod poll;
 mod publish;
+pub mod redis;
 pub mod render;
 mod replies;
 pub mod routing;
 pub mod session;
 mod streams;
-mod sweep;
+pub mod sweep;
 pub(crate) mod users;
 pub mod wheel;
 
 pub(crate) use agenda::{Agenda, Timer};
-pub use attach::{Attached, Poll};
+pub use attach::Attached;
 pub use effects::{Effects, Parcel};
 pub(crate) use notice::Notice;
+pub use poll::Poll;
 pub use replies::Reply;
 pub(crate) use replies::{Claim, PIPELINE_MAX, Replies};
 pub use streams::Marks;
 use streams::Streams;
 pub(crate) use users::{Edge, Users};
 
-use crate::connection::{Format, Link, LinkId};
 use crate::event::{Pool, Space};
 use crate::node::{Dice, LINGER_MS, Node};
-use authorize::{Answers, Question};
+use authorize::Authorizer;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
-use listener::{Listener, ListenerId, Listeners, Who};
+use listener::{Listener, ListenerId, Listeners};
 use routing::{PlaceIndex, Roster};
 use session::Session;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
-use tavern_domain::presence::Home;
 use tavern_domain::{Channel, Time};
 use tavern_engine::limits::RETRY_AFTER_MS;
 use tavern_engine::{Answer, DocumentKey, StoreError, Ticket, Versioned, Work, Writer};
@@ -52,7 +53,8 @@ use tavern_wire::error::{Code, Refusal};
 
 pub struct Core {
     pub(crate) node: Arc<Node>,
-    pub(crate) index: usize,
+    /// Its number on this node.
+    pub index: usize,
     pub(crate) listeners: Listeners,
     /// By half of the key, which is enough to find one; the whole key is compared afterwards.
     pub(crate) sessions: HashMap<u64, ListenerId, RandomState>,
@@ -60,8 +62,7 @@ pub struct Core {
     pub(crate) roster: Roster,
     pub(crate) agenda: Agenda,
     pub(crate) pool: Rc<Pool>,
-    pub(crate) answers: Answers,
-    asked: HashMap<Question, Vec<LinkId>, RandomState>,
+    pub authorizer: Authorizer,
     pub(crate) dice: Box<dyn Dice>,
     sweeper: sweep::Sweeper,
     pub(crate) stats: Arc<crate::node::stats::Stats>,
@@ -137,8 +138,7 @@ impl Core {
             users: Users::default(),
             agenda: Agenda::new(now),
             pool: Rc::default(),
-            answers: Answers::default(),
-            asked: HashMap::default(),
+            authorizer: Authorizer::default(),
             dice,
             replies: Replies::default(),
             streams: Streams::default(),
@@ -152,9 +152,9 @@ impl Core {
         }
     }
 
-    /// Its number on this node.
-    pub fn index(&self) -> usize {
-        self.index
+    /// A turn begins: everything until the next one happens at this time.
+    pub fn begin_turn(&mut self, now: Time) {
+        self.now = now;
     }
 
     pub fn node(&self) -> &Arc<Node> {
@@ -203,11 +203,6 @@ impl Core {
         Writer { node: self.node.name.clone(), epoch: self.node.epoch() }
     }
 
-    /// Who vouches for the clients of this node.
-    pub(crate) fn home(&self) -> Home {
-        Home { node: self.node.name.clone(), epoch: self.node.epoch() }
-    }
-
     pub(crate) fn grace_ms(&self, channel: &str) -> u64 {
         self.node.settings.kind(Channel::parse(channel).map_or("", |channel| channel.kind)).grace_ms
     }
@@ -221,36 +216,6 @@ impl Core {
                     self.effects.ready.push(link);
                 }
             }
-        }
-    }
-
-    /// A Redis connection that begins to listen.
-    pub fn open_redis(&mut self, link: Link) -> ListenerId {
-        self.listeners.insert(Who::Redis { pushing: true, waiting: false }, Some(link))
-    }
-
-    /// `TAVERN.MODE`: whether a Redis listener is pushed to, or asks.
-    pub fn set_pushing(&mut self, id: ListenerId, on: bool) {
-        let Some(listener) = self.listeners.get_mut(id) else { return };
-        if let Who::Redis { pushing, .. } = &mut listener.who {
-            *pushing = on;
-        }
-        self.mark_dirty(id);
-    }
-
-    /// `TAVERN.WAIT`: whether a Redis listener that asks wants to be told of the next event.
-    pub fn set_waiting(&mut self, id: ListenerId, on: bool) {
-        if let Some(listener) = self.listeners.get_mut(id)
-            && let Who::Redis { waiting, .. } = &mut listener.who
-        {
-            *waiting = on;
-            listener.dirty = false;
-        }
-    }
-
-    pub fn set_format(&mut self, id: ListenerId, format: Format) {
-        if let Some(link) = self.listeners.get_mut(id).and_then(|listener| listener.link.as_mut()) {
-            link.format = format;
         }
     }
 

@@ -1,6 +1,6 @@
 //! Publishing: to the listeners of this shard, to the other shards and to the other nodes.
 
-use super::{Core, Parcel};
+use super::{Core, Parcel, sweep};
 use crate::connection::Goodbye;
 use crate::core::authorize;
 use crate::core::listener::ListenerId;
@@ -40,7 +40,7 @@ impl Core {
                 if abroad {
                     let origin = Some(self.node.origin(self.index));
                     let words = Words::new(space, channel, payload, json, author).with_origin(origin);
-                    self.send_abroad(space, &words);
+                    self.effects.abroad.extend(self.node.parcel(space, &words));
                 }
                 return 0;
             }
@@ -60,7 +60,7 @@ impl Core {
         let origin = abroad.then(|| self.node.origin(self.index));
         let words = Arc::new(Words::new(space, channel, payload, json, author).with_origin(origin));
         if abroad {
-            self.send_abroad(space, &words);
+            self.effects.abroad.extend(self.node.parcel(space, &words));
         }
         let here = 1u64 << self.index;
         for shard in shards_of(mask & !here) {
@@ -70,10 +70,6 @@ impl Core {
             self.deliver(now, place, words);
         }
         receivers
-    }
-
-    fn send_abroad(&mut self, space: Space, words: &Words) {
-        self.effects.abroad.extend(self.node.parcel(space, words));
     }
 
     /// Gives the bus what other nodes may hear. True: there was something.
@@ -114,7 +110,7 @@ impl Core {
             self.deliver_by_patterns(now, index, &event, words);
         }
         if self.pool.bytes() > self.sweeper.relieve_above {
-            self.relieve();
+            sweep::relieve(self);
         }
     }
 
@@ -168,7 +164,7 @@ impl Core {
             self.effects.dirty.push(id);
         }
         if dropped > 0 {
-            self.overflowed(index, dropped, event.slow_reader);
+            overflowed(self, index, dropped, event.slow_reader);
         }
     }
 
@@ -186,22 +182,22 @@ impl Core {
             self.tell(id.index, &event);
         }
     }
-
-    #[cold]
-    pub(crate) fn overflowed(&mut self, index: u32, dropped: usize, policy: SlowReader) {
-        self.stats.dropped_full.add(dropped as u64);
-        let listener = self.listeners.at(index);
-        if listener.is_redis() || policy == SlowReader::Close {
-            // Without a link it is closed once; the rest of the turn finds nobody to write to.
-            if let Some(link) = listener.link.take() {
-                listener.dirty = false;
-                self.effects.closes.push((link.id, Goodbye::SlowReader));
-                self.stats.closed_slow.add(1);
-            }
-        }
-    }
 }
 
 fn words_have_patterns(node: &Node, roster: &Roster, index: PlaceIndex) -> bool {
     roster.place(index).space == Space::Channel && node.registry.has_patterns()
+}
+
+#[cold]
+pub(crate) fn overflowed(core: &mut Core, index: u32, dropped: usize, policy: SlowReader) {
+    core.stats.dropped_full.add(dropped as u64);
+    let listener = core.listeners.at(index);
+    if listener.is_redis() || policy == SlowReader::Close {
+        // Without a link it is closed once; the rest of the turn finds nobody to write to.
+        if let Some(link) = listener.link.take() {
+            listener.dirty = false;
+            core.effects.closes.push((link.id, Goodbye::SlowReader));
+            core.stats.closed_slow.add(1);
+        }
+    }
 }

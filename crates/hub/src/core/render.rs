@@ -2,8 +2,8 @@
 //! Must hold: an event is marked as sent only when all of its bytes were taken, or the caller keeps the rest.
 
 use crate::connection::{Format, LinkId};
-use crate::core::Core;
 use crate::core::listener::ListenerId;
+use crate::core::{Core, poll};
 use tavern_domain::limits;
 use tavern_wire::{json, sse, ws};
 
@@ -36,6 +36,66 @@ impl Scratch {
     pub fn own(&self) -> usize {
         self.own
     }
+
+    /// Appends unread events to the buffer until about `room` bytes are in it, for the transport that the listener has: one
+    /// that was superseded and does not know yet gets nothing. `settle` says what became of them. Returns whether more is
+    /// waiting.
+    pub fn fill(&mut self, core: &mut Core, id: ListenerId, to: LinkId, room: usize) -> bool {
+        let Some(listener) = core.listeners.get_mut(id) else { return false };
+        let Some(link) = listener.link.filter(|link| link.id == to) else { return false };
+        listener.dirty = false;
+        match link.format {
+            Format::Resp2 | Format::Resp3 => {
+                for event in (0..).map_while(|index| listener.mailbox.front(index)) {
+                    if self.bytes.len() >= room {
+                        return true;
+                    }
+                    append_resp(&mut self.bytes, event.resp_frame().unwrap_or_default(), link.format);
+                    self.ends.push((self.bytes.len(), 0));
+                }
+                false
+            }
+            Format::WebSocket | Format::Sse | Format::Poll => {
+                if let Some((from, to)) = listener.mailbox.gap() {
+                    self.body.clear();
+                    json::gap_tail(&mut self.body, from, to);
+                    append_json(&mut self.bytes, to, &self.body, link.format);
+                    self.ends.push((self.bytes.len(), to));
+                }
+                for (seq, event) in listener.mailbox.unread_events() {
+                    if self.bytes.len() >= room {
+                        return true;
+                    }
+                    append_json(&mut self.bytes, seq, event.json_tail(), link.format);
+                    self.ends.push((self.bytes.len(), seq));
+                }
+                false
+            }
+        }
+    }
+
+    /// The first `written` bytes of the scratch are gone. Events that began to go are sent; returns where the last of
+    /// them ends, so that the caller keeps `written..end` for later. The others stay unread.
+    pub fn settle(&self, core: &mut Core, id: ListenerId, written: usize) -> usize {
+        // An event whose first byte was taken has begun: count those that start before `written`.
+        let begun = match self.ends.iter().position(|(end, _)| *end >= written) {
+            _ if written <= self.own => 0,
+            Some(index) => index + 1,
+            None => self.ends.len(),
+        };
+        if begun == 0 {
+            return written;
+        }
+        let (end, seq) = self.ends[begun - 1];
+        if let Some(listener) = core.listeners.get_mut(id) {
+            if listener.is_redis() {
+                listener.mailbox.take_many(begun);
+            } else {
+                listener.mailbox.mark_sent(seq);
+            }
+        }
+        end.max(written)
+    }
 }
 
 /// The flags of a poll's answer that only the asker knows.
@@ -45,137 +105,80 @@ pub struct PollFlags {
     pub superseded: bool,
 }
 
-impl Core {
-    /// Appends unread events to `scratch` until about `room` bytes are in it, for the transport that the listener has: one
-    /// that was superseded and does not know yet gets nothing. `settle` says what became of them. Returns whether more is
-    /// waiting.
-    pub fn render(&mut self, id: ListenerId, to: LinkId, room: usize, scratch: &mut Scratch) -> bool {
-        let Some(listener) = self.listeners.get_mut(id) else { return false };
-        let Some(link) = listener.link.filter(|link| link.id == to) else { return false };
-        listener.dirty = false;
-        match link.format {
-            Format::Resp2 | Format::Resp3 => {
-                for event in (0..).map_while(|index| listener.mailbox.front(index)) {
-                    if scratch.bytes.len() >= room {
-                        return true;
-                    }
-                    append_resp(&mut scratch.bytes, event.resp_frame().unwrap_or_default(), link.format);
-                    scratch.ends.push((scratch.bytes.len(), 0));
-                }
-                false
-            }
-            Format::WebSocket | Format::Sse | Format::Poll => {
-                if let Some((from, to)) = listener.mailbox.gap() {
-                    scratch.body.clear();
-                    json::gap_tail(&mut scratch.body, from, to);
-                    append_json(&mut scratch.bytes, to, &scratch.body, link.format);
-                    scratch.ends.push((scratch.bytes.len(), to));
-                }
-                for (seq, event) in listener.mailbox.unread_events() {
-                    if scratch.bytes.len() >= room {
-                        return true;
-                    }
-                    append_json(&mut scratch.bytes, seq, event.json_tail(), link.format);
-                    scratch.ends.push((scratch.bytes.len(), seq));
-                }
-                false
-            }
-        }
+/// The body of a poll's answer. Events are freed when a later cursor covers them, not now.
+pub(crate) fn render_poll(
+    core: &mut Core,
+    id: ListenerId,
+    flags: PollFlags,
+    party: Option<&str>,
+    out: &mut Vec<u8>,
+) {
+    let node = &core.node;
+    let Some(listener) = core.listeners.get(id) else { return };
+    let Some(session) = listener.session() else { return };
+    out.extend_from_slice(b"{\"session\":\"");
+    write_session(out, session.key, &node.settings.node);
+    out.extend_from_slice(b"\",\"events\":[");
+    let begin = out.len();
+    let mut cursor = listener.mailbox.sent();
+    let (mut count, mut more) = (0, false);
+    let mut body = Vec::new();
+    let gap = listener.mailbox.gap();
+    if let Some((from, to)) = gap {
+        json::gap_tail(&mut body, from, to);
+        append_json(out, to, &body, Format::Poll);
+        (cursor, count) = (to, 1);
     }
-
-    /// The first `written` bytes of the scratch are gone. Events that began to go are sent; returns where the last of
-    /// them ends, so that the caller keeps `written..end` for later. The others stay unread.
-    pub fn settle(&mut self, id: ListenerId, scratch: &Scratch, written: usize) -> usize {
-        // An event whose first byte was taken has begun: count those that start before `written`.
-        let begun = match scratch.ends.iter().position(|(end, _)| *end >= written) {
-            _ if written <= scratch.own => 0,
-            Some(index) => index + 1,
-            None => scratch.ends.len(),
-        };
-        if begun == 0 {
-            return written;
-        }
-        let (end, seq) = scratch.ends[begun - 1];
-        if let Some(listener) = self.listeners.get_mut(id) {
-            if listener.is_redis() {
-                listener.mailbox.take_many(begun);
-            } else {
-                listener.mailbox.mark_sent(seq);
-            }
-        }
-        end.max(written)
-    }
-
-    /// The body of a poll's answer. Events are freed when a later cursor covers them, not now.
-    pub(crate) fn render_poll(
-        &mut self,
-        id: ListenerId,
-        flags: PollFlags,
-        party: Option<&str>,
-        out: &mut Vec<u8>,
-    ) {
-        let node = &self.node;
-        let Some(listener) = self.listeners.get(id) else { return };
-        let Some(session) = listener.session() else { return };
-        out.extend_from_slice(b"{\"session\":\"");
-        write_session(out, session.key, &node.settings.node);
-        out.extend_from_slice(b"\",\"events\":[");
-        let begin = out.len();
-        let mut cursor = listener.mailbox.sent();
-        let (mut count, mut more) = (0, false);
-        let mut body = Vec::new();
-        let gap = listener.mailbox.gap();
-        if let Some((from, to)) = gap {
-            json::gap_tail(&mut body, from, to);
-            append_json(out, to, &body, Format::Poll);
-            (cursor, count) = (to, 1);
-        }
-        for (seq, event) in listener.mailbox.unread_events() {
-            let tail = event.json_tail();
-            // One event larger than the bound travels alone.
-            if count >= limits::POLL_EVENTS
-                || (count > 0 && out.len() - begin + tail.len() > limits::POLL_BYTES)
-            {
-                more = true;
-                break;
-            }
-            append_json(out, seq, tail, Format::Poll);
-            (cursor, count) = (seq, count + 1);
-        }
-        if out.last() == Some(&b',') {
-            out.pop();
-        }
-        out.extend_from_slice(b"],\"cursor\":");
-        out.extend_from_slice(itoa::Buffer::new().format(cursor).as_bytes());
-        out.extend_from_slice(if more { b",\"more\":true" } else { b",\"more\":false" });
-        if gap.is_some() {
-            out.extend_from_slice(b",\"gap\":true");
-        }
-        if flags.reset {
-            out.extend_from_slice(b",\"reset\":true");
-        }
-        if flags.superseded {
-            out.extend_from_slice(b",\"superseded\":true");
-        }
-        write_party(party, out);
-        out.push(b'}');
-        if !flags.superseded {
-            self.poll_answered(id);
-        }
-    }
-
-    /// Takes messages out for a Redis client that asks (`TAVERN.POLL`); appends them as pushed, returns how many.
-    pub fn take_messages(&mut self, id: ListenerId, most: usize, format: Format, out: &mut Vec<u8>) -> usize {
-        let Some(listener) = self.listeners.get_mut(id) else { return 0 };
-        let mut taken = 0;
-        while taken < most
-            && let Some(event) = listener.mailbox.take()
+    for (seq, event) in listener.mailbox.unread_events() {
+        let tail = event.json_tail();
+        // One event larger than the bound travels alone.
+        if count >= limits::POLL_EVENTS || (count > 0 && out.len() - begin + tail.len() > limits::POLL_BYTES)
         {
-            append_resp(out, event.resp_frame().unwrap_or_default(), format);
-            taken += 1;
+            more = true;
+            break;
         }
-        taken
+        append_json(out, seq, tail, Format::Poll);
+        (cursor, count) = (seq, count + 1);
     }
+    if out.last() == Some(&b',') {
+        out.pop();
+    }
+    out.extend_from_slice(b"],\"cursor\":");
+    out.extend_from_slice(itoa::Buffer::new().format(cursor).as_bytes());
+    out.extend_from_slice(if more { b",\"more\":true" } else { b",\"more\":false" });
+    if gap.is_some() {
+        out.extend_from_slice(b",\"gap\":true");
+    }
+    if flags.reset {
+        out.extend_from_slice(b",\"reset\":true");
+    }
+    if flags.superseded {
+        out.extend_from_slice(b",\"superseded\":true");
+    }
+    write_party(party, out);
+    out.push(b'}');
+    if !flags.superseded {
+        poll::answered(core, id);
+    }
+}
+
+/// Takes messages out for a Redis client that asks (`TAVERN.POLL`); appends them as pushed, returns how many.
+pub fn take_messages(
+    core: &mut Core,
+    id: ListenerId,
+    most: usize,
+    format: Format,
+    out: &mut Vec<u8>,
+) -> usize {
+    let Some(listener) = core.listeners.get_mut(id) else { return 0 };
+    let mut taken = 0;
+    while taken < most
+        && let Some(event) = listener.mailbox.take()
+    {
+        append_resp(out, event.resp_frame().unwrap_or_default(), format);
+        taken += 1;
+    }
+    taken
 }
 
 fn append_resp(out: &mut Vec<u8>, frame: &[u8], format: Format) {

@@ -3,6 +3,7 @@
 use crate::core::Core;
 use crate::core::listener::ListenerId;
 use crate::core::mailbox::Mailbox;
+use crate::core::sweep::session_expires_at;
 use crate::event::Space;
 use std::sync::Arc;
 use tavern_domain::{ClientId, Identity, SessionKey, Time};
@@ -107,7 +108,7 @@ pub(crate) fn pack(
         user: session.identity.user.clone(),
         name: session.identity.name.clone(),
         detached_at: session.heard_at,
-        expires_at: core.session_expires_at(id),
+        expires_at: session_expires_at(core, id),
         body,
     })
 }

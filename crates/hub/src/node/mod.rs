@@ -18,6 +18,7 @@ use stats::Stats;
 use crate::settings::Settings;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use tavern_domain::presence::Home;
 use tavern_domain::{Epoch, Identity, Time};
 use tavern_wire::error::Refusal;
 
@@ -73,6 +74,11 @@ impl Node {
     /// The life of this node that vouches for its clients.
     pub fn epoch(&self) -> Epoch {
         Epoch(self.epoch.load(Ordering::Acquire))
+    }
+
+    /// Who vouches for the clients of this node now.
+    pub(crate) fn home(&self) -> Home {
+        Home { node: self.name.clone(), epoch: self.epoch() }
     }
 
     /// Others took this node for dead: it lives on under a new epoch.

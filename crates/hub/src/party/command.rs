@@ -37,7 +37,7 @@ impl Parties {
             Wish::Call(call) if !call.is_sound() => Err(Refusal::from(Code::BadRequest)),
             _ => Ok(wish),
         });
-        match sound.map_err(|refusal| refusal.with_party(self.party_text(Some(&user))))? {
+        match sound.map_err(|refusal| refusal.with_party(self.views.text(Some(&user))))? {
             Wish::Say(data) => {
                 self.say(core, &user, &data, Author { user: Some(user.clone()), client }, body)
             }
@@ -58,7 +58,7 @@ impl Parties {
             None => Ok(()),
             Some(ms) => {
                 let refusal = Refusal::from(Code::Blocked).retry_after(ms);
-                Err(Stop::Refused(refusal.with_party(self.party_text(Some(user)))))
+                Err(Stop::Refused(refusal.with_party(self.views.text(Some(user)))))
             }
         }
     }
@@ -77,11 +77,11 @@ impl Parties {
         let most = core.node.settings.message_bytes;
         if data.len() > most {
             let message = format!("data has {} bytes, at most {most} are allowed", data.len());
-            let party = self.party_text(Some(user));
+            let party = self.views.text(Some(user));
             return refuse(Refusal::new(Code::TooLarge, message).with_party(party));
         }
-        let Some(party) = self.party_of(user) else {
-            return refuse(Refusal::from(Code::NotMember).with_party(self.party_text(Some(user))));
+        let Some(party) = self.views.party_of(user) else {
+            return refuse(Refusal::from(Code::NotMember).with_party(self.views.text(Some(user))));
         };
         let channel = party_channel(party);
         let receivers =

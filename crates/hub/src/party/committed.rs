@@ -76,7 +76,7 @@ impl Parties {
     /// The store did not do what it must. What is due is looked at again by its deadline.
     fn refuse(&mut self, core: &mut Core, decision: &PartyDecision, answer: &Answer) {
         if let Some(claim) = decision.claim {
-            let refusal = refusal(answer).with_party(self.party_text(decision.call.user.as_deref()));
+            let refusal = refusal(answer).with_party(self.views.text(decision.call.user.as_deref()));
             core.finish(claim, Err(refusal));
         }
     }

@@ -91,7 +91,7 @@ impl Parties {
 
     /// A user connected, or connected again: their party looks at them.
     pub(crate) fn user_connected(&mut self, core: &mut Core, user: &Arc<str>) {
-        if self.party_of(user).is_some() {
+        if self.views.party_of(user).is_some() {
             self.look_at_guest(core, user, false);
         }
     }

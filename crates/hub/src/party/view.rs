@@ -60,6 +60,32 @@ pub(crate) struct Glance {
 }
 
 impl Views {
+    /// The party that a user's sessions listen to.
+    pub fn party_of(&self, user: &str) -> Option<u64> {
+        self.users.get(user)?.party.as_ref()?.id
+    }
+
+    /// The snapshot of a user's party as it is known here; None: it is not known.
+    pub fn snapshot(&self, user: Option<&str>) -> Option<&str> {
+        let Some(user) = user else { return Some("null") };
+        Some(&self.users.get(user)?.party.as_ref()?.text)
+    }
+
+    /// The same for a refusal, which always holds one.
+    pub fn text(&self, user: Option<&str>) -> Box<str> {
+        self.snapshot(user).unwrap_or("null").into()
+    }
+
+    /// Forgets what is known for a user, unless a hello waits for it.
+    fn forget(&mut self, user: &str) {
+        if let Some(view) = self.users.get(user)
+            && view.links.is_empty()
+            && view.reading.is_none()
+        {
+            self.users.remove(user);
+        }
+    }
+
     pub fn forget_link(&mut self, link: LinkId) {
         // Most transports wait for nobody.
         let Some(user) = self.waiting.remove(&link) else { return };
@@ -238,35 +264,15 @@ impl Parties {
         }
     }
 
-    /// The party that a user's sessions listen to.
-    pub(crate) fn party_of(&self, user: &str) -> Option<u64> {
-        self.views.users.get(user)?.party.as_ref()?.id
-    }
-
     /// The snapshot of a user's party as it is known here; None: it is not known.
     pub(crate) fn party_snapshot(&self, user: Option<&str>) -> Option<&str> {
-        let Some(user) = user else { return Some("null") };
-        Some(&self.views.users.get(user)?.party.as_ref()?.text)
-    }
-
-    /// The same for a refusal, which always holds one.
-    pub(super) fn party_text(&self, user: Option<&str>) -> Box<str> {
-        self.party_snapshot(user).unwrap_or("null").into()
+        self.views.snapshot(user)
     }
 
     /// The last session of a user here has ended.
     pub(crate) fn user_left(&mut self, core: &mut Core, user: &str) {
         core.documents.remove(&Membership::key(user));
-        self.forget_view(user);
-    }
-
-    fn forget_view(&mut self, user: &str) {
-        if let Some(view) = self.views.users.get(user)
-            && view.links.is_empty()
-            && view.reading.is_none()
-        {
-            self.views.users.remove(user);
-        }
+        self.views.forget(user);
     }
 
     /// A store that is slow holds up no one who needs nothing of it: the hello is answered without the party.
@@ -283,7 +289,7 @@ impl Parties {
     /// What was read for a user who did not come after all is forgotten.
     pub(crate) fn view_expires(&mut self, core: &mut Core, user: &Arc<str>) {
         if core.users.sessions(user).is_empty() {
-            self.forget_view(user);
+            self.views.forget(user);
         }
     }
 }

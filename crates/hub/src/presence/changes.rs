@@ -369,7 +369,7 @@ pub(super) fn loss_at(core: &Core, id: ListenerId, channel: &str, at: Time) -> O
 /// The presence that a session is about to leave or lose, when it is known without reading. A client that leaves on purpose
 /// is not there for the session from now on.
 fn known(core: &mut Core, change: &PresenceChange) -> Option<Versioned<PresenceRow>> {
-    let home = core.home();
+    let home = core.node.home();
     let session = core.session_mut(change.listener?)?;
     let channel = &change.key.channel;
     let state = match &change.action {

@@ -3,7 +3,9 @@
 
 use super::Presence;
 use crate::core::Core;
-use crate::core::command::{Caller, Step, Stop, parse_channel, refuse, unavailable};
+use crate::core::command::{
+    Caller, Step, Stop, carried_subscribe, parse_channel, permitted, refuse, unavailable,
+};
 use crate::core::listener::ListenerId;
 use crate::event::Space;
 use crate::node::Carried;
@@ -27,7 +29,7 @@ impl Presence {
         }
         let state = join.state.map(|text| state_of(core, text)).transpose()?;
         let channel = parse_channel(&join.channel)?;
-        let name = core.permitted(caller, id, Verb::Join, &channel)?;
+        let name = permitted(core, caller, id, Verb::Join, &channel)?;
         let most = core.node.settings.channels_per_session;
         let session = core.listeners.get(id).and_then(|listener| listener.session());
         if session.is_some_and(|s| s.present.joined() >= most && !s.present.has(&name)) {
@@ -51,7 +53,7 @@ impl Presence {
         }
         let state = state_of(core, update.state)?;
         let channel = parse_channel(&update.channel)?;
-        let name = core.permitted(caller, id, Verb::Join, &channel)?;
+        let name = permitted(core, caller, id, Verb::Join, &channel)?;
         let claim = core.replies.claim(caller.link.id);
         self.update(core, id, &name, state, claim);
         Err(Stop::Begun(claim))
@@ -89,7 +91,7 @@ impl Presence {
             return done;
         }
         let channel = parse_channel(&who.channel)?;
-        let name = core.permitted(caller, id, Verb::Presence, &channel)?;
+        let name = permitted(core, caller, id, Verb::Presence, &channel)?;
         let claim = core.replies.claim(caller.link.id);
         let viewer = core.user_of(id);
         self.rooms.ask_who(core, &name, who, viewer, claim);
@@ -110,12 +112,12 @@ impl Presence {
             return refuse(Code::BadRequest, "presence is watched channel by channel; a pattern has none");
         }
         let channel = parse_channel(name)?;
-        core.permitted(caller, id, Verb::Presence, &channel)?;
+        permitted(core, caller, id, Verb::Presence, &channel)?;
         if let Some(Err(refusal)) = core.replies.take(caller.link.id) {
             return Err(Stop::Refused(refusal));
         }
         // Carried first, read then: what happens in between is heard.
-        core.carried_subscribe(caller, id, Space::Channel, name)?;
+        carried_subscribe(core, caller, id, Space::Channel, name)?;
         carry_presence(core, caller, name)?;
         let Some(members) = self.rooms.members(core, name, id, caller.link.id) else {
             return Err(Stop::Wait);

@@ -93,7 +93,7 @@ fn decide_change(change: &mut PresenceChange, core: &Core, facts: &Facts) -> Ste
     let before = found.map(|found| found.row.attendance.clone()).unwrap_or_default();
     let mut attendance = before.clone();
     // Asked once: the node may begin a new epoch at any moment, and who vouches must be who writes.
-    let home = core.home();
+    let home = core.node.home();
     let mut changes = apply(core.now, change, &home, &mut attendance);
     if let Some((from, to)) = shown.zip(change.visibility)
         && from != to
@@ -212,7 +212,7 @@ fn insist(core: &Core, change: &mut PresenceChange, found: Option<&Versioned<Pre
     let session = change.listener.and_then(|id| core.session(id));
     if !living && session.is_some_and(|session| session.present.has(&change.key.channel)) {
         let (client, state) = (*client, Some(state.clone()));
-        change.action = PresenceAction::Input(Input::Join { client, home: core.home(), state });
+        change.action = PresenceAction::Input(Input::Join { client, home: core.node.home(), state });
     }
 }
 

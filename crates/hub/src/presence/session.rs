@@ -33,7 +33,7 @@ impl Presence {
             let put_off = PutOff { listener: id, channel: channel.into(), state, claim };
             return self.put_off.entry(user).or_default().push(put_off);
         }
-        let home = core.home();
+        let home = core.node.home();
         let join = |client| Input::Join { client, home, state };
         self.change(core, id, channel, join, claim);
     }
@@ -46,7 +46,7 @@ impl Presence {
         channel: &str,
         state: Option<State>,
     ) {
-        let home = core.home();
+        let home = core.node.home();
         if let Some(change) = change_of(core, id, channel, |client| Input::Join { client, home, state }, None)
         {
             self.changes.begin(core, PresenceChange { again: true, ..change });

@@ -4,9 +4,12 @@
 use super::Shard;
 use crate::connection::Goodbye;
 use crate::core::authorize;
-use crate::core::command::{Caller, Flow, Step, Stop, not_allowed, parse_channel, refuse};
+use crate::core::command::{
+    Caller, Flow, Step, Stop, carried_subscribe, not_allowed, parse_channel, permitted, refuse, reply,
+    take_command,
+};
 use crate::core::listener::ListenerId;
-use crate::core::{Notice, PIPELINE_MAX};
+use crate::core::{Core, Notice, PIPELINE_MAX};
 use crate::event::{Author, Space};
 use std::sync::Arc;
 use tavern_domain::presence::Departure;
@@ -26,14 +29,14 @@ impl Shard {
     fn run_command(&mut self, caller: &mut Caller, frame: &[u8], out: &mut Vec<u8>) -> Flow {
         let behind = self.core.replies.pipelined(caller.link.id) > 0;
         let parsed = json::parse_request(frame);
-        if behind && !parsed.as_ref().is_ok_and(|request| self.may_pipeline(caller, &request.op)) {
+        if behind && !parsed.as_ref().is_ok_and(|request| may_pipeline(&self.core, caller, &request.op)) {
             return Flow::Wait;
         }
         self.core.stats.commands.add(1);
         self.core.refused_with = None;
         let request = match parsed {
             Ok(request) => request,
-            Err(bad) => return self.core.reply(caller, bad.id, Err(bad.refusal), out),
+            Err(bad) => return reply(&mut self.core, caller, bad.id, Err(bad.refusal), out),
         };
         let id = request.id;
         let again = std::mem::take(&mut caller.waited);
@@ -48,9 +51,9 @@ impl Shard {
             _ => Flow::Done,
         };
         let mut body = Vec::new();
-        let allowed = if again { Ok(()) } else { self.core.take_command(caller) };
+        let allowed = if again { Ok(()) } else { take_command(&mut self.core, caller) };
         match allowed.and_then(|()| self.perform(caller, request.op, &mut body)) {
-            Ok(()) => match self.core.reply(caller, id, Ok(body), out) {
+            Ok(()) => match reply(&mut self.core, caller, id, Ok(body), out) {
                 Flow::Done => after,
                 flow => flow,
             },
@@ -58,7 +61,7 @@ impl Shard {
                 self.core.replies.keep_in_turn(caller.link.id, id, Err(refusal));
                 Flow::Begun
             }
-            Err(Stop::Refused(refusal)) => self.core.reply(caller, id, Err(refusal), out),
+            Err(Stop::Refused(refusal)) => reply(&mut self.core, caller, id, Err(refusal), out),
             Err(Stop::Begun(claim)) if caller.pipelines => {
                 self.core.replies.pipeline(claim, id);
                 Flow::Begun
@@ -71,30 +74,10 @@ impl Shard {
         }
     }
 
-    /// Whether a command may begin while earlier ones of its transport have no answer yet: only presence changes may.
-    fn may_pipeline(&self, caller: &Caller, op: &Op<'_>) -> bool {
-        let begun = self.core.replies.pipelined(caller.link.id);
-        let session = caller.listener.and_then(|id| self.core.session(id));
-        let user = session.and_then(|session| session.identity.user.as_ref());
-        if user.is_some_and(|user| self.core.users.visibility(user).is_none()) {
-            // Its joins wait until the user's visibility is known.
-            return false;
-        }
-        let changes = match op {
-            Op::Update(_) | Op::Leave { .. } => true,
-            // Near the bound it must be known how many there are.
-            Op::Join(_) => session.is_some_and(|session| {
-                session.present.joined() + begun < self.core.node.settings.channels_per_session
-            }),
-            _ => false,
-        };
-        changes && begun < PIPELINE_MAX
-    }
-
     /// The next reply of a transport that pipelines, appended to `out`. None: it is not there yet.
     pub fn next_reply(&mut self, caller: &mut Caller, out: &mut Vec<u8>) -> Option<Flow> {
-        let (id, reply) = self.core.replies.next(caller.link.id)?;
-        Some(self.core.reply(caller, id.as_deref(), reply, out))
+        let (id, answer) = self.core.replies.next(caller.link.id)?;
+        Some(reply(&mut self.core, caller, id.as_deref(), answer, out))
     }
 
     fn perform(&mut self, caller: &mut Caller, op: Op<'_>, body: &mut Vec<u8>) -> Step<()> {
@@ -102,11 +85,11 @@ impl Shard {
             Op::Hello(hello) => self.hello(caller, &hello, body),
             Op::Ping => Ok(()),
             op => {
-                let id = self.session_of(caller)?;
+                let id = session_of(&self.core, caller)?;
                 match op {
                     Op::Subscribe(subscribe) => self.op_subscribe(caller, id, &subscribe, body),
-                    Op::Unsubscribe(target) => self.op_unsubscribe(id, &target),
-                    Op::Publish(publish) => self.op_publish(caller, id, &publish, body),
+                    Op::Unsubscribe(target) => op_unsubscribe(&mut self.core, id, &target),
+                    Op::Publish(publish) => op_publish(&mut self.core, caller, id, &publish, body),
                     Op::Join(join) => self.presence.op_join(&mut self.core, caller, id, &join, body),
                     Op::Update(update) => self.presence.op_update(&mut self.core, caller, id, &update, body),
                     Op::Leave { channel } => {
@@ -144,18 +127,6 @@ impl Shard {
         }
     }
 
-    fn session_of(&mut self, caller: &Caller) -> Step<ListenerId> {
-        let Some(id) = caller.listener else {
-            return refuse(Code::Unauthenticated, "say hello with a token first");
-        };
-        match self.core.listeners.get(id).and_then(|listener| listener.session()) {
-            Some(session) if session.frozen => refuse(Code::Gone, "the session has moved; say hello again"),
-            Some(session) if self.core.now < session.identity.expires => Ok(id),
-            Some(_) => refuse(Code::Unauthenticated, "the token has expired; say hello with a fresh one"),
-            None => refuse(Code::Gone, "the session has ended; say hello again"),
-        }
-    }
-
     fn op_subscribe(
         &mut self,
         caller: &Caller,
@@ -166,7 +137,7 @@ impl Shard {
         let (space, name): (Space, Arc<str>) = match &subscribe.target {
             Target::Channel(name) => {
                 let channel = parse_channel(name)?;
-                (Space::Channel, self.core.permitted(caller, id, Verb::Subscribe, &channel)?)
+                (Space::Channel, permitted(&mut self.core, caller, id, Verb::Subscribe, &channel)?)
             }
             Target::Pattern(pattern) => {
                 if pattern.is_empty() || pattern.len() > limits::CHANNEL_BYTES {
@@ -197,59 +168,9 @@ impl Shard {
             return self.presence.op_watch(&mut self.core, caller, id, subscribe, &name, body);
         }
         if !there {
-            self.core.carried_subscribe(caller, id, space, &name)?;
+            carried_subscribe(&mut self.core, caller, id, space, &name)?;
         }
         write_instead(&subscribe.target, &name, body);
-        Ok(())
-    }
-
-    fn op_unsubscribe(&mut self, id: ListenerId, target: &Target<'_>) -> Step<()> {
-        match target {
-            Target::Channel(name) => {
-                self.core.unsubscribe(id, Space::Presence, name.as_bytes());
-                self.core.unsubscribe(id, Space::Channel, name.as_bytes())
-            }
-            Target::Pattern(pattern) => self.core.unsubscribe(id, Space::Pattern, pattern.as_bytes()),
-        };
-        Ok(())
-    }
-
-    fn op_publish(
-        &mut self,
-        caller: &Caller,
-        id: ListenerId,
-        publish: &Publish<'_>,
-        body: &mut Vec<u8>,
-    ) -> Step<()> {
-        let most = self.core.node.settings.message_bytes;
-        if publish.data.len() > most {
-            return refuse(
-                Code::TooLarge,
-                format!("data has {} bytes, at most {most} are allowed", publish.data.len()),
-            );
-        }
-        let channel = parse_channel(&publish.channel)?;
-        let name = self.core.permitted(caller, id, Verb::Publish, &channel)?;
-        let author = self
-            .listeners
-            .get(id)
-            .and_then(|listener| listener.session())
-            .map(|session| Author { user: session.identity.user.clone(), client: session.client });
-        let receivers = self.core.publish(
-            self.core.now,
-            Space::Channel,
-            name.as_bytes(),
-            publish.data.as_bytes(),
-            true,
-            author,
-        );
-        body.extend_from_slice(b"{\"receivers\":");
-        body.extend_from_slice(itoa::Buffer::new().format(receivers).as_bytes());
-        if *name != *publish.channel {
-            body.extend_from_slice(b",\"channel\":");
-            json::string(body, &name);
-        }
-        body.push(b'}');
         Ok(())
     }
 
@@ -263,6 +184,80 @@ impl Shard {
         self.inbox.acknowledge(&mut self.core, id, seq);
         Ok(())
     }
+}
+
+/// Whether a command may begin while earlier ones of its transport have no answer yet: only presence changes may.
+fn may_pipeline(core: &Core, caller: &Caller, op: &Op<'_>) -> bool {
+    let begun = core.replies.pipelined(caller.link.id);
+    let session = caller.listener.and_then(|id| core.session(id));
+    let user = session.and_then(|session| session.identity.user.as_ref());
+    if user.is_some_and(|user| core.users.visibility(user).is_none()) {
+        // Its joins wait until the user's visibility is known.
+        return false;
+    }
+    let changes = match op {
+        Op::Update(_) | Op::Leave { .. } => true,
+        // Near the bound it must be known how many there are.
+        Op::Join(_) => session.is_some_and(|session| {
+            session.present.joined() + begun < core.node.settings.channels_per_session
+        }),
+        _ => false,
+    };
+    changes && begun < PIPELINE_MAX
+}
+
+fn session_of(core: &Core, caller: &Caller) -> Step<ListenerId> {
+    let Some(id) = caller.listener else {
+        return refuse(Code::Unauthenticated, "say hello with a token first");
+    };
+    match core.listeners.get(id).and_then(|listener| listener.session()) {
+        Some(session) if session.frozen => refuse(Code::Gone, "the session has moved; say hello again"),
+        Some(session) if core.now < session.identity.expires => Ok(id),
+        Some(_) => refuse(Code::Unauthenticated, "the token has expired; say hello with a fresh one"),
+        None => refuse(Code::Gone, "the session has ended; say hello again"),
+    }
+}
+
+fn op_unsubscribe(core: &mut Core, id: ListenerId, target: &Target<'_>) -> Step<()> {
+    match target {
+        Target::Channel(name) => {
+            core.unsubscribe(id, Space::Presence, name.as_bytes());
+            core.unsubscribe(id, Space::Channel, name.as_bytes())
+        }
+        Target::Pattern(pattern) => core.unsubscribe(id, Space::Pattern, pattern.as_bytes()),
+    };
+    Ok(())
+}
+
+fn op_publish(
+    core: &mut Core,
+    caller: &Caller,
+    id: ListenerId,
+    publish: &Publish<'_>,
+    body: &mut Vec<u8>,
+) -> Step<()> {
+    let most = core.node.settings.message_bytes;
+    if publish.data.len() > most {
+        return refuse(
+            Code::TooLarge,
+            format!("data has {} bytes, at most {most} are allowed", publish.data.len()),
+        );
+    }
+    let channel = parse_channel(&publish.channel)?;
+    let name = permitted(core, caller, id, Verb::Publish, &channel)?;
+    let author = core
+        .session(id)
+        .map(|session| Author { user: session.identity.user.clone(), client: session.client });
+    let receivers =
+        core.publish(core.now, Space::Channel, name.as_bytes(), publish.data.as_bytes(), true, author);
+    body.extend_from_slice(b"{\"receivers\":");
+    body.extend_from_slice(itoa::Buffer::new().format(receivers).as_bytes());
+    if *name != *publish.channel {
+        body.extend_from_slice(b",\"channel\":");
+        json::string(body, &name);
+    }
+    body.push(b'}');
+    Ok(())
 }
 
 /// Says which channel is used when it is not the one that was asked for.

@@ -1,10 +1,10 @@
 //! `hello`: who a client is, and the session it comes back to or begins.
 
 use super::Shard;
-use crate::core::Notice;
 use crate::core::command::{Caller, Step, Stop, refuse};
 use crate::core::listener::ListenerId;
 use crate::core::render::{read_session, write_party, write_session};
+use crate::core::{Core, Notice};
 use crate::migration::{Seeker, Sought};
 use tavern_domain::{Identity, SessionKey};
 use tavern_wire::error::Code;
@@ -36,7 +36,7 @@ impl Shard {
         }
         let (id, reset) = match resumed {
             Some(attached) => attached,
-            None => (self.keep_or_open(caller, identity)?, false),
+            None => (keep_or_open(&mut self.core, caller, identity)?, false),
         };
         caller.listener = Some(id);
         // Features know the session before it asks them for something.
@@ -65,7 +65,7 @@ impl Shard {
         }
         let known = self.core.find_session(key);
         if known.is_some() && known == caller.listener {
-            return Ok(self.rewind_own(key, identity, seq));
+            return Ok(rewind_own(&mut self.core, key, identity, seq));
         }
         if caller.passing {
             // A single command has no transport to attach; it may still ask whether the session lives.
@@ -84,40 +84,6 @@ impl Shard {
             self.core.notify(Notice::SessionEnds { id: unused });
         }
         Ok(Some((attached.listener, attached.reset)))
-    }
-
-    /// A hello that names the session this transport already has: only its cursor moves.
-    fn rewind_own(
-        &mut self,
-        key: SessionKey,
-        identity: &Identity,
-        seq: Option<u64>,
-    ) -> Option<(ListenerId, bool)> {
-        let id = self.core.find_session(key)?;
-        let listener = self.core.listeners.get_mut(id)?;
-        let session = listener.session_mut()?;
-        if session.identity.user != identity.user {
-            return None;
-        }
-        session.identity = identity.clone();
-        let known = seq.is_none_or(|seq| listener.mailbox.rewind(seq));
-        self.core.mark_dirty(id);
-        Some((id, !known))
-    }
-
-    /// Without a session to come back to: the one this transport has, with a fresh token, or a new one.
-    fn keep_or_open(&mut self, caller: &Caller, identity: Identity) -> Step<ListenerId> {
-        let Some(id) = caller.listener.filter(|id| self.core.listeners.get(*id).is_some()) else {
-            let link = (!caller.passing).then_some(caller.link);
-            return Ok(self.core.open_session(identity, link));
-        };
-        if let Some(session) = self.core.listeners.get_mut(id).and_then(|listener| listener.session_mut()) {
-            if session.identity.user != identity.user {
-                return refuse(Code::Conflict, "this transport belongs to another user; open a new one");
-            }
-            session.identity = identity;
-        }
-        Ok(id)
     }
 
     /// The answer to hello, also sent as the first frame when the token came with the connection.
@@ -145,4 +111,38 @@ impl Shard {
         write_party(self.party.party_snapshot(session.identity.user.as_deref()), body);
         body.push(b'}');
     }
+}
+
+/// A hello that names the session this transport already has: only its cursor moves.
+fn rewind_own(
+    core: &mut Core,
+    key: SessionKey,
+    identity: &Identity,
+    seq: Option<u64>,
+) -> Option<(ListenerId, bool)> {
+    let id = core.find_session(key)?;
+    let listener = core.listeners.get_mut(id)?;
+    let session = listener.session_mut()?;
+    if session.identity.user != identity.user {
+        return None;
+    }
+    session.identity = identity.clone();
+    let known = seq.is_none_or(|seq| listener.mailbox.rewind(seq));
+    core.mark_dirty(id);
+    Some((id, !known))
+}
+
+/// Without a session to come back to: the one this transport has, with a fresh token, or a new one.
+fn keep_or_open(core: &mut Core, caller: &Caller, identity: Identity) -> Step<ListenerId> {
+    let Some(id) = caller.listener.filter(|id| core.listeners.get(*id).is_some()) else {
+        let link = (!caller.passing).then_some(caller.link);
+        return Ok(core.open_session(identity, link));
+    };
+    if let Some(session) = core.listeners.get_mut(id).and_then(|listener| listener.session_mut()) {
+        if session.identity.user != identity.user {
+            return refuse(Code::Conflict, "this transport belongs to another user; open a new one");
+        }
+        session.identity = identity;
+    }
+    Ok(id)
 }

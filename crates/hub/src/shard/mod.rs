@@ -10,8 +10,8 @@ pub use order::Order;
 
 use crate::connection::{Link, LinkId};
 use crate::core::listener::ListenerId;
-use crate::core::render::PollFlags;
-use crate::core::{Attached, Core, Feature, Notice, Poll, Timer};
+use crate::core::render::{self, PollFlags};
+use crate::core::{Attached, Core, Feature, Notice, Poll, Timer, loss, poll, sweep};
 use crate::event::Space;
 use crate::inbox::Inbox;
 use crate::liveness::LivenessTask;
@@ -81,7 +81,7 @@ impl Shard {
             }
             Input::BusReady(links) => self.bus_ready(links),
             Input::BusLost(channel) => {
-                core.lost_abroad(channel.as_deref());
+                loss::messages_lost(core, channel.as_deref());
                 if channel.is_none() {
                     self.people.look_at_people(core, true);
                 }
@@ -214,7 +214,7 @@ impl Shard {
 
     /// When to be woken.
     pub fn next_wake(&self) -> Option<Time> {
-        self.core.next_wake()
+        sweep::next_wake(&self.core)
     }
 
     /// Time has passed: settle what is due.
@@ -232,11 +232,11 @@ impl Shard {
             self.core.node.carrier.let_go(&self.core.node.registry, &unused);
         }
         for id in self.core.agenda.take_due_sessions(now) {
-            self.core.poll_is_due(id);
+            poll::is_due(&mut self.core, id);
             self.presence.loss_is_due(&mut self.core, id);
         }
-        if self.core.sweep_is_due() {
-            self.core.sweep_piece();
+        if sweep::is_due(&self.core) {
+            sweep::next_piece(&mut self.core);
         }
         self.route();
     }
@@ -314,7 +314,7 @@ impl Shard {
         timeout_ms: u64,
     ) -> Poll {
         self.core.now = now;
-        let poll = self.core.poll(key, identity, link, cursor, timeout_ms);
+        let poll = poll::arrive(&mut self.core, key, identity, link, cursor, timeout_ms);
         self.route();
         poll
     }
@@ -324,7 +324,7 @@ impl Shard {
         self.core.now = now;
         let user = self.core.user_of(id);
         let party = self.party.party_snapshot(user.as_deref());
-        self.core.render_poll(id, flags, party, out);
+        render::render_poll(&mut self.core, id, flags, party, out);
     }
 
     /// A transport was lost. The session stays and collects; a Redis listener ends with its connection.

@@ -136,8 +136,8 @@ impl House {
     pub fn hear(&mut self, caller: &Caller) -> Vec<Value> {
         let mut scratch = Scratch::default();
         let Some(id) = caller.listener else { return Vec::new() };
-        self.shards[0].render(id, caller.link.id, usize::MAX, &mut scratch);
-        self.shards[0].settle(id, &scratch, scratch.bytes.len());
+        scratch.fill(&mut self.shards[0].core, id, caller.link.id, usize::MAX);
+        scratch.settle(&mut self.shards[0].core, id, scratch.bytes.len());
         frames(&scratch.bytes)
     }
 

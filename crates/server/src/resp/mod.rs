@@ -197,8 +197,8 @@ pub fn append_messages(out: &mut Vec<u8>, peer: &Peer, hub: &mut Shard, scratch:
         return;
     }
     scratch.clear();
-    hub.render(id, peer.link, usize::MAX, scratch);
+    scratch.fill(&mut hub.core, id, peer.link, usize::MAX);
     let all = scratch.bytes.len();
-    hub.settle(id, scratch, all);
+    scratch.settle(&mut hub.core, id, all);
     out.extend_from_slice(&scratch.bytes);
 }

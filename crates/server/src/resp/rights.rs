@@ -46,7 +46,7 @@ pub fn may_see(peer: &Peer, context: &Context<'_>, name: &[u8]) -> bool {
     }
     let Some(identity) = &peer.identity else { return false };
     let Ok(channel) = Channel::parse_redis(name) else { return false };
-    let may = |verb| context.hub.permit(context.now, identity, verb, &channel) == Permit::Yes;
+    let may = |verb| authorize::permit(&context.hub.core, identity, verb, &channel) == Permit::Yes;
     !identity.scopes.is_empty() || may(Verb::Subscribe) || may(Verb::Publish)
 }
 
@@ -116,7 +116,7 @@ pub fn used<'n>(
 ) -> Result<Cow<'n, [u8]>, Halt> {
     let Ok(channel) = Channel::parse_redis(name) else { return refuse(LONG_NAME) };
     let Some(identity) = &peer.identity else { return refuse(NO_CHANNEL) };
-    match context.hub.permit(context.now, identity, verb, &channel) {
+    match authorize::permit(&context.hub.core, identity, verb, &channel) {
         Permit::Yes => Ok(Cow::Borrowed(name)),
         Permit::No => refuse(NO_CHANNEL),
         Permit::Instead(other) => match Channel::parse(&other) {
@@ -124,7 +124,7 @@ pub fn used<'n>(
             _ => refuse(BAD_REDIRECT),
         },
         Permit::Ask(question) => {
-            context.hub.ask(question, peer.link);
+            authorize::ask(&mut context.hub.core, question, peer.link);
             Err(Halt::Stall)
         }
     }

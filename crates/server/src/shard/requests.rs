@@ -340,7 +340,7 @@ impl Worker {
             }
             let id = stream.listener;
             self.scratch.clear();
-            let more = self.hub.render(id, link, PIECE_BYTES, &mut self.scratch);
+            let more = self.scratch.fill(&mut self.hub.core, id, link, PIECE_BYTES);
             if self.scratch.bytes.is_empty() {
                 return;
             }
@@ -348,7 +348,7 @@ impl Worker {
                 Ok(()) => {
                     stream.written_ms = now_ms;
                     let all = self.scratch.bytes.len();
-                    self.hub.settle(id, &self.scratch, all);
+                    self.scratch.settle(&mut self.hub.core, id, all);
                 }
                 Err(TrySendError::Full(_)) => {
                     stream.blocked = true;
@@ -401,7 +401,7 @@ impl Worker {
 
     /// Why a client counts as online, for people who ask.
     pub fn report(&self, client: ClientId) -> Option<SessionReport> {
-        let id = self.hub.find_client(client)?;
+        let id = tavern_hub::core::attach::find_client(&self.hub.core, client)?;
         let listener = self.hub.listener(id)?;
         let session = listener.session()?;
         let settings = &self.context.node.settings;
@@ -413,7 +413,7 @@ impl Worker {
         });
         let lost_at = session.lost_at(settings.poll_idle_ms);
         let online = transport.is_some() || self.now < lost_at;
-        let expires_at = self.hub.session_expires_at(id);
+        let expires_at = tavern_hub::core::sweep::session_expires_at(&self.hub.core, id);
         let why = match transport {
             Some(transport) => format!("a {transport} transport is attached"),
             None if online => format!(

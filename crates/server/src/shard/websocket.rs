@@ -171,9 +171,9 @@ fn append_events(conn: &mut Conn, room: &mut Room<'_>, caller: &Caller) {
         return;
     }
     room.scratch.clear();
-    room.hub.render(id, caller.link.id, usize::MAX, room.scratch);
+    room.scratch.fill(&mut room.hub.core, id, caller.link.id, usize::MAX);
     let all = room.scratch.bytes.len();
-    room.hub.settle(id, room.scratch, all);
+    room.scratch.settle(&mut room.hub.core, id, all);
     conn.out.extend_from_slice(&room.scratch.bytes);
 }
 

@@ -15,6 +15,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 use tavern_domain::Time;
+use tavern_hub::core::authorize;
 use tavern_hub::core::wheel::Wheel;
 use tavern_hub::{Input, LivenessTask};
 use tavern_hub::{LinkId, Scratch, Shard};
@@ -173,6 +174,7 @@ impl Worker {
                 return;
             }
             self.now = self.now.max(self.context.clock.now());
+            self.hub.core.begin_turn(self.now);
             self.turn(&events);
         }
     }
@@ -314,7 +316,7 @@ impl Worker {
             ShardInput::Stream(stream) => self.http_stream(*stream),
             ShardInput::StreamRoom(link) => self.stream_has_room(link),
             ShardInput::Publish(publish) => self.http_publish(*publish),
-            ShardInput::Answer(question, verdict) => self.hub.answer(self.now, question, verdict),
+            ShardInput::Answer(question, verdict) => authorize::answer(&mut self.hub.core, question, verdict),
             ShardInput::Inspect(client, reply) => {
                 // The asker may have gone away; then nobody wants to know.
                 let _ = reply.send(self.report(client));

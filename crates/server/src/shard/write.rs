@@ -215,7 +215,8 @@ impl Worker {
         });
         for _ in 0..WRITES_PER_TURN {
             self.scratch.begin(&conn.out);
-            let more = listener.is_some_and(|id| self.hub.render(id, link, WRITE_BYTES, &mut self.scratch));
+            let more =
+                listener.is_some_and(|id| self.scratch.fill(&mut self.hub.core, id, link, WRITE_BYTES));
             let all = self.scratch.bytes.len();
             if all == 0 {
                 return Written::All;
@@ -249,7 +250,7 @@ impl Worker {
 
     fn settle(&mut self, listener: Option<ListenerId>, written: usize) -> usize {
         match listener {
-            Some(id) => self.hub.settle(id, &self.scratch, written),
+            Some(id) => self.scratch.settle(&mut self.hub.core, id, written),
             None => written,
         }
     }

@@ -324,8 +324,8 @@ impl Street {
         let mut scratch = std::mem::take(&mut self.scratch);
         scratch.clear();
         if let Some(running) = self.houses[house].running() {
-            running.shards[shard].render(id, link, usize::MAX, &mut scratch);
-            running.shards[shard].settle(id, &scratch, scratch.bytes.len());
+            scratch.fill(&mut running.shards[shard].core, id, link, usize::MAX);
+            scratch.settle(&mut running.shards[shard].core, id, scratch.bytes.len());
         }
         let mut bytes = &scratch.bytes[..];
         while let Ok(Some(head)) = ws::read_head(bytes, ws::Role::Client, 1 << 24) {

@@ -228,7 +228,7 @@ pub fn hello(call: &mut Call<'_, '_>) -> Next {
         call.peer.proto = proto;
         call.peer.info.set_proto(proto);
         if let Some(id) = call.peer.listener {
-            call.context.hub.set_format(id, call.peer.format());
+            tavern_hub::core::redis::set_format(&mut call.context.hub.core, id, call.peer.format());
         }
     }
     greet(call);

@@ -89,7 +89,7 @@ fn listen(call: &mut Call<'_, '_>, space: Space) -> Next {
 
 /// Asks the bus for everything that is listened to from now on. Inside `EXEC` nothing can wait for its answer.
 fn carry(call: &mut Call<'_, '_>, space: Space, hold: &mut Hold<'_>) -> Result<(), Halt> {
-    let link = (!call.in_exec).then_some((call.context.hub.index(), call.peer.link));
+    let link = (!call.in_exec).then_some((call.context.hub.index, call.peer.link));
     let mut waits = false;
     for name in call.rest(1) {
         let used = match space {
@@ -141,9 +141,9 @@ fn open(call: &mut Call<'_, '_>) -> ListenerId {
         return id;
     }
     let link = Link { id: call.peer.link, format: call.peer.format() };
-    let id = call.context.hub.open_redis(link);
+    let id = tavern_hub::core::redis::open(&mut call.context.hub.core, link);
     if call.peer.state.polls {
-        call.context.hub.set_pushing(id, false);
+        tavern_hub::core::redis::set_pushing(&mut call.context.hub.core, id, false);
     }
     call.peer.listener = Some(id);
     id

@@ -19,7 +19,7 @@ pub fn mode(call: &mut Call<'_, '_>) -> Next {
     call.peer.state.polls = polls;
     if let Some(id) = call.peer.listener {
         // What was queued meanwhile is written after this reply.
-        call.context.hub.set_pushing(id, !polls);
+        tavern_hub::core::redis::set_pushing(&mut call.context.hub.core, id, !polls);
     }
     call.ok()
 }
@@ -56,7 +56,7 @@ pub fn wait(call: &mut Call<'_, '_>) -> Next {
     if queued || over || call.in_exec {
         call.peer.waiting_until = None;
         if let Some(id) = listener {
-            call.context.hub.set_waiting(id, false);
+            tavern_hub::core::redis::set_waiting(&mut call.context.hub.core, id, false);
         }
         return answer(call, count);
     }
@@ -65,15 +65,16 @@ pub fn wait(call: &mut Call<'_, '_>) -> Next {
     };
     let until = if ms == 0 { Time::NEVER } else { now + ms };
     call.peer.waiting_until.get_or_insert(until);
-    call.context.hub.set_waiting(id, true);
+    tavern_hub::core::redis::set_waiting(&mut call.context.hub.core, id, true);
     Next::Stall
 }
 
 fn answer(call: &mut Call<'_, '_>, count: usize) -> Next {
     let format = call.peer.format();
     let mut messages = Vec::new();
-    let taken =
-        call.peer.listener.map_or(0, |id| call.context.hub.take_messages(id, count, format, &mut messages));
+    let taken = call.peer.listener.map_or(0, |id| {
+        tavern_hub::core::render::take_messages(&mut call.context.hub.core, id, count, format, &mut messages)
+    });
     reply::array(call.out, taken);
     call.out.extend_from_slice(&messages);
     Next::Go

@@ -9,6 +9,7 @@ use crate::resp::{OtherShards, RespServer};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 use tavern_domain::{Identity, Time};
+use tavern_hub::core::authorize;
 use tavern_hub::{Dice, LinkId, Node, Question, Scratch, Settings, Shard, Verdict};
 
 const SECRET: &str = "0123456789abcdef0123456789abcdef";
@@ -353,7 +354,7 @@ fn the_app_is_asked_before_anything_changes() {
     let verdicts = [Verdict::Allow, Verdict::Instead("gametv#2".into())];
     for (question, verdict) in questions.into_iter().zip(verdicts) {
         assert_eq!(world.try_say(ann, "SUBSCRIBE game#1 game#2").1, Next::Stall);
-        world.hub.answer(world.now, question, verdict);
+        authorize::answer(&mut world.hub.core, question, verdict);
     }
     let confirmed = "*3 $9 subscribe $6 game#1 :1 *3 $9 subscribe $8 gametv#2 :2";
     assert_eq!(world.say(ann, "SUBSCRIBE game#1 game#2"), confirmed, "counted once, however often it ran");

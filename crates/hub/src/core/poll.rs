@@ -1,0 +1,93 @@
+//! Long-polls: one arrives, is answered or parked, and is answered empty when its time is over.
+
+use super::Core;
+use crate::connection::{Format, Link, LinkId};
+use crate::core::listener::ListenerId;
+use tavern_domain::{Identity, SessionKey, limits};
+
+/// What became of a poll.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Poll {
+    /// Something is there, or the client did not want to wait: answer with `render_poll`.
+    Ready { reset: bool },
+    /// It waits; the link is named in `Effects` when there is something or its time is over.
+    Parked,
+    /// No such session, or not this user's.
+    Unknown,
+}
+
+/// A long-poll arrives: its cursor acknowledges, then it is answered or parked.
+pub(crate) fn arrive(
+    core: &mut Core,
+    key: SessionKey,
+    identity: Option<&Identity>,
+    link: LinkId,
+    cursor: Option<u64>,
+    timeout_ms: u64,
+) -> Poll {
+    let now = core.now;
+    let Some(id) = core.find_session(key) else { return Poll::Unknown };
+    let Some(identity) = identity_of(core, id, identity) else { return Poll::Unknown };
+    let link = Link { id: link, format: Format::Poll };
+    let Some(attached) = core.attach(key, &identity, link, cursor) else { return Poll::Unknown };
+    let timeout_ms = jittered(core, timeout_ms.min(limits::POLL_PARK_MAX_MS));
+    let Some(listener) = core.listeners.get_mut(id) else { return Poll::Unknown };
+    let pending = listener.mailbox.has_unread();
+    if pending || attached.reset || timeout_ms == 0 {
+        // It is answered now, not at the end of the turn.
+        listener.dirty = false;
+        core.effects.dirty.retain(|dirty| *dirty != id);
+        return Poll::Ready { reset: attached.reset };
+    }
+    let until = now + timeout_ms;
+    if let Some(session) = listener.session_mut() {
+        session.parked_until = Some(until);
+    }
+    core.agenda.set_session(until, id);
+    Poll::Parked
+}
+
+/// A poll may name its session only; a token that comes along must be of the same user.
+fn identity_of(core: &Core, id: ListenerId, given: Option<&Identity>) -> Option<Identity> {
+    let own = &core.listeners.get(id)?.session()?.identity;
+    match given {
+        Some(given) if given.user != own.user => None,
+        Some(given) => Some(given.clone()),
+        None => Some(own.clone()),
+    }
+}
+
+/// Ten percent either way, so that a crowd of polls does not return together.
+fn jittered(core: &mut Core, ms: u64) -> u64 {
+    let tenth = ms / 10;
+    if tenth == 0 {
+        return ms;
+    }
+    ms - tenth + (core.dice.roll() % (2 * tenth as u128 + 1)) as u64
+}
+
+pub(crate) fn is_due(core: &mut Core, id: ListenerId) {
+    let now = core.now;
+    let Some(listener) = core.listeners.get_mut(id) else { return };
+    let Some(session) = listener.session_mut() else { return };
+    // The entry may be of an earlier poll of this session.
+    if session.parked_until.is_some_and(|until| until <= now) && !listener.dirty {
+        listener.dirty = true;
+        core.effects.dirty.push(id);
+    }
+}
+
+/// The poll was answered: the session waits for the next one.
+pub(crate) fn answered(core: &mut Core, id: ListenerId) {
+    let now = core.now;
+    if let Some(listener) = core.listeners.get_mut(id) {
+        listener.link = None;
+        listener.dirty = false;
+        if let Some(session) = listener.session_mut() {
+            session.parked_until = None;
+            session.heard_at = now;
+            session.polling = true;
+        }
+    }
+    core.schedule_loss(id);
+}
