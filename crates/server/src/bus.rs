@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tavern_hub::node::registry::shards_of;
-use tavern_hub::{Incoming, LinkId, Node, Parcel as Words};
+use tavern_hub::{Incoming, Input, LinkId, Node, Parcel as Words};
 use tavern_store::{BusError, BusInbox, Interest, Lost, Parcel, Ticket};
 use tokio::sync::Notify;
 
@@ -49,7 +49,7 @@ impl BusInbox for BusReceiver {
             ready.entry(shard).or_default().push(link);
         }
         for (shard, links) in ready {
-            self.shards.force(shard, ShardInput::Ready(links));
+            self.shards.force(shard, ShardInput::Hub(Input::BusReady(links)));
         }
     }
 
@@ -63,17 +63,19 @@ impl BusInbox for BusReceiver {
                         .for_each(|shard| heard[shard].push(Words { space, words: words.clone() }));
                 }
                 Some(Incoming::Presence { told, mask }) => {
-                    shards_of(mask)
-                        .for_each(|shard| self.shards.force(shard, ShardInput::News(told.clone())));
+                    shards_of(mask).for_each(|shard| {
+                        self.shards.force(shard, ShardInput::Hub(Input::Presence(told.clone())))
+                    });
                 }
                 Some(Incoming::Person { told, mask }) => {
-                    shards_of(mask)
-                        .for_each(|shard| self.shards.force(shard, ShardInput::Rumour(told.clone())));
+                    shards_of(mask).for_each(|shard| {
+                        self.shards.force(shard, ShardInput::Hub(Input::Status(told.clone())))
+                    });
                 }
                 Some(Incoming::Session { shard, from, letter }) => {
                     // Messages that came before it are handed over before it.
                     self.put(shard, std::mem::take(&mut heard[shard]));
-                    self.shards.force(shard, ShardInput::Letter(from, Box::new(letter)));
+                    self.shards.force(shard, ShardInput::Hub(Input::Migration { from, letter }));
                 }
                 Some(Incoming::NodeLeft) => self.adoption.notify_one(),
                 Some(Incoming::Subscription(name)) => self.bell.nudged(name),
@@ -89,13 +91,13 @@ impl BusInbox for BusReceiver {
         let channel = match &lost {
             Lost::Everything => None,
             Lost::On(subject) => match subject.channel() {
-                Some(name) => Some(name),
+                Some(name) => Some(Arc::<[u8]>::from(name)),
                 // Not a channel: whoever follows that subject reads again by itself.
                 None => return,
             },
         };
         tracing::warn!("bus messages lost");
-        self.shards.force_all(|| ShardInput::Lost(channel.clone()));
+        self.shards.force_all(|| ShardInput::Hub(Input::BusLost(channel.clone())));
     }
 
     fn needs(&self) -> Vec<Interest> {

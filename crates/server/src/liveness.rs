@@ -11,7 +11,7 @@ use crate::store_client::StoreClient;
 use std::sync::Arc;
 use std::time::Duration;
 use tavern_domain::Time;
-use tavern_hub::{Liveness, LivenessEvent, LivenessRules, LivenessTask, Node};
+use tavern_hub::{Input, Liveness, LivenessEvent, LivenessRules, LivenessTask, Node};
 use tavern_store::{Answer, Ticket};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -96,14 +96,14 @@ impl LivenessDriver {
 
     fn give(&self, task: LivenessTask) {
         match task {
-            LivenessTask::TakeOver(taken) => self.shards.force(0, ShardInput::TakeOver(taken)),
             LivenessTask::Overdue(deadline) if &*deadline.kind == tavern_hub::events::DELIVERY => {
                 self.bell.overdue(deadline);
             }
-            LivenessTask::Overdue(deadline) => self.shards.force(0, ShardInput::Overdue(deadline)),
-            LivenessTask::Sweep(user) => self.shards.force(0, ShardInput::Sweep(user)),
-            LivenessTask::Compare => self.shards.force_all(|| ShardInput::Look),
-            LivenessTask::Announce => self.shards.force_all(|| ShardInput::Announce),
+            // These concern every shard, the others any one.
+            LivenessTask::Compare | LivenessTask::Announce => {
+                self.shards.force_all(|| ShardInput::Hub(Input::Liveness(task.clone())));
+            }
+            task => self.shards.force(0, ShardInput::Hub(Input::Liveness(task))),
         }
     }
 

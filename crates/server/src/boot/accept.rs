@@ -7,7 +7,7 @@ use crate::connections::{self, Slot};
 use crate::http::{self, Api, Edge};
 use crate::resp::{Peer, RespServer};
 use crate::shard::Shards;
-use crate::shard::conn::{Conn, Speaks};
+use crate::shard::conn::{Conn, Protocol};
 use crate::shard::input::{Arrival, ShardInput};
 use crate::tls::Reloading;
 use std::net::SocketAddr;
@@ -87,8 +87,8 @@ impl RedisAcceptor {
             scopes: Scopes::ALL,
             key: None,
         });
-        let speaks = Speaks::Redis(Box::new(Peer::new(LinkId(0), identity, info)));
-        let conn = Conn::new(socket, tls, speaks, slot);
+        let protocol = Protocol::Redis(Box::new(Peer::new(LinkId(0), identity, info)));
+        let conn = Conn::new(socket, tls, protocol, slot);
         let arrival = Arrival { conn, input: Vec::new(), commands: Vec::new(), hello: None };
         if self.shards.put(shard, ShardInput::Arrival(Box::new(arrival))).is_err() {
             self.resp.clients.leave(client);

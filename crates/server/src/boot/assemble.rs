@@ -116,7 +116,7 @@ impl Parts {
         });
         // Each shard makes its own state inside its thread; here only what can travel.
         let seeds = polls.into_iter().enumerate();
-        let seeds = seeds.map(|(index, poll)| Seed::new(index, context.clone(), poll)).collect();
+        let seeds = seeds.map(|(index, poll)| Seed::new(index, context.clone(), poll));
         let numbers = NodeMetrics {
             node: node.clone(),
             health: health.clone(),
@@ -141,7 +141,7 @@ impl Parts {
             authenticator,
             started,
         };
-        Ok((parts, seeds))
+        Ok((parts, seeds.collect::<Result<_, _>>()?))
     }
 
     pub fn api(&self) -> Arc<Api> {

@@ -5,7 +5,7 @@ use super::edge::{Guest, Tls};
 use super::request::{self, Query};
 use crate::connections::Slot;
 use crate::shard::Shards;
-use crate::shard::conn::{Conn, Speaks};
+use crate::shard::conn::{Conn, Protocol};
 use crate::shard::input::{Arrival, ImplicitHello, SessionName, ShardInput};
 use crate::shard::websocket::WebSocket;
 use base64::Engine;
@@ -129,8 +129,8 @@ impl Welcome {
         };
         let link = Link { id: LinkId(0), format: Format::WebSocket };
         let caller = Caller::new(link, self.identity).running_ahead();
-        let speaks = Speaks::WebSocket(Box::new(WebSocket::new(caller)));
-        let conn = Conn::new(socket, tls, speaks, self.slot);
+        let protocol = Protocol::WebSocket(Box::new(WebSocket::new(caller)));
+        let conn = Conn::new(socket, tls, protocol, self.slot);
         let arrival = Arrival { conn, input, commands: Vec::new(), hello: self.hello };
         // A full shard refuses: the client sees its connection close and tries again.
         if shards.put(self.shard, ShardInput::Arrival(Box::new(arrival))).is_err() {

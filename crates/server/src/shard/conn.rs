@@ -1,4 +1,4 @@
-//! One socket of a shard: its bytes in and out, and what speaks on it. Knows no commands.
+//! One socket of a shard: its bytes in and out, and the protocol on it. Knows no commands.
 //! Must hold: an idle connection owns no buffer; a connection that is closing takes no more commands.
 
 use crate::connections::Slot;
@@ -13,7 +13,7 @@ use tavern_hub::ListenerId;
 pub struct Conn {
     pub socket: TcpStream,
     pub tls: Option<Box<rustls::ServerConnection>>,
-    pub speaks: Speaks,
+    pub protocol: Protocol,
     /// Written before any event: replies, and the rest of an event that was begun.
     pub out: Vec<u8>,
     /// An unfinished command or frame.
@@ -23,15 +23,15 @@ pub struct Conn {
     /// Milliseconds since the shard's start at which something was last heard.
     pub heard_ms: u32,
     pub state: State,
-    /// Its place in the counts of connections; given back when it is dropped.
-    _seat: Slot,
+    /// Its slot in the counts of connections; given back when it is dropped.
+    _slot: Slot,
 }
 
-pub enum Speaks {
+pub enum Protocol {
     WebSocket(Box<WebSocket>),
     Redis(Box<Peer>),
-    /// Its state is being worked on.
-    Nothing,
+    /// Taken out while it is worked on.
+    Taken,
 }
 
 #[derive(Debug, Default)]
@@ -64,28 +64,33 @@ impl Conn {
     pub fn new(
         socket: TcpStream,
         tls: Option<Box<rustls::ServerConnection>>,
-        speaks: Speaks,
-        seat: Slot,
+        protocol: Protocol,
+        slot: Slot,
     ) -> Conn {
         Conn {
             socket,
             tls,
-            speaks,
+            protocol,
             out: Vec::new(),
             input: Vec::new(),
             stalled: None,
             heard_ms: 0,
             state: State::default(),
-            _seat: seat,
+            _slot: slot,
         }
     }
 
     pub fn listener(&self) -> Option<ListenerId> {
-        match &self.speaks {
-            Speaks::WebSocket(socket) => socket.caller.listener,
-            Speaks::Redis(peer) => peer.listener,
-            Speaks::Nothing => None,
+        match &self.protocol {
+            Protocol::WebSocket(socket) => socket.caller.listener,
+            Protocol::Redis(peer) => peer.listener,
+            Protocol::Taken => None,
         }
+    }
+
+    /// A Redis connection in `TAVERN.WAIT`.
+    pub fn is_waiting(&self) -> bool {
+        matches!(&self.protocol, Protocol::Redis(peer) if peer.waiting_until.is_some())
     }
 
     /// Reads what is there. `Ok(0)` is the end.

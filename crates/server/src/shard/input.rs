@@ -1,46 +1,31 @@
-//! What other threads ask of a shard: words from other shards, fresh sockets, HTTP requests that concern a session.
+//! What other threads ask of a shard: messages from other shards, fresh sockets, HTTP requests that concern a session.
 
+use crate::auth::AuthError;
 use crate::shard::conn::Conn;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use tavern_domain::presence::{Home, Loss};
 use tavern_domain::{ClientId, Identity, SessionKey};
-use tavern_hub::StaleUser;
-use tavern_hub::{ChannelNews, LinkId, Order, Parcel, PersonNews, Question, Verdict, read_session};
-use tavern_store::{Answer as StoreAnswer, Deadline, Presence, Ticket};
-use tavern_wire::bus::letter::Letter;
+use tavern_hub::migration::Packed;
+use tavern_hub::{Input, LinkId, Order, Parcel, Question, Verdict, read_session};
+use tavern_store::{Answer as StoreAnswer, Ticket};
 use tavern_wire::error::{Code, Refusal};
 use tokio::sync::{mpsc, oneshot};
 
 pub enum ShardInput {
-    /// Words published on another shard.
+    /// Messages published on another shard or node.
     Parcels(Vec<Parcel>),
-    /// The bus carries what these links waited for, or cannot.
-    Ready(Vec<LinkId>),
-    /// Words of another node were lost: of this channel, or of any.
-    Lost(Option<Vec<u8>>),
     /// The store has answered what this shard asked.
     Answers(Vec<(Ticket, StoreAnswer)>),
-    /// A presence whose node is gone, and how its clients were lost.
-    TakeOver(Box<(Presence, Home, Loss)>),
-    /// A deadline that nobody has settled.
-    Overdue(Deadline),
-    /// A presence that nobody will end.
-    Sweep(StaleUser),
-    /// Compare the watched channels with the store.
-    Look,
-    /// The node has a new epoch: its living clients are announced under it.
-    Announce,
-    /// News of a channel that somebody here watches.
-    News(ChannelNews),
-    /// Something about a user with a session here, or whom one of them follows.
-    Rumour(PersonNews),
-    /// What an app orders for its users.
-    Order(Box<HttpOrder>),
-    /// What another node writes about a session that moves.
-    Letter(Arc<str>, Box<Letter>),
+    /// For the hub, from another shard, the bus or liveness.
+    Hub(Input),
+    /// What the app has decided.
+    Verdict(Question, Verdict),
     /// A connection after its handshake.
     Arrival(Box<Arrival>),
+    /// An `AUTH` with an API key was looked up for this connection.
+    Login(LinkId, u64, Result<Identity, AuthError>),
+    /// Close a Redis connection (`CLIENT KILL`); the number guards against a link that was given out again.
+    Kill(LinkId, u64),
     /// One command over HTTP.
     Command(Box<HttpCommand>),
     Poll(Box<HttpPoll>),
@@ -48,13 +33,12 @@ pub enum ShardInput {
     /// A stream that was full has room again.
     StreamRoom(LinkId),
     Publish(Box<HttpPublish>),
-    Answer(Question, Verdict),
-    /// Tell about the session of a client.
+    /// A command of an app for its users.
+    Order(Box<HttpOrder>),
+    /// Describe the session of a client.
     Inspect(ClientId, oneshot::Sender<Option<SessionReport>>),
-    /// An `AUTH` with an API key was looked up for this connection.
-    Login(LinkId, u64, Result<Identity, crate::auth::AuthError>),
-    /// Close a Redis connection (`CLIENT KILL`); the number guards against a reused link.
-    Kill(LinkId, u64),
+    /// Sessions that an earlier process left behind. True: nodes lived while these lay in the store.
+    Adopt(Vec<Packed>, bool, oneshot::Sender<()>),
     /// Take no more commands, and hand over what is under way. Before any shard packs, all have done this: a message
     /// that was counted reaches the sessions it was counted for.
     Freeze(oneshot::Sender<()>),
@@ -63,9 +47,7 @@ pub enum ShardInput {
     /// Tell how many sessions are still on their way.
     Leaving(oneshot::Sender<usize>),
     /// Tell clients to come back later and elsewhere, pack the sessions up, end.
-    Stop(oneshot::Sender<Vec<tavern_hub::migration::Packed>>),
-    /// Sessions that an earlier process left behind. True: nodes lived while these lay in the store.
-    Adopt(Vec<tavern_hub::migration::Packed>, bool, oneshot::Sender<()>),
+    Stop(oneshot::Sender<Vec<Packed>>),
 }
 
 impl ShardInput {

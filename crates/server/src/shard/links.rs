@@ -1,8 +1,9 @@
 //! Everything attached to a shard, by link number: sockets, event streams, parked polls, waiting requests.
 //! Must hold: a number is not given out again in the turn in which it was given back, so that no late effect of that
-//! turn reaches a stranger.
+//! turn reaches another client.
 
-use crate::shard::conn::Conn;
+use crate::resp::Peer;
+use crate::shard::conn::{Conn, Protocol};
 use crate::shard::input::{HttpAnswer, HttpCommand, HttpPoll, HttpStream};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -93,6 +94,14 @@ impl Links {
     pub fn conn_mut(&mut self, link: LinkId) -> Option<&mut Conn> {
         match self.get_mut(link)? {
             Target::Socket(conn) => Some(conn),
+            _ => None,
+        }
+    }
+
+    /// A Redis connection, unless the link was given to another client meanwhile.
+    pub fn peer_mut(&mut self, link: LinkId, client: u64) -> Option<&mut Peer> {
+        match &mut self.conn_mut(link)?.protocol {
+            Protocol::Redis(peer) if peer.info.id == client => Some(peer),
             _ => None,
         }
     }

@@ -1,16 +1,21 @@
 //! Shards: one thread each, with its own sockets, sessions and mailboxes. Everything else reaches them by their queues.
 
 pub mod conn;
+mod effects;
 pub mod input;
-pub mod links;
+mod keepalive;
+mod links;
+mod polls;
 pub mod queue;
-mod read;
+mod report;
 mod requests;
 mod shards;
-mod tend;
+mod socket_reader;
+mod socket_writer;
+mod state;
+mod streams;
 pub mod websocket;
 pub mod worker;
-mod write;
 
 pub use shards::Shards;
 

@@ -33,7 +33,7 @@ impl WebSocket {
 }
 
 /// What the transport needs of its shard.
-pub struct Room<'a> {
+pub struct Context<'a> {
     pub now: Time,
     pub hub: &'a mut Shard,
     pub scratch: &'a mut Scratch,
@@ -47,12 +47,12 @@ pub struct Room<'a> {
 pub fn consume(
     conn: &mut Conn,
     socket: &mut WebSocket,
-    room: &mut Room<'_>,
+    context: &mut Context<'_>,
     input: &mut [u8],
 ) -> (usize, Next) {
     let mut at = 0;
     loop {
-        let head = match ws::read_head(&input[at..], ws::Role::Server, room.frame_bytes) {
+        let head = match ws::read_head(&input[at..], ws::Role::Server, context.frame_bytes) {
             Ok(Some(head)) => head,
             Ok(None) => return (at, Next::Go),
             Err(error) => return (input.len(), Next::End(error.close_code(), "broken frame")),
@@ -67,7 +67,7 @@ pub fn consume(
             ws::unmask(payload, mask);
         }
         at = end;
-        let next = take_frame(conn, socket, room, &head, &input[begin..end]);
+        let next = take_frame(conn, socket, context, &head, &input[begin..end]);
         if next != Next::Go {
             return (at, next);
         }
@@ -77,7 +77,7 @@ pub fn consume(
 fn take_frame(
     conn: &mut Conn,
     socket: &mut WebSocket,
-    room: &mut Room<'_>,
+    context: &mut Context<'_>,
     head: &ws::Head,
     payload: &[u8],
 ) -> Next {
@@ -95,10 +95,10 @@ fn take_frame(
         ws::Opcode::Text | ws::Opcode::Binary if socket.fragmented => {
             Next::End(1002, "a message inside a message")
         }
-        ws::Opcode::Text | ws::Opcode::Binary if head.fin => run_message(conn, socket, room, payload),
+        ws::Opcode::Text | ws::Opcode::Binary if head.fin => run_message(conn, socket, context, payload),
         ws::Opcode::Continuation if !socket.fragmented => Next::End(1002, "nothing to continue"),
         ws::Opcode::Text | ws::Opcode::Binary | ws::Opcode::Continuation => {
-            if socket.fragments.len() + payload.len() > room.frame_bytes {
+            if socket.fragments.len() + payload.len() > context.frame_bytes {
                 return Next::End(1009, "message too large");
             }
             socket.fragmented = !head.fin;
@@ -107,15 +107,15 @@ fn take_frame(
                 return Next::Go;
             }
             let message = std::mem::take(&mut socket.fragments);
-            run_message(conn, socket, room, &message)
+            run_message(conn, socket, context, &message)
         }
     }
 }
 
-fn run_message(conn: &mut Conn, socket: &mut WebSocket, room: &mut Room<'_>, message: &[u8]) -> Next {
+fn run_message(conn: &mut Conn, socket: &mut WebSocket, context: &mut Context<'_>, message: &[u8]) -> Next {
     let mut commands = json::commands(message);
     while let Some(command) = commands.next() {
-        match run(conn, socket, room, command) {
+        match run(conn, socket, context, command) {
             Next::Go => {}
             next @ (Next::Stall | Next::Move(_)) => {
                 let stalled = conn.stalled.get_or_insert_default();
@@ -130,31 +130,31 @@ fn run_message(conn: &mut Conn, socket: &mut WebSocket, room: &mut Room<'_>, mes
 }
 
 /// Runs one command; its reply stands after the events that came before it.
-pub fn run(conn: &mut Conn, socket: &mut WebSocket, room: &mut Room<'_>, command: &[u8]) -> Next {
-    room.reply.clear();
-    let flow = room.hub.command(room.now, &mut socket.caller, command, room.reply);
-    follow(conn, socket, room, flow)
+pub fn run(conn: &mut Conn, socket: &mut WebSocket, context: &mut Context<'_>, command: &[u8]) -> Next {
+    context.reply.clear();
+    let flow = context.hub.command(context.now, &mut socket.caller, command, context.reply);
+    follow(conn, socket, context, flow)
 }
 
 /// Writes the replies of commands that ran ahead, as far as they are there.
-pub fn reply(conn: &mut Conn, socket: &mut WebSocket, room: &mut Room<'_>) -> Next {
+pub fn reply(conn: &mut Conn, socket: &mut WebSocket, context: &mut Context<'_>) -> Next {
     loop {
-        room.reply.clear();
-        let Some(flow) = room.hub.next_reply(&mut socket.caller, room.reply) else { return Next::Go };
-        let next = follow(conn, socket, room, flow);
+        context.reply.clear();
+        let Some(flow) = context.hub.next_reply(&mut socket.caller, context.reply) else { return Next::Go };
+        let next = follow(conn, socket, context, flow);
         if next != Next::Go {
             return next;
         }
     }
 }
 
-fn follow(conn: &mut Conn, socket: &WebSocket, room: &mut Room<'_>, flow: Flow) -> Next {
-    if !room.reply.is_empty() {
+fn follow(conn: &mut Conn, socket: &WebSocket, context: &mut Context<'_>, flow: Flow) -> Next {
+    if !context.reply.is_empty() {
         if flow != Flow::Greeted {
-            append_events(conn, room, &socket.caller);
+            append_events(conn, context, &socket.caller);
         }
-        ws::write_head(&mut conn.out, ws::Opcode::Text, room.reply.len());
-        conn.out.extend_from_slice(room.reply);
+        ws::write_head(&mut conn.out, ws::Opcode::Text, context.reply.len());
+        conn.out.extend_from_slice(context.reply);
     }
     match flow {
         Flow::Done | Flow::Greeted | Flow::Begun => Next::Go,
@@ -165,16 +165,16 @@ fn follow(conn: &mut Conn, socket: &WebSocket, room: &mut Room<'_>, flow: Flow) 
 }
 
 /// Writes unread events in front of a reply: after "unsubscribed" nothing of that channel may follow.
-fn append_events(conn: &mut Conn, room: &mut Room<'_>, caller: &Caller) {
+fn append_events(conn: &mut Conn, context: &mut Context<'_>, caller: &Caller) {
     let Some(id) = caller.listener else { return };
-    if !room.hub.listener(id).is_some_and(|listener| listener.mailbox.has_unread()) {
+    if !context.hub.listener(id).is_some_and(|listener| listener.mailbox.has_unread()) {
         return;
     }
-    room.scratch.clear();
-    room.scratch.fill(&mut room.hub.core, id, caller.link.id, usize::MAX);
-    let all = room.scratch.bytes.len();
-    room.scratch.settle(&mut room.hub.core, id, all);
-    conn.out.extend_from_slice(&room.scratch.bytes);
+    context.scratch.clear();
+    context.scratch.fill(&mut context.hub.core, id, caller.link.id, usize::MAX);
+    let all = context.scratch.bytes.len();
+    context.scratch.settle(&mut context.hub.core, id, all);
+    conn.out.extend_from_slice(&context.scratch.bytes);
 }
 
 /// The frames that end a connection from our side.

@@ -1,0 +1,156 @@
+//! Carries out what the hub asked for in a turn: messages to other shards and the bus, work for the store, questions to the
+//! app, waiting commands that may run, then the writing.
+//! Must hold: nobody waits longer than one round over all touched connections; a backlog made by waiting stays far below
+//! what a mailbox holds.
+
+use crate::shard::conn::Conn;
+use crate::shard::input::ShardInput;
+use crate::shard::links::Target;
+use crate::shard::worker::Worker;
+use crate::shard::{polls, socket_writer, streams};
+use tavern_hub::{Format, Input, LinkId, Verdict};
+
+/// Connections with events that are written to in one turn before new input is looked at.
+const EVENTS_PER_TURN: usize = 16;
+
+impl Worker {
+    /// Carries out the effects of this turn.
+    pub fn flush(&mut self) {
+        self.flush_some(EVENTS_PER_TURN);
+    }
+
+    /// Writes to everybody: before a mailbox could overflow, and at the end.
+    pub fn flush_all(&mut self) {
+        self.flush_some(usize::MAX);
+    }
+
+    fn flush_some(&mut self, most: usize) {
+        self.send_parcels();
+        self.ask_app();
+        self.run_ready();
+        self.submit_work();
+        self.touch_dirty();
+        let mut replies = std::mem::take(&mut self.state.replies);
+        for link in replies.drain(..) {
+            socket_writer::write(&mut self.state, link);
+        }
+        replies.append(&mut self.state.replies);
+        self.state.replies = replies;
+        // What is touched while writing waits for the next flush.
+        for _ in 0..self.state.touched.len().min(most) {
+            let Some(link) = self.state.touched.pop_front() else { break };
+            // A reply may have taken its events along.
+            if self.state.links.conn_mut(link).is_some_and(|conn| conn.state.touched) {
+                socket_writer::write(&mut self.state, link);
+            }
+        }
+        if self.state.touched.is_empty() {
+            self.published_at_flush = self.published();
+        }
+        self.carry_closes();
+    }
+
+    /// Gives each other shard its messages as one batch, and the bus what other nodes may hear.
+    fn send_parcels(&mut self) {
+        let state = &mut self.state;
+        for (shard, parcels) in state.hub.effects.parcels.iter_mut().enumerate() {
+            if parcels.is_empty() {
+                continue;
+            }
+            let queue = state.context.shards.queue(shard);
+            queue.force(ShardInput::Parcels(std::mem::take(parcels)));
+            state.congested |= queue.is_full();
+        }
+        if state.hub.speak()
+            && let Some(bus) = state.context.node.carrier.bus()
+        {
+            state.congested |= bus.is_full();
+        }
+    }
+
+    /// Gives the store its work, and other shards the changes that they must hear of.
+    fn submit_work(&mut self) {
+        let state = &mut self.state;
+        let context = &state.context;
+        for (shard, change) in state.hub.effects.news.drain(..) {
+            context.shards.force(shard, ShardInput::Hub(Input::Presence(change)));
+        }
+        for (shard, change) in state.hub.effects.rumours.drain(..) {
+            context.shards.force(shard, ShardInput::Hub(Input::Status(change)));
+        }
+        for topic in state.hub.effects.topics.drain(..) {
+            context.bell.published(topic.into());
+        }
+        for (number, outcome) in std::mem::take(&mut state.hub.effects.orders) {
+            self.requests.answer_order(number, outcome);
+        }
+        if !state.hub.effects.work.is_empty() {
+            let work = std::mem::take(&mut state.hub.effects.work);
+            context.store.submit_for(state.index, work);
+        }
+    }
+
+    fn ask_app(&mut self) {
+        if self.state.hub.effects.questions.is_empty() {
+            return;
+        }
+        for question in std::mem::take(&mut self.state.hub.effects.questions) {
+            let context = &self.state.context;
+            let (shards, shard) = (context.shards.clone(), self.state.index);
+            let answer = move |question, verdict| shards.force(shard, ShardInput::Verdict(question, verdict));
+            match &context.authorize {
+                Some(hook) => hook.ask(question, answer),
+                None => answer(question, Verdict::Deny),
+            }
+        }
+    }
+
+    /// Runs waiting commands that may run now.
+    fn run_ready(&mut self) {
+        if self.state.hub.effects.ready.is_empty() {
+            return;
+        }
+        for link in std::mem::take(&mut self.state.hub.effects.ready) {
+            match self.state.links.get_mut(link) {
+                Some(Target::Socket(_)) => self.reader.resume(&mut self.state, link),
+                Some(Target::Request(_)) => self.requests.resume(&mut self.state, link),
+                Some(Target::Stream(_)) => streams::subscribe(&mut self.state, link),
+                Some(Target::Seeking(_)) => self.requests.resume_seeking(&mut self.state, link),
+                _ => {}
+            }
+        }
+    }
+
+    fn touch_dirty(&mut self) {
+        let mut dirty = std::mem::take(&mut self.state.hub.effects.dirty);
+        for id in dirty.drain(..) {
+            let Some(link) = self.state.hub.listener(id).and_then(|listener| listener.link) else { continue };
+            match link.format {
+                Format::Poll => polls::answer(&mut self.state, link.id, id),
+                Format::Sse => streams::write(&mut self.state, link.id),
+                _ => self.touch_listener(link.id),
+            }
+        }
+        dirty.append(&mut self.state.hub.effects.dirty);
+        self.state.hub.effects.dirty = dirty;
+    }
+
+    fn touch_listener(&mut self, link: LinkId) {
+        let Some(conn) = self.state.links.conn_mut(link) else { return };
+        match Conn::is_waiting(conn) {
+            true => self.reader.resume(&mut self.state, link),
+            false => self.state.touch(link),
+        }
+    }
+
+    fn carry_closes(&mut self) {
+        while let Some((link, goodbye)) = self.state.hub.effects.closes.pop() {
+            match self.state.links.get_mut(link) {
+                Some(Target::Socket(_)) => socket_writer::say_goodbye(&mut self.state, link, goodbye),
+                Some(Target::Stream(_)) => streams::end(&mut self.state, link, goodbye),
+                Some(Target::Poll(_)) => polls::end(&mut self.state, link, goodbye),
+                _ => {}
+            }
+        }
+    }
+}

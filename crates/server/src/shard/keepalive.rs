@@ -1,0 +1,87 @@
+//! Keeps attached transports alive: pings the silent, ends the dead, gives buffers back.
+//! An idle connection owns no timer; all connections are looked at each second, in pieces.
+
+use crate::shard::conn::Protocol;
+use crate::shard::links::{Links, Target};
+use crate::shard::state::ShardState;
+use crate::shard::{polls, socket_writer, streams};
+use tavern_domain::Time;
+use tavern_hub::{Goodbye, LinkId};
+use tavern_wire::ws;
+
+const PIECES: u32 = 8;
+const PIECE_MS: u64 = 125;
+/// The least number of links in a piece.
+const PIECE_LINKS: u32 = 64;
+/// A connection that we closed and that does not close itself is dropped after this long.
+const LINGER_MS: u32 = 2_000;
+/// A WebSocket that says no hello, a Redis connection that does not log in.
+const HELLO_MS: u32 = 15_000;
+
+pub struct Keepalive {
+    /// The first link of the next piece.
+    next: u32,
+    due: Time,
+}
+
+impl Keepalive {
+    pub fn new(now: Time) -> Keepalive {
+        Keepalive { next: 0, due: now + PIECE_MS }
+    }
+
+    pub fn next_wake(&self, links: &Links) -> Option<Time> {
+        (links.span() > 0).then_some(self.due)
+    }
+
+    /// Looks at the next piece, when it is due.
+    pub fn run(&mut self, state: &mut ShardState) {
+        if state.now < self.due {
+            return;
+        }
+        self.due = state.now + PIECE_MS;
+        let span = state.links.span();
+        let end = (self.next + span.div_ceil(PIECES).max(PIECE_LINKS)).min(span);
+        for link in (self.next..end).map(LinkId) {
+            match state.links.get_mut(link) {
+                Some(Target::Socket(_)) => check_socket(state, link),
+                Some(Target::Stream(_)) => streams::keep_alive(state, link),
+                Some(Target::Poll(_)) => polls::drop_if_closed(state, link),
+                Some(Target::Request(_) | Target::Seeking(_)) | None => {}
+            }
+        }
+        self.next = if end >= span { 0 } else { end };
+    }
+}
+
+fn check_socket(state: &mut ShardState, link: LinkId) {
+    let since_start = state.since_start();
+    let heartbeat_ms = state.context.limits.heartbeat_ms;
+    let Some(conn) = state.links.conn_mut(link) else { return };
+    let silent_ms = since_start.saturating_sub(conn.heard_ms);
+    if conn.state.closing {
+        if conn.state.shut && silent_ms > LINGER_MS || silent_ms > LINGER_MS * 4 {
+            state.drop_conn(link);
+        }
+        return;
+    }
+    conn.release();
+    let listener = match &conn.protocol {
+        Protocol::WebSocket(socket) => socket.caller.listener,
+        Protocol::Redis(peer) if peer.identity.is_none() && silent_ms > HELLO_MS => {
+            return socket_writer::close(state, link);
+        }
+        Protocol::Redis(_) | Protocol::Taken => return,
+    };
+    if listener.is_none() && silent_ms > HELLO_MS && conn.stalled.is_none() {
+        state.hub.effects.closes.push((link, Goodbye::Unauthenticated));
+    } else if silent_ms >= heartbeat_ms.saturating_mul(2) && conn.state.pinged {
+        if let Some(id) = listener {
+            state.hub.detach(state.now, id, link);
+        }
+        state.hub.effects.closes.push((link, Goodbye::Silent));
+    } else if silent_ms >= heartbeat_ms && !conn.state.pinged {
+        conn.state.pinged = true;
+        ws::write_head(&mut conn.out, ws::Opcode::Ping, 0);
+        state.touch(link);
+    }
+}

@@ -1,0 +1,95 @@
+//! Long-polls: one is answered at once, or parked under a link until there is an event or its time is over.
+
+use crate::shard::input::{HttpAnswer, HttpPoll};
+use crate::shard::links::{PollLink, Seeking, Target};
+use crate::shard::requests::gone;
+use crate::shard::state::ShardState;
+use tavern_hub::{Goodbye, LinkId, ListenerId, Poll, PollFlags, Sought};
+use tavern_wire::error::{Code, Refusal};
+use tokio::sync::oneshot;
+
+pub fn open(state: &mut ShardState, poll: HttpPoll) {
+    let link = state.new_link();
+    begin(state, link, poll);
+}
+
+pub fn begin(state: &mut ShardState, link: LinkId, poll: HttpPoll) {
+    let (name, identity) = (poll.session.as_ref(), poll.identity.as_ref());
+    let waits = name.is_some_and(|name| state.seek(name, identity, false, link) == Sought::Wait);
+    if waits || !state.load_party(name, identity, link) {
+        return state.links.put(link, Target::Seeking(Box::new(Seeking::Poll(poll))));
+    }
+    let HttpPoll { session, named, identity, cursor, timeout_ms, answer } = poll;
+    let session = session.map(|name| name.key);
+    let mut outcome = match session {
+        Some(key) => state.hub.poll(state.now, key, identity.as_ref(), link, cursor, timeout_ms),
+        None => Poll::Unknown,
+    };
+    let mut listener = session.and_then(|key| state.hub.find_session(key));
+    if outcome == Poll::Unknown {
+        let Some(identity) = identity else {
+            state.links.retire(link);
+            let _ = answer.send(Err(gone()));
+            return;
+        };
+        // The first poll, or the first after the session was lost: a new one, whose numbers begin anew.
+        listener = Some(state.hub.open_session(state.now, identity, None));
+        outcome = Poll::Ready { reset: named };
+    }
+    match outcome {
+        Poll::Parked => state.links.put(link, Target::Poll(PollLink { listener, answer: Some(answer) })),
+        Poll::Ready { reset } => {
+            state.links.retire(link);
+            let id = listener.expect("a session that answered exists");
+            send(state, id, PollFlags { reset, superseded: false }, answer);
+        }
+        Poll::Unknown => unreachable!("a new session was made"),
+    }
+}
+
+fn send(state: &mut ShardState, id: ListenerId, flags: PollFlags, answer: oneshot::Sender<HttpAnswer>) {
+    let mut body = Vec::with_capacity(256);
+    state.hub.render_poll(state.now, id, flags, &mut body);
+    // A client that is gone gets the same events with its next poll.
+    let _ = answer.send(Ok((None, body)));
+}
+
+/// There is an event for a parked poll, or its time is over.
+pub fn answer(state: &mut ShardState, link: LinkId, id: ListenerId) {
+    if let Some(Target::Poll(PollLink { answer: Some(answer), .. })) = state.links.take(link) {
+        state.links.retire(link);
+        send(state, id, PollFlags::default(), answer);
+    }
+}
+
+/// Ends a parked poll from our side.
+pub fn end(state: &mut ShardState, link: LinkId, goodbye: Goodbye) {
+    let Some(Target::Poll(PollLink { listener, answer: Some(answer) })) = state.links.take(link) else {
+        return;
+    };
+    state.links.retire(link);
+    let refusal = match (goodbye, listener) {
+        (Goodbye::Superseded, Some(id)) => {
+            return send(state, id, PollFlags { superseded: true, ..PollFlags::default() }, answer);
+        }
+        (Goodbye::Closing, _) => {
+            let refusal = Refusal::new(Code::Unavailable, "the server is stopping");
+            refusal.retry_after(state.reconnect_after_ms())
+        }
+        (Goodbye::TokenExpired, _) => Refusal::new(Code::Unauthenticated, "the token has expired"),
+        _ => gone(),
+    };
+    let _ = answer.send(Err(refusal));
+}
+
+/// Ends a parked poll whose client went away.
+pub fn drop_if_closed(state: &mut ShardState, link: LinkId) {
+    let Some(Target::Poll(poll)) = state.links.get_mut(link) else { return };
+    if poll.answer.as_ref().is_some_and(|answer| answer.is_closed()) {
+        let listener = poll.listener;
+        state.links.retire(link);
+        if let Some(id) = listener {
+            state.hub.detach(state.now, id, link);
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! Describes the session of a client: why it counts as online, what it is subscribed to, how full its mailbox is.
+
+use crate::shard::input::{MailboxReport, SessionReport};
+use crate::shard::state::ShardState;
+use tavern_domain::{ClientId, Time};
+use tavern_hub::core::{attach, sweep};
+use tavern_hub::{Format, ListenerId, Space};
+
+/// None: the client has no session on this shard.
+pub fn of_client(state: &ShardState, client: ClientId) -> Option<SessionReport> {
+    let (hub, now) = (&state.hub, state.now);
+    let id = attach::find_client(&hub.core, client)?;
+    let listener = hub.listener(id)?;
+    let session = listener.session()?;
+    let settings = &state.context.node.settings;
+    let transport = listener.link.map(|link| match link.format {
+        Format::WebSocket => "websocket",
+        Format::Sse => "sse",
+        Format::Poll => "poll",
+        Format::Resp2 | Format::Resp3 => "redis",
+    });
+    let lost_at = session.lost_at(settings.poll_idle_ms);
+    let online = transport.is_some() || now < lost_at;
+    let expires_at = sweep::session_expires_at(&hub.core, id);
+    let why = match transport {
+        Some(transport) => format!("a {transport} transport is attached"),
+        None if online => {
+            format!("it polls; the last poll or command ended {} ms ago", now.since(session.heard_at))
+        }
+        None => format!(
+            "its transport was lost {} ms ago; it can be resumed until {}",
+            now.since(lost_at),
+            expires_at.ms()
+        ),
+    };
+    let mailbox = &listener.mailbox;
+    Some(SessionReport {
+        client: session.client.to_string(),
+        user: session.identity.user.as_deref().map(str::to_owned),
+        name: session.identity.name.as_deref().map(str::to_owned),
+        node: settings.node.clone(),
+        shard: state.index,
+        since: session.since.ms(),
+        transport,
+        online,
+        why,
+        heard_at: session.heard_at.ms(),
+        expires_at: transport.is_none().then_some(expires_at.ms()),
+        token_expires_at: (session.identity.expires != Time::NEVER).then_some(session.identity.expires.ms()),
+        channels: names(state, id, Space::Channel),
+        patterns: names(state, id, Space::Pattern),
+        mailbox: MailboxReport {
+            first: mailbox.first(),
+            last: mailbox.last(),
+            sent: mailbox.sent(),
+            events: mailbox.len(),
+            bytes: mailbox.bytes(),
+        },
+    })
+}
+
+fn names(state: &ShardState, id: ListenerId, space: Space) -> Vec<String> {
+    let names = state.hub.subscriptions(id, space);
+    let mut names: Vec<String> =
+        names.iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect();
+    names.sort();
+    names
+}

@@ -1,0 +1,338 @@
+//! Reading: from a ready socket into commands. A connection whose command waits is not read until it has run; commands
+//! that run ahead of their replies do not stop it.
+
+use crate::auth::AuthError;
+use crate::resp;
+use crate::shard::conn::{Conn, Protocol, State};
+use crate::shard::input::{Arrival, ImplicitHello, ShardInput};
+use crate::shard::links::Target;
+use crate::shard::state::ShardState;
+use crate::shard::websocket::{self, Next};
+use mio::{Interest, Token};
+use std::io;
+use std::ops::Range;
+use tavern_domain::{Identity, Time};
+use tavern_hub::core::wheel::Wheel;
+use tavern_hub::{Goodbye, LinkId, Sought};
+use tavern_wire::ws;
+
+/// Bytes read from one socket in one turn.
+const READ_BYTES: usize = 64 * 1024;
+/// A socket that goes on sending without reading our replies holds at most this much of them.
+const UNWRITTEN_BYTES: usize = 8 << 20;
+
+pub struct SocketReader {
+    buffer: Box<[u8]>,
+    /// The arguments of one Redis command; reused.
+    ranges: Vec<Range<usize>>,
+    /// Connections that go to another shard at the end of the turn.
+    moves: Vec<(LinkId, usize)>,
+    /// When a `TAVERN.WAIT` ends.
+    waits: Wheel<LinkId>,
+}
+
+impl SocketReader {
+    pub fn new(now: Time) -> SocketReader {
+        SocketReader {
+            buffer: vec![0; READ_BYTES].into_boxed_slice(),
+            ranges: Vec::new(),
+            moves: Vec::new(),
+            waits: Wheel::new(now),
+        }
+    }
+
+    pub fn next_wake(&self) -> Option<Time> {
+        self.waits.next_wake()
+    }
+
+    pub fn wake_waiters(&mut self, state: &mut ShardState) {
+        let mut due = Vec::new();
+        self.waits.expire(state.now, &mut due);
+        for link in due {
+            self.resume(state, link);
+        }
+    }
+
+    pub fn read(&mut self, state: &mut ShardState, link: LinkId) {
+        let Some(mut conn) = state.links.take_conn(link) else { return };
+        let waits =
+            conn.stalled.is_some() || state.congested || state.frozen || conn.out.len() > UNWRITTEN_BYTES;
+        if waits && !conn.state.closing {
+            // Edge-triggered: remember that there is more, epoll will not say it again.
+            conn.state.unread = true;
+            if state.congested && conn.stalled.is_none() {
+                state.unread.push(link);
+            }
+            state.links.put(link, Target::Socket(conn));
+            return;
+        }
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let keep = match conn.read(&mut buffer[..]) {
+            Ok(0) => false,
+            Ok(count) => {
+                conn.heard_ms = state.since_start();
+                conn.state.pinged = false;
+                // A short read has emptied the socket; a full one may have left something. TLS may hold more inside.
+                if count == READ_BYTES || conn.tls.is_some() {
+                    state.unread.push(link);
+                }
+                if !conn.state.closing {
+                    self.take_input(state, &mut conn, link, &mut buffer[..count]);
+                }
+                true
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => true,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {
+                state.unread.push(link);
+                true
+            }
+            Err(_) => false,
+        };
+        self.buffer = buffer;
+        state.put_back(conn, link, keep);
+    }
+
+    /// Runs what has come. Fresh bytes follow what was left from before.
+    fn take_input(&mut self, state: &mut ShardState, conn: &mut Conn, link: LinkId, fresh: &mut [u8]) {
+        if conn.input.is_empty() {
+            let (taken, next) = self.consume(state, conn, fresh);
+            let rest = &fresh[taken..];
+            if !rest.is_empty() {
+                keep_input(state, conn, rest.to_vec());
+            }
+            return self.follow(state, conn, link, next);
+        }
+        let mut input = std::mem::take(&mut conn.input);
+        state.partial_bytes -= input.len();
+        input.extend_from_slice(fresh);
+        let (taken, next) = self.consume(state, conn, &mut input);
+        input.drain(..taken);
+        keep_input(state, conn, input);
+        self.follow(state, conn, link, next);
+    }
+
+    fn consume(&mut self, state: &mut ShardState, conn: &mut Conn, input: &mut [u8]) -> (usize, Next) {
+        // The protocol is taken out of the connection, so that both can be worked on.
+        let protocol = std::mem::replace(&mut conn.protocol, Protocol::Taken);
+        let (protocol, taken, next) = match protocol {
+            Protocol::WebSocket(mut socket) => {
+                let mut context = state.websocket_context();
+                let (taken, next) = websocket::consume(conn, &mut socket, &mut context, input);
+                (Protocol::WebSocket(socket), taken, next)
+            }
+            Protocol::Redis(mut peer) => {
+                let mut context = resp::Context {
+                    now: state.now,
+                    hub: &mut state.hub,
+                    scratch: &mut state.scratch,
+                    server: &state.context.resp,
+                    ranges: &mut self.ranges,
+                };
+                let (taken, next) = resp::consume(&mut conn.out, &mut peer, &mut context, input);
+                if let Some(until) = peer.waiting_until
+                    && until != Time::NEVER
+                {
+                    self.waits.set(until, peer.link);
+                }
+                let next = match next {
+                    resp::Next::Go => Next::Go,
+                    resp::Next::Stall => Next::Stall,
+                    resp::Next::Close => Next::Close(Goodbye::Bye),
+                };
+                (Protocol::Redis(peer), taken, next)
+            }
+            Protocol::Taken => (Protocol::Taken, input.len(), Next::Go),
+        };
+        conn.protocol = protocol;
+        (taken, next)
+    }
+
+    /// Does what a transport asked for after its commands.
+    fn follow(&mut self, state: &mut ShardState, conn: &mut Conn, link: LinkId, next: Next) {
+        match next {
+            Next::Go => {}
+            Next::Stall => {
+                conn.stalled.get_or_insert_default();
+            }
+            Next::Close(goodbye) => {
+                if matches!(conn.protocol, Protocol::WebSocket(_)) {
+                    websocket::write_goodbye(&mut conn.out, goodbye, 0);
+                }
+                conn.state.closing = true;
+            }
+            Next::End(code, reason) => {
+                ws::write_close(&mut conn.out, code, reason);
+                conn.state.closing = true;
+            }
+            Next::Move(shard) => self.move_away(state, conn, link, shard),
+        }
+    }
+
+    /// The session that a client asks for lives on another shard: the socket goes there.
+    fn move_away(&mut self, state: &mut ShardState, conn: &mut Conn, link: LinkId, shard: usize) {
+        let Protocol::WebSocket(socket) = &mut conn.protocol else { return };
+        if let Some(unused) = socket.caller.listener.take() {
+            let session = state.hub.listener(unused).and_then(|listener| listener.session());
+            socket.caller.identity = session.map(|session| session.identity.clone());
+            state.hub.end(unused);
+        }
+        conn.state.moving = Some(shard as u8);
+        self.moves.push((link, shard));
+    }
+
+    /// Carries out the moves of this turn, after everything was written.
+    pub fn carry_moves(&mut self, state: &mut ShardState) {
+        for (link, shard) in std::mem::take(&mut self.moves) {
+            let Some(mut conn) = state.links.take_conn(link) else { continue };
+            let _ = state.registry.deregister(&mut conn.socket);
+            state.links.retire(link);
+            let input = std::mem::take(&mut conn.input);
+            state.partial_bytes -= input.len();
+            let stalled = conn.stalled.take();
+            let commands = stalled.map(|stalled| stalled.frames.into_iter().collect()).unwrap_or_default();
+            conn.state = State::default();
+            let arrival = Arrival { conn: *conn, input, commands, hello: None };
+            state.context.shards.force(shard, ShardInput::Arrival(Box::new(arrival)));
+        }
+    }
+
+    /// A connection comes to this shard, fresh from its handshake or from another shard.
+    pub fn arrive(&mut self, state: &mut ShardState, arrival: Arrival) {
+        let Arrival { mut conn, input, commands, hello } = arrival;
+        let link = state.new_link();
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        if let Err(error) = state.registry.register(&mut conn.socket, Token(link.0 as usize), interest) {
+            tracing::warn!(%error, "cannot register a connection with the poll");
+            state.links.retire(link);
+            return;
+        }
+        conn.heard_ms = state.since_start();
+        match &mut conn.protocol {
+            Protocol::WebSocket(socket) => socket.caller.link.id = link,
+            Protocol::Redis(peer) => {
+                peer.link = link;
+                peer.info.moved(state.index, link);
+            }
+            Protocol::Taken => {}
+        }
+        let mut conn = Box::new(conn);
+        if let Some(hello) = hello
+            && !say_hello(state, &mut conn, &hello)
+        {
+            conn.stalled.get_or_insert_default().hello = Some(hello);
+        }
+        if !commands.is_empty() {
+            conn.stalled.get_or_insert_default().frames.extend(commands);
+        }
+        state.partial_bytes += input.len();
+        conn.input = input;
+        state.links.put(link, Target::Socket(conn));
+        state.touch(link);
+        self.resume(state, link);
+        // Edge-triggered: what came before the registration wakes nobody.
+        state.unread.push(link);
+    }
+
+    /// Replies are there, or a waiting command may run: first the replies, then the stalled ones, then what came after.
+    pub fn resume(&mut self, state: &mut ShardState, link: LinkId) {
+        let Some(mut conn) = state.links.take_conn(link) else { return };
+        if conn.state.closing {
+            return state.put_back(conn, link, true);
+        }
+        if let Some(stalled) = &mut conn.stalled
+            && let Some(hello) = stalled.hello.take()
+            && !say_hello(state, &mut conn, &hello)
+        {
+            conn.stalled.get_or_insert_default().hello = Some(hello);
+            return state.put_back(conn, link, true);
+        }
+        let was_stalled = conn.stalled.is_some();
+        let next = run_stalled(state, &mut conn);
+        self.follow(state, &mut conn, link, next);
+        let free = conn.stalled.is_none() && !conn.state.closing && conn.state.moving.is_none();
+        if was_stalled && free {
+            self.take_input(state, &mut conn, link, &mut []);
+            if conn.state.unread && conn.stalled.is_none() {
+                conn.state.unread = false;
+                state.unread.push(link);
+            }
+        }
+        state.put_back(conn, link, true);
+    }
+
+    /// An `AUTH` with an API key was looked up.
+    pub fn log_in(
+        &mut self,
+        state: &mut ShardState,
+        link: LinkId,
+        client: u64,
+        outcome: Result<Identity, AuthError>,
+    ) {
+        let Some(peer) = state.links.peer_mut(link, client) else { return };
+        peer.login = Some(outcome);
+        self.resume(state, link);
+    }
+}
+
+/// Keeps what is no whole command yet.
+fn keep_input(state: &mut ShardState, conn: &mut Conn, rest: Vec<u8>) {
+    state.partial_bytes += rest.len();
+    conn.input = rest;
+    if state.partial_bytes > state.context.limits.partial_bytes {
+        // Unfinished input of all connections together is too much: the one that adds to it now is closed.
+        conn.state.closing = true;
+    }
+}
+
+/// Writes replies that are there, then runs stalled commands until one stalls again.
+fn run_stalled(state: &mut ShardState, conn: &mut Conn) -> Next {
+    let protocol = std::mem::replace(&mut conn.protocol, Protocol::Taken);
+    let Protocol::WebSocket(mut socket) = protocol else {
+        conn.stalled = None;
+        conn.protocol = protocol;
+        return Next::Go;
+    };
+    let mut context = state.websocket_context();
+    let mut next = websocket::reply(conn, &mut socket, &mut context);
+    let mut stalled = conn.stalled.take().unwrap_or_default();
+    while next == Next::Go
+        && let Some(frame) = stalled.frames.pop_front()
+    {
+        next = websocket::run(conn, &mut socket, &mut context, &frame);
+        if matches!(next, Next::Stall | Next::Move(_)) {
+            stalled.frames.push_front(frame);
+            conn.stalled = Some(std::mem::take(&mut stalled));
+        }
+    }
+    conn.protocol = Protocol::WebSocket(socket);
+    next
+}
+
+/// Says hello for a client whose token came with its connection. False: its session is looked for.
+fn say_hello(state: &mut ShardState, conn: &mut Conn, hello: &ImplicitHello) -> bool {
+    let Protocol::WebSocket(socket) = &mut conn.protocol else { return true };
+    let Some(identity) = socket.caller.identity.clone() else { return true };
+    let link = socket.caller.link;
+    let mut attached = None;
+    if let Some(name) = &hello.session {
+        if state.seek(name, Some(&identity), false, link.id) == Sought::Wait {
+            return false;
+        }
+        attached = state.hub.attach(state.now, name.key, &identity, link, hello.seq);
+    }
+    if attached.is_none() && !state.hub.meet(state.now, identity.user.as_ref(), link.id) {
+        return false;
+    }
+    let (id, resumed, reset) = match attached {
+        Some(attached) => (attached.listener, true, attached.reset),
+        None => (state.hub.open_session(state.now, identity, Some(link)), false, false),
+    };
+    socket.caller.listener = Some(id);
+    let mut body = Vec::new();
+    state.hub.write_hello(id, resumed, reset, &mut body);
+    let mut frame = Vec::new();
+    tavern_wire::json::reply_ok(&mut frame, None, &body);
+    ws::write_head(&mut conn.out, ws::Opcode::Text, frame.len());
+    conn.out.extend_from_slice(&frame);
+    true
+}

@@ -1,0 +1,183 @@
+//! Writing: replies first, then events, each connection once per flush. What a socket refuses stays in the mailbox as
+//! references. Must hold: an event counts as sent only when all its bytes were taken, or the rest is kept.
+
+use crate::shard::conn::{Conn, Protocol};
+use crate::shard::links::Target;
+use crate::shard::state::ShardState;
+use crate::shard::websocket;
+use std::io;
+use std::net::Shutdown;
+use tavern_hub::{Goodbye, LinkId, ListenerId};
+
+/// Bytes put together for one write.
+const WRITE_BYTES: usize = 256 * 1024;
+/// Writes to one connection in one turn; a reader that is faster than this waits for the next.
+const WRITES_PER_TURN: usize = 4;
+
+enum Written {
+    All,
+    /// More is there than one turn should write.
+    Some,
+    Blocked,
+    Dead,
+}
+
+pub fn writable(state: &mut ShardState, link: LinkId) {
+    let Some(conn) = state.links.conn_mut(link) else { return };
+    if conn.state.blocked {
+        conn.state.blocked = false;
+        if conn.state.unread {
+            conn.state.unread = false;
+            state.unread.push(link);
+        }
+        state.touch(link);
+    }
+}
+
+/// Writes what a connection has, as far as its socket takes it.
+pub fn write(state: &mut ShardState, link: LinkId) {
+    let Some(mut conn) = state.links.take_conn(link) else { return };
+    conn.state.touched = false;
+    conn.state.replies = false;
+    let written = if conn.state.blocked { Written::Blocked } else { write_conn(state, link, &mut conn) };
+    match written {
+        Written::All => {
+            if conn.state.closing && !conn.state.shut && conn.out.is_empty() && !conn.has_encrypted() {
+                // Lingers until the other side closes too, so that our last bytes are not lost.
+                let _ = conn.socket.shutdown(Shutdown::Write);
+                conn.state.shut = true;
+            }
+        }
+        Written::Some => {
+            conn.state.touched = true;
+            state.touched.push_back(link);
+        }
+        Written::Blocked | Written::Dead => {}
+    }
+    state.links.put(link, Target::Socket(conn));
+    if matches!(written, Written::Dead) {
+        state.drop_conn(link);
+    }
+}
+
+fn write_conn(state: &mut ShardState, link: LinkId, conn: &mut Conn) -> Written {
+    if conn.has_encrypted() {
+        match conn.write_encrypted() {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                conn.state.blocked = true;
+                return Written::Blocked;
+            }
+            Err(_) => return Written::Dead,
+        }
+    }
+    // A Redis connection in `TAVERN.WAIT` is answered by its command, not by the flush.
+    let listener = conn.listener().filter(|&id| {
+        !conn.state.closing
+            && !conn.is_waiting()
+            && state.hub.listener(id).is_some_and(|listener| listener.wants_writing())
+    });
+    for _ in 0..WRITES_PER_TURN {
+        state.scratch.begin(&conn.out);
+        let more = listener.is_some_and(|id| state.scratch.fill(&mut state.hub.core, id, link, WRITE_BYTES));
+        let all = state.scratch.bytes.len();
+        if all == 0 {
+            return Written::All;
+        }
+        match conn.write(&state.scratch.bytes) {
+            Ok(taken) if taken == all => {
+                conn.out.clear();
+                settle(state, listener, all);
+                if conn.has_encrypted() {
+                    conn.state.blocked = true;
+                    return Written::Blocked;
+                }
+                if !more {
+                    return Written::All;
+                }
+            }
+            Ok(taken) => {
+                keep_unwritten(state, conn, listener, taken);
+                return Written::Blocked;
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                keep_unwritten(state, conn, listener, 0);
+                return Written::Blocked;
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => return Written::Dead,
+        }
+    }
+    Written::Some
+}
+
+fn settle(state: &mut ShardState, listener: Option<ListenerId>, written: usize) -> usize {
+    match listener {
+        Some(id) => state.scratch.settle(&mut state.hub.core, id, written),
+        None => written,
+    }
+}
+
+/// The socket took part of the scratch: our own rest, and the rest of an event that was begun, wait here.
+fn keep_unwritten(state: &mut ShardState, conn: &mut Conn, listener: Option<ListenerId>, taken: usize) {
+    conn.state.blocked = true;
+    let own = state.scratch.own();
+    if taken < own {
+        conn.out.drain(..taken);
+        settle(state, listener, 0);
+    } else {
+        let end = settle(state, listener, taken);
+        conn.out.clear();
+        conn.out.extend_from_slice(&state.scratch.bytes[taken..end]);
+    }
+}
+
+/// Ends a connection from our side, with the reason where the protocol has one.
+pub fn say_goodbye(state: &mut ShardState, link: LinkId, goodbye: Goodbye) {
+    let reconnect_after_ms = state.reconnect_after_ms();
+    let Some(conn) = state.links.conn_mut(link) else { return };
+    match &mut conn.protocol {
+        Protocol::WebSocket(socket) => {
+            // The session stays behind: this transport must not end it when it goes.
+            if goodbye != Goodbye::SlowReader {
+                socket.caller.listener = None;
+            }
+            websocket::write_goodbye(&mut conn.out, goodbye, reconnect_after_ms);
+            conn.state.closing = true;
+            write(state, link);
+        }
+        Protocol::Redis(_) | Protocol::Taken => state.drop_conn(link),
+    }
+}
+
+/// Ends a connection after what it has to say was written.
+pub fn close(state: &mut ShardState, link: LinkId) {
+    let Some(conn) = state.links.conn_mut(link) else { return };
+    conn.state.closing = true;
+    // It hears nothing any more, so it counts nowhere while its socket lingers.
+    if let Protocol::Redis(peer) = &mut conn.protocol
+        && let Some(listener) = peer.listener.take()
+    {
+        state.hub.end(listener);
+    }
+    write(state, link);
+}
+
+/// `CLIENT KILL`, from any shard.
+pub fn kill(state: &mut ShardState, link: LinkId, client: u64) {
+    if state.links.peer_mut(link, client).is_some() {
+        close(state, link);
+    }
+}
+
+/// The server stops: WebSockets are told, Redis connections end.
+pub fn close_all(state: &mut ShardState) {
+    for link in state.links.conns() {
+        let Some(conn) = state.links.conn_mut(link) else { continue };
+        match &conn.protocol {
+            Protocol::WebSocket(_) if conn.state.closing => {}
+            Protocol::WebSocket(_) => say_goodbye(state, link, Goodbye::Closing),
+            _ => state.drop_conn(link),
+        }
+    }
+}

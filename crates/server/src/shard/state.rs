@@ -1,0 +1,176 @@
+//! What all parts of a shard work on: the hub, the links, and the lists of connections with something to do.
+//! Must hold: a connection stands at most once in each list.
+
+use crate::random::random_bits;
+use crate::shard::ShardContext;
+use crate::shard::conn::{Conn, Protocol};
+use crate::shard::input::SessionName;
+use crate::shard::links::{Links, Target};
+use crate::shard::websocket;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use tavern_domain::{Identity, Time};
+use tavern_hub::{LinkId, Scratch, Seeker, Shard, Sought};
+
+/// The longest time over which clients of a stopped server are spread.
+const RECONNECT_MAX_MS: u64 = 5_000;
+
+pub struct ShardState {
+    pub index: usize,
+    pub context: Arc<ShardContext>,
+    pub hub: Shard,
+    pub links: Links,
+    pub registry: mio::Registry,
+    pub now: Time,
+    started_at: Time,
+    /// What is rendered for one write; reused.
+    pub scratch: Scratch,
+    /// The reply of one command; reused.
+    pub reply: Vec<u8>,
+    /// Connections with replies: written to at the end of the turn.
+    pub replies: Vec<LinkId>,
+    /// Connections with events: written to in turn.
+    pub touched: VecDeque<LinkId>,
+    /// Connections that have more to read than one turn takes.
+    pub unread: Vec<LinkId>,
+    /// Unfinished input of all connections of this shard.
+    pub partial_bytes: usize,
+    /// Another shard's queue or the bus is full: publishers are not read.
+    pub congested: bool,
+    /// No more commands are taken: the server is about to stop.
+    pub frozen: bool,
+}
+
+impl ShardState {
+    pub fn new(
+        index: usize,
+        context: Arc<ShardContext>,
+        hub: Shard,
+        registry: mio::Registry,
+        now: Time,
+    ) -> ShardState {
+        ShardState {
+            index,
+            context,
+            hub,
+            links: Links::default(),
+            registry,
+            now,
+            started_at: now,
+            scratch: Scratch::default(),
+            reply: Vec::new(),
+            replies: Vec::new(),
+            touched: VecDeque::new(),
+            unread: Vec::new(),
+            partial_bytes: 0,
+            congested: false,
+            frozen: false,
+        }
+    }
+
+    /// Milliseconds since the shard's start.
+    pub fn since_start(&self) -> u32 {
+        self.now.since(self.started_at) as u32
+    }
+
+    /// Some connection has something to do at once.
+    pub fn is_busy(&self) -> bool {
+        !self.unread.is_empty() || !self.touched.is_empty() || !self.replies.is_empty()
+    }
+
+    pub fn new_link(&mut self) -> LinkId {
+        let link = self.links.reserve();
+        self.hub.release_link(link);
+        link
+    }
+
+    /// Puts a connection on the list of those with replies, which are written to first.
+    pub fn touch_reply(&mut self, link: LinkId) {
+        if let Some(conn) = self.links.conn_mut(link)
+            && !conn.state.replies
+        {
+            conn.state.replies = true;
+            self.replies.push(link);
+        }
+    }
+
+    /// Puts a connection on the list of those with events.
+    pub fn touch(&mut self, link: LinkId) {
+        if let Some(conn) = self.links.conn_mut(link)
+            && !conn.state.touched
+        {
+            conn.state.touched = true;
+            self.touched.push_back(link);
+        }
+    }
+
+    /// Gives a connection its place back, or ends it.
+    pub fn put_back(&mut self, conn: Box<Conn>, link: LinkId, keep: bool) {
+        let touched = !conn.out.is_empty() || conn.state.closing;
+        self.links.put(link, Target::Socket(conn));
+        if !keep {
+            self.drop_conn(link);
+        } else if touched {
+            self.touch_reply(link);
+        }
+    }
+
+    /// The socket is gone: its session is detached, a Redis listener ends.
+    pub fn drop_conn(&mut self, link: LinkId) {
+        let Some(mut conn) = self.links.take_conn(link) else { return };
+        let _ = self.registry.deregister(&mut conn.socket);
+        self.partial_bytes -= conn.input.len();
+        if let Some(listener) = conn.listener() {
+            self.hub.detach(self.now, listener, link);
+        }
+        self.hub.release_link(link);
+        if let Protocol::Redis(peer) = &conn.protocol {
+            self.context.resp.clients.leave(peer.info.id);
+        }
+        self.links.retire(link);
+    }
+
+    /// Looks for a session here and on other nodes.
+    pub fn seek(
+        &mut self,
+        name: &SessionName,
+        identity: Option<&Identity>,
+        gentle: bool,
+        link: LinkId,
+    ) -> Sought {
+        let seeker = Seeker { key: name.key, node: &name.node, identity, gentle };
+        self.hub.seek(self.now, &seeker, link)
+    }
+
+    /// Loads the party of a user without a session, so that they can be told of it; false while that takes. A session that
+    /// is known must not be late because of the store.
+    pub fn load_party(
+        &mut self,
+        name: Option<&SessionName>,
+        identity: Option<&Identity>,
+        link: LinkId,
+    ) -> bool {
+        let known = name.and_then(|name| self.hub.find_session(name.key));
+        let user = identity.and_then(|identity| identity.user.clone());
+        known.is_some() || self.hub.meet(self.now, user.as_ref(), link)
+    }
+
+    /// What the WebSocket transport needs.
+    pub fn websocket_context(&mut self) -> websocket::Context<'_> {
+        websocket::Context {
+            now: self.now,
+            hub: &mut self.hub,
+            scratch: &mut self.scratch,
+            reply: &mut self.reply,
+            frame_bytes: self.context.limits.json_frame_bytes,
+        }
+    }
+
+    /// When a client should come back after a stop: spread, and below half of the shortest grace period.
+    pub fn reconnect_after_ms(&self) -> u64 {
+        let settings = &self.context.node.settings;
+        let graces = settings.kinds.values().chain([&settings.other_kinds]).map(|rules| rules.grace_ms);
+        let most = graces.min().unwrap_or(0) / 2;
+        if most == 0 { 0 } else { random_bits() as u64 % most.min(RECONNECT_MAX_MS) }
+    }
+}

@@ -1,0 +1,188 @@
+//! SSE streams: the events of a session in pieces, as long as the response has room.
+//! Must hold: an event counts as sent when the response has taken its piece.
+
+use crate::shard::input::HttpStream;
+use crate::shard::links::{Seeking, StreamLink, Target};
+use crate::shard::requests::gone;
+use crate::shard::state::ShardState;
+use std::sync::atomic::Ordering;
+use tavern_domain::{Identity, SessionKey};
+use tavern_hub::{Caller, Flow, Format, Goodbye, Link, LinkId, ListenerId, Sought};
+use tavern_wire::error::{Code, Refusal};
+use tavern_wire::{json, sse};
+use tokio::sync::mpsc::error::TrySendError;
+
+/// Bytes put together for one piece of an event stream.
+const PIECE_BYTES: usize = 32 * 1024;
+
+pub fn open(state: &mut ShardState, request: HttpStream) {
+    let link = state.new_link();
+    begin(state, link, request);
+}
+
+pub fn begin(state: &mut ShardState, id: LinkId, request: HttpStream) {
+    let (name, identity) = (request.session.as_ref(), request.identity.as_ref());
+    let waits = name.is_some_and(|name| state.seek(name, identity, false, id) == Sought::Wait);
+    if waits || !state.load_party(name, identity, id) {
+        return state.links.put(id, Target::Seeking(Box::new(Seeking::Stream(request))));
+    }
+    let HttpStream { session, identity, seq, channels, events, begun, wants_room } = request;
+    let link = Link { id, format: Format::Sse };
+    let (listener, resumed, reset) = match attach(state, session.map(|name| name.key), identity, seq, link) {
+        Ok(attached) => attached,
+        Err(refusal) => {
+            state.links.retire(id);
+            let _ = begun.send(Err(refusal));
+            return;
+        }
+    };
+    let mut body = Vec::new();
+    state.hub.write_hello(listener, resumed, reset, &mut body);
+    let mut frame = Vec::new();
+    json::reply_ok(&mut frame, None, &body);
+    let mut piece = Vec::new();
+    sse::event(&mut piece, None, &frame);
+    let _ = events.try_send(piece.into());
+    let written_ms = state.since_start();
+    let asked = channels.iter().map(|channel| subscription(channel)).collect();
+    let stream = StreamLink { listener, asked, events, blocked: false, wants_room, written_ms };
+    state.links.put(id, Target::Stream(Box::new(stream)));
+    let _ = begun.send(Ok(id));
+    subscribe(state, id);
+    write(state, id);
+}
+
+/// The session of a stream, whether it is resumed, and whether its numbers begin anew.
+fn attach(
+    state: &mut ShardState,
+    session: Option<SessionKey>,
+    identity: Option<Identity>,
+    seq: Option<u64>,
+    link: Link,
+) -> Result<(ListenerId, bool, bool), Refusal> {
+    if let Some(key) = session {
+        let known = state.hub.find_session(key).and_then(|id| state.hub.listener(id)?.session());
+        let identity = identity.clone().or_else(|| known.map(|session| session.identity.clone()));
+        if let Some(identity) = identity
+            && let Some(attached) = state.hub.attach(state.now, key, &identity, link, seq)
+        {
+            return Ok((attached.listener, true, attached.reset));
+        }
+    }
+    match identity {
+        Some(identity) => Ok((state.hub.open_session(state.now, identity, Some(link)), false, false)),
+        None if session.is_some() => Err(gone()),
+        None => Err(Refusal::new(Code::Unauthenticated, "a token is needed")),
+    }
+}
+
+/// The command that a channel in a URL stands for; its id is the channel, as far as an id may be long.
+fn subscription(channel: &str) -> Vec<u8> {
+    let mut frame = b"{\"id\":".to_vec();
+    json::string(&mut frame, &channel.chars().take(48).collect::<String>());
+    frame.extend_from_slice(b",\"op\":\"subscribe\",\"channel\":");
+    json::string(&mut frame, channel);
+    frame.push(b'}');
+    frame
+}
+
+/// Subscribes for a client that can only open a URL, as far as nothing has to be waited for. The replies come in the
+/// stream, before all events of their channels.
+pub fn subscribe(state: &mut ShardState, link: LinkId) {
+    loop {
+        let Some(Target::Stream(stream)) = state.links.get_mut(link) else { return };
+        let Some(frame) = stream.asked.pop_front() else { return };
+        let mut caller = Caller::new(Link { id: link, format: Format::Sse }, None);
+        caller.listener = Some(stream.listener);
+        state.reply.clear();
+        if state.hub.command(state.now, &mut caller, &frame, &mut state.reply) == Flow::Wait {
+            stream.asked.push_front(frame);
+            return;
+        }
+        let mut piece = Vec::new();
+        sse::event(&mut piece, None, &state.reply);
+        // A stream holds more pieces than a URL can ask for channels; one that is closed is noticed at its next event.
+        let _ = stream.events.try_send(piece.into());
+    }
+}
+
+/// Gives a stream what is unread, as long as it has room.
+pub fn write(state: &mut ShardState, link: LinkId) {
+    loop {
+        let now_ms = state.since_start();
+        let Some(Target::Stream(stream)) = state.links.get_mut(link) else { return };
+        if stream.blocked {
+            return;
+        }
+        let id = stream.listener;
+        state.scratch.clear();
+        let more = state.scratch.fill(&mut state.hub.core, id, link, PIECE_BYTES);
+        if state.scratch.bytes.is_empty() {
+            return;
+        }
+        match stream.events.try_send(state.scratch.bytes.clone().into()) {
+            Ok(()) => {
+                stream.written_ms = now_ms;
+                let all = state.scratch.bytes.len();
+                state.scratch.settle(&mut state.hub.core, id, all);
+            }
+            Err(TrySendError::Full(_)) => {
+                stream.blocked = true;
+                stream.wants_room.store(true, Ordering::Release);
+                return;
+            }
+            Err(TrySendError::Closed(_)) => return drop_stream(state, link),
+        }
+        if !more {
+            return;
+        }
+    }
+}
+
+pub fn has_room(state: &mut ShardState, link: LinkId) {
+    if let Some(Target::Stream(stream)) = state.links.get_mut(link) {
+        stream.blocked = false;
+        write(state, link);
+    }
+}
+
+/// The client went away: its session is detached.
+fn drop_stream(state: &mut ShardState, link: LinkId) {
+    if let Some(Target::Stream(stream)) = state.links.take(link) {
+        state.links.retire(link);
+        state.hub.detach(state.now, stream.listener, link);
+    }
+}
+
+/// Ends a stream from our side, with the reason as its last event.
+pub fn end(state: &mut ShardState, link: LinkId, goodbye: Goodbye) {
+    let reconnect_after_ms = state.reconnect_after_ms();
+    let Some(Target::Stream(stream)) = state.links.take(link) else { return };
+    state.links.retire(link);
+    let mut event = Vec::new();
+    match goodbye {
+        Goodbye::Superseded => json::superseded(&mut event),
+        Goodbye::Closing => json::closing(&mut event, reconnect_after_ms),
+        _ => json::reply_error(&mut event, None, &Refusal::new(Code::Gone, goodbye.reason())),
+    }
+    let mut piece = Vec::new();
+    sse::event(&mut piece, None, &event);
+    // Dropping the sender ends the response.
+    let _ = stream.events.try_send(piece.into());
+}
+
+/// Writes a comment to a silent stream; drops one whose client went away.
+pub fn keep_alive(state: &mut ShardState, link: LinkId) {
+    let now_ms = state.since_start();
+    let heartbeat_ms = state.context.limits.heartbeat_ms;
+    let Some(Target::Stream(stream)) = state.links.get_mut(link) else { return };
+    if stream.events.is_closed() {
+        drop_stream(state, link);
+    } else if now_ms.saturating_sub(stream.written_ms) >= heartbeat_ms && !stream.blocked {
+        stream.written_ms = now_ms;
+        let mut comment = Vec::new();
+        sse::comment(&mut comment);
+        // A full stream has been written to lately or is stalled; either way a comment adds nothing.
+        let _ = stream.events.try_send(comment.into());
+    }
+}
