@@ -1,9 +1,9 @@
-//! The one table of error codes: name, HTTP status, whether trying again can help, meaning.
-//! Does not decide who is refused. Must hold: a code has one row; names are unique and never change.
+//! The table of error codes: name, HTTP status, whether a retry can help, default message. The manual and the OpenAPI document
+//! are checked against it. Must hold: a code has one row; names are unique and never change.
 
 use std::borrow::Cow;
 
-/// Why a command was refused. The same word on every transport.
+/// Why a command was refused: the same code on every transport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Code {
     BadRequest,
@@ -53,28 +53,28 @@ const TABLE: [Row; 26] = [
     row(Code::Unauthenticated, "unauthenticated",   401, false, "A valid token or key is needed."),
     row(Code::NotAllowed,      "not_allowed",       403, false, "The caller has no right to do this here."),
     row(Code::NotFound,        "not_found",         404, false, "There is no such thing."),
-    row(Code::Conflict,        "conflict",          409, false, "It was changed by somebody else meanwhile; read it again first."),
+    row(Code::Conflict,        "conflict",          409, false, "It was changed meanwhile; read it again first."),
     row(Code::Claimed,         "claimed",           403, false, "The topic belongs to another publisher."),
     row(Code::TooLarge,        "too_large",         413, false, "A part of the request is larger than its limit."),
     row(Code::RateLimited,     "rate_limited",      429, true,  "Too many requests; wait for retry_after_ms."),
-    row(Code::Blocked,         "blocked",           403, true,  "The caller flooded and is shut out for a while."),
-    row(Code::Busy,            "busy",              409, true,  "Something else is under way; it has to end first."),
+    row(Code::Blocked,         "blocked",           403, true,  "The caller sent too much and is blocked for a while."),
+    row(Code::Busy,            "busy",              409, true,  "Something else is in progress; it has to end first."),
     row(Code::Gone,            "gone",              410, false, "It existed and has ended; it does not come back."),
     row(Code::Unavailable,     "unavailable",       503, true,  "The server cannot do this now; nothing was changed, or the outcome is unknown."),
-    row(Code::Internal,        "internal",          500, true,  "The server made a mistake; its log says more."),
+    row(Code::Internal,        "internal",          500, true,  "The server failed; its log says more."),
     row(Code::NoSuchParty,     "no_such_party",     404, false, "There is no such party."),
     row(Code::NotMember,       "not_member",        403, false, "The caller is not a member of the party."),
     row(Code::NotLeader,       "not_leader",        403, false, "Only the leader of the party may do this."),
-    row(Code::VersionConflict, "version_conflict",  409, false, "The party has another version than if_version says."),
+    row(Code::VersionConflict, "version_conflict",  409, false, "The party's version differs from if_version."),
     row(Code::NoSuchGo,        "no_such_go",        404, false, "The party is not gathering or queued, or not with this go_id."),
-    row(Code::SelfTarget,      "self_target",       400, false, "The caller cannot do this to himself."),
+    row(Code::SelfTarget,      "self_target",       400, false, "The caller cannot do this to themselves."),
     row(Code::NoSuchUser,      "no_such_user",      404, false, "This user has never been seen here."),
     row(Code::TargetNotMember, "target_not_member", 404, false, "The user named is not a member of the party."),
     row(Code::UserNotLogged,   "user_not_logged",   409, true,  "The user named is not online."),
-    row(Code::AlreadyMember,   "already_member",    409, false, "The user is a member already."),
+    row(Code::AlreadyMember,   "already_member",    409, false, "The user is already a member."),
     row(Code::UserInParty,     "user_in_party",     409, true,  "The user is in a party with others."),
     row(Code::NoInvite,        "no_invite",         404, false, "There is no open invite; it may have expired."),
-    row(Code::PartyFull,       "party_full",        409, true,  "Every seat of the party is taken or reserved."),
+    row(Code::PartyFull,       "party_full",        409, true,  "Every seat of the party is taken or reserved by an invite."),
 ];
 
 const CODES: [Code; TABLE.len()] = {
@@ -102,18 +102,18 @@ impl Code {
         TABLE[self as usize].status
     }
 
-    /// True when the same request may succeed later without being changed.
+    /// Whether the same request may succeed later.
     pub fn retry(self) -> bool {
         TABLE[self as usize].retry
     }
 
-    /// One sentence for the manual and for messages that have nothing better to say.
+    /// One sentence: the default message, and the entry in the manual.
     pub fn meaning(self) -> &'static str {
         TABLE[self as usize].meaning
     }
 }
 
-/// A refused command: the code for programs, the message for people.
+/// A refused command: a code for programs and a message for people.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}: {message}", code.as_str())]
 pub struct Refusal {
@@ -129,7 +129,7 @@ impl Refusal {
         Refusal { code, message: message.into(), retry_after_ms: None, party: None }
     }
 
-    /// With the caller's party, so that a client can repair itself.
+    /// Adds the caller's party, so that a client can resynchronise.
     pub fn with_party(self, party: Box<str>) -> Refusal {
         Refusal { party: Some(party), ..self }
     }
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn statuses_are_errors_and_meanings_are_sentences() {
+    fn statuses_are_errors_and_default_messages_are_sentences() {
         for code in Code::ALL {
             assert!((400..600).contains(&code.http_status()), "{code:?}");
             assert!(code.meaning().ends_with('.'), "{code:?}");
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_reads_as_code_and_message() {
+    fn a_refusal_is_displayed_as_code_and_message() {
         let refusal = Refusal::new(Code::RateLimited, "slow down").retry_after(250);
         assert_eq!(refusal.to_string(), "rate_limited: slow down");
         assert_eq!(refusal.retry_after_ms, Some(250));

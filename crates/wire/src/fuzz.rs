@@ -1,5 +1,5 @@
-//! What must hold for any bytes whatsoever, as one function per codec. Run by the fuzzer with bytes it makes up, and
-//! by the tests with the corpus. Panics when something does not hold; not for use by servers.
+//! The properties of each codec for any bytes, one function per codec. The fuzzer runs them with random bytes, the tests with
+//! the corpus. They panic when a property does not hold; not for use by servers.
 
 use crate::json::{self, Op, Payload};
 use crate::resp::{self, Limits, Parsed, Parser, RespError};
@@ -9,7 +9,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
-/// The Redis protocol: pieces do not matter; what is encoded is read back; replies are read without harm.
+/// The Redis protocol: the result does not depend on how the bytes are split; what is encoded is read back.
 pub fn resp(data: &[u8]) {
     let small = Limits::new(64, 8, 256, 48);
     for limits in
@@ -61,7 +61,7 @@ fn read_commands(data: &[u8], limits: &Limits, step: usize) -> (Commands, Option
     while end < data.len() {
         end = data.len().min(end.saturating_add(step));
         loop {
-            // A connection that skipped past what it has would be wrong; a command never ends beyond the input.
+            // A command never ends beyond the input.
             assert!(start <= end);
             let buf = &data[start..end];
             match parser.parse(buf, limits, &mut args) {
@@ -91,7 +91,7 @@ fn read_commands(data: &[u8], limits: &Limits, step: usize) -> (Commands, Option
     (commands, None)
 }
 
-/// JSON frames: a command that is read is sound; whatever is written is valid JSON and says what went in.
+/// JSON frames: a parsed command is consistent; everything written is valid JSON with the right content.
 pub fn json(data: &[u8]) {
     for frame in json::commands(data) {
         match json::parse_request(frame) {
@@ -123,7 +123,7 @@ fn check_reply(id: Option<&str>) {
     let (mut ok, mut error) = (Vec::new(), Vec::new());
     json::reply_ok(&mut ok, id, b"{}");
     json::reply_error(&mut error, id, &Refusal::from(Code::BadRequest));
-    // Checked as text: an id may be a number or a string that no reader can hold, and still be echoed.
+    // Compared as text: an id may be a number that no parser can represent, and is still echoed.
     let head = id.map_or("{".to_string(), |id| format!("{{\"id\":{id},"));
     assert_eq!(ok, format!("{head}\"ok\":{{}}}}").into_bytes());
     assert!(error.starts_with(format!("{head}\"error\":{{\"code\":\"bad_request\",").as_bytes()));
@@ -161,7 +161,7 @@ fn parse(json: &[u8]) -> Value {
     serde_json::from_slice(json).expect("what is written is valid JSON")
 }
 
-/// WebSocket frames: a prefix never contradicts the whole; what is written is read back.
+/// WebSocket frames: a prefix never contradicts the whole frame; what is written is read back.
 pub fn ws(data: &[u8]) {
     for role in [Role::Server, Role::Client] {
         for max in [0, 125, 1 << 16] {

@@ -1,7 +1,6 @@
-//! The public protocol as bytes: JSON frames, SSE, WebSocket frames, the Redis protocol, what nodes say on the bus,
-//! the error codes.
-//! Knows no sockets and no rules: bytes in, bytes out.
-//! Must hold: no input makes it panic, recurse without bound, or allocate from an announced length.
+//! The protocols of Tavern as bytes: JSON frames, SSE, WebSocket frames, the Redis protocol, the messages between nodes, stored
+//! records, and the error codes. No sockets and no rules: bytes in, bytes out.
+//! Must hold: no input makes it panic, recurse without bound, or allocate an announced length in advance.
 #![forbid(unsafe_code)]
 
 pub mod bus;

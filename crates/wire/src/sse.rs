@@ -1,12 +1,12 @@
-//! Server-sent events: how a JSON frame becomes lines of an event stream. Knows nothing of HTTP.
-//! Must hold: one frame is one `data` line, so a reader never joins lines back together.
+//! Server-sent events: a JSON frame as lines of an event stream.
+//! Must hold: one frame is one `data` line, so a reader never has to join lines.
 
 use memchr::memchr2;
 
-/// What a browser is told to wait before it connects again: below the time in which a loss is told to nobody.
+/// How long a browser waits before it reconnects: shorter than the resume window.
 pub const RETRY_MS: u64 = 1_000;
 
-/// Appends one event. A line break can stand between tokens of the JSON only, where a space means the same.
+/// Appends one event. Line breaks are only between JSON tokens, where a space is equivalent.
 pub fn event(out: &mut Vec<u8>, id: Option<u64>, json: &[u8]) {
     if let Some(id) = id {
         out.extend_from_slice(b"id: ");
@@ -24,12 +24,12 @@ pub fn event(out: &mut Vec<u8>, id: Option<u64>, json: &[u8]) {
     out.extend_from_slice(b"\n\n");
 }
 
-/// Appends a comment: keeps proxies and the peer's clock content, and is no event.
+/// Appends a comment, which keeps the connection alive through proxies and is not an event.
 pub fn comment(out: &mut Vec<u8>) {
     out.extend_from_slice(b": \n\n");
 }
 
-/// Appends the time after which a browser connects again.
+/// Appends the time after which a browser reconnects.
 pub fn retry(out: &mut Vec<u8>, ms: u64) {
     out.extend_from_slice(b"retry: ");
     out.extend_from_slice(itoa::Buffer::new().format(ms).as_bytes());

@@ -1,6 +1,6 @@
-//! WebSocket frames (RFC 6455), both sides, without extensions. Reads and writes single frames; joining fragments
-//! and answering pings is the connection's part.
-//! Must hold: a head is judged as soon as its bytes are there; a length is only believed up to the caller's limit.
+//! WebSocket frames (RFC 6455), both sides, without extensions. Single frames only; the connection joins fragments and
+//! answers pings.
+//! Must hold: a bad head is refused as soon as its bytes are there; a length above the caller's limit is refused.
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Opcode {
@@ -68,7 +68,7 @@ pub enum WsError {
 }
 
 impl WsError {
-    /// What to say in the close frame.
+    /// The code for the close frame.
     pub fn close_code(&self) -> u16 {
         match self {
             WsError::Protocol(_) => 1002,
@@ -78,7 +78,7 @@ impl WsError {
     }
 }
 
-/// The payload of a control frame, by the standard.
+/// The largest payload of a control frame, by the standard.
 pub const CONTROL_BYTES: usize = 125;
 /// The longest head: two bytes, a 64-bit length, a mask.
 pub const HEAD_BYTES: usize = 14;
@@ -87,7 +87,7 @@ const FIN: u8 = 0x80;
 const RESERVED: u8 = 0x70;
 const MASKED: u8 = 0x80;
 
-/// Reads the head of the frame that `buf` begins with. `None`: more bytes are needed.
+/// Parses the head of the frame at the start of `buf`. `None`: more bytes are needed.
 pub fn read_head(buf: &[u8], role: Role, max_payload: usize) -> Result<Option<Head>, WsError> {
     let &[first, second, ref rest @ ..] = buf else { return Ok(None) };
     let fin = first & FIN != 0;
@@ -138,7 +138,7 @@ pub fn read_head(buf: &[u8], role: Role, max_payload: usize) -> Result<Option<He
     Ok(Some(Head { fin, opcode, mask, head_len: buf.len() - rest.len(), payload_len }))
 }
 
-/// Takes the mask off, or puts it on. `payload` begins where the frame's payload begins.
+/// Applies or removes the mask. `payload` begins where the frame's payload begins.
 pub fn unmask(payload: &mut [u8], mask: [u8; 4]) {
     let [a, b, c, d] = mask;
     let wide = u64::from_ne_bytes([a, b, c, d, a, b, c, d]);
@@ -151,12 +151,12 @@ pub fn unmask(payload: &mut [u8], mask: [u8; 4]) {
     }
 }
 
-/// The head of a whole, unmasked frame: what a server puts before a payload.
+/// Appends the head of an unfragmented, unmasked frame, as a server sends it.
 pub fn write_head(out: &mut Vec<u8>, opcode: Opcode, len: usize) {
     write_any_head(out, opcode, len, 0);
 }
 
-/// A whole, masked frame: what a client sends.
+/// Appends an unfragmented, masked frame, as a client sends it.
 pub fn write_frame_masked(out: &mut Vec<u8>, opcode: Opcode, payload: &[u8], mask: [u8; 4]) {
     write_any_head(out, opcode, payload.len(), MASKED);
     out.extend_from_slice(&mask);
@@ -179,7 +179,7 @@ fn write_any_head(out: &mut Vec<u8>, opcode: Opcode, len: usize, masked: u8) {
     }
 }
 
-/// A server's close frame. A reason that does not fit is cut at a character.
+/// Appends a server's close frame. A reason that is too long is cut at a character boundary.
 pub fn write_close(out: &mut Vec<u8>, code: u16, reason: &str) {
     let reason = &reason[..reason.floor_char_boundary(CONTROL_BYTES - 2)];
     write_head(out, Opcode::Close, 2 + reason.len());
@@ -187,7 +187,7 @@ pub fn write_close(out: &mut Vec<u8>, code: u16, reason: &str) {
     out.extend_from_slice(reason.as_bytes());
 }
 
-/// The code and reason of a close frame; `None` when it holds none.
+/// The code and reason of a close frame; `None`: it has none.
 pub fn parse_close(payload: &[u8]) -> Result<Option<(u16, &str)>, WsError> {
     if payload.is_empty() {
         return Ok(None);
@@ -196,7 +196,7 @@ pub fn parse_close(payload: &[u8]) -> Result<Option<(u16, &str)>, WsError> {
         return Err(WsError::Protocol("a close frame holds half a code"));
     };
     let code = u16::from_be_bytes(*code);
-    // 1004 to 1006 and 1015 are names for what never travels; the rest is not given out.
+    // 1004 to 1006 and 1015 must not be sent; the others are unassigned.
     if !matches!(code, 1000..=1003 | 1007..=1014 | 3000..=4999) {
         return Err(WsError::Protocol("a close code that must not be sent"));
     }
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn heads_of_every_length_are_read() {
+    fn heads_of_every_length_are_parsed() {
         let head = |opcode, mask, head_len, payload_len| {
             Ok(Some(Head { fin: true, opcode, mask, head_len, payload_len }))
         };
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn half_a_head_asks_for_more() {
+    fn an_incomplete_head_needs_more_bytes() {
         let whole = [0x82, 0xff, 0, 0, 0, 0, 0, 1, 0, 0, 1, 2, 3, 4];
         for len in 0..whole.len() {
             check(&whole[..len], Role::Server, Ok(None));
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn close_frames_have_a_code_that_may_travel() {
+    fn close_frames_have_a_valid_code() {
         assert_eq!(parse_close(b""), Ok(None));
         assert_eq!(parse_close(&[0x03, 0xe8]), Ok(Some((1000, ""))));
         assert_eq!(parse_close(&[0x0f, 0xa0, b'o', b'k']), Ok(Some((4000, "ok"))));
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_reason_is_cut_at_a_character() {
+    fn a_long_close_reason_is_cut_at_a_character_boundary() {
         let mut out = Vec::new();
         write_close(&mut out, 1008, &"ä".repeat(100));
         let head = read_head(&out, Role::Client, MAX).unwrap().unwrap();

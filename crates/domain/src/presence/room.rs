@@ -100,8 +100,8 @@ impl Room {
         if news.to <= self.now.version {
             return Heard::Old;
         }
-        let anew = news.begins && self.now.members.is_empty();
-        if news.from() != self.now.version && !anew {
+        let restarts = news.begins && self.now.members.is_empty();
+        if news.from() != self.now.version && !restarts {
             if self.waiting.len() < WAITING_MAX {
                 self.waiting.insert(news.from(), news);
             }

@@ -89,7 +89,7 @@ fn first(letter: &Letter) -> Option<Party> {
         }
         // To a user who is not a member.
         Word::Invite { .. } | Word::InviteCancel { .. } => None,
-        _ => panic!("{letter:?} is about a party he is not in"),
+        _ => panic!("{letter:?} is about another party"),
     }
 }
 

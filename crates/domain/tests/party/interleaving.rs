@@ -146,7 +146,7 @@ fn every_interleaving_of_two_users_keeps_the_invariants() {
             let sides = [Side::new("ann", "bob", &ann), Side::new("bob", "ann", &[Act::Invite, fourth])];
             ends += explore(&World::new(RULES), &sides, 0, false, &|world, _| {
                 let ours = world.parties.values().filter(|party| party.members.len() == 2).count();
-                assert!(ours == 0 || world.parties.len() == 1, "whoever is together has no other party");
+                assert!(ours == 0 || world.parties.len() == 1, "two users in one party have no other party");
             });
         }
     }

@@ -28,7 +28,7 @@ pub fn check(before: &World, after: &mut World, call: &Call, reply: &Reply, chan
         }
     }
     let members: usize = after.parties.values().map(|party| party.members.len()).sum();
-    assert_eq!(after.views.len(), members, "nobody else believes to be in a party");
+    assert_eq!(after.views.len(), members, "only members have a view of a party");
 }
 
 /// Topic events agree with the stored parties.
@@ -72,13 +72,13 @@ fn documents(world: &World) {
     for party in world.parties.values() {
         let members: Vec<&User> = party.members.iter().map(|member| &member.user).collect();
         let invited: Vec<&User> = party.pending.iter().map(|pending| &pending.user).collect();
-        let everybody: BTreeSet<&User> = members.iter().chain(&invited).copied().collect();
-        assert_eq!(everybody.len(), members.len() + invited.len(), "nobody is there twice");
-        assert!(everybody.len() <= world.rules.max_members as usize);
+        let all: BTreeSet<&User> = members.iter().chain(&invited).copied().collect();
+        assert_eq!(all.len(), members.len() + invited.len(), "no user is both a member and invited");
+        assert!(all.len() <= world.rules.max_members as usize);
         assert!(members.len() > 1 || members.len() == 1 && !invited.is_empty(), "{party:?} is empty");
         if let Some(go) = &party.go {
             assert!(go.members.iter().eq(members.iter().copied()), "a ticket names the members");
-            assert!(invited.is_empty(), "nobody is invited to a ticket");
+            assert!(invited.is_empty(), "a party with a ticket has no invites");
             assert!(go.ready.iter().all(|user| go.members.contains(user)));
             assert_eq!(go.until.is_none(), go.ready.len() == members.len());
         }
@@ -136,10 +136,10 @@ fn invites(before: &World, after: &World, id: u64, call: &Call, reply: &Reply, c
         changes.letters.iter().filter(|letter| letter.party_id == id && of(letter)).count()
     };
     // A user who is invited again at the moment when their invite expires has an invite afterwards too.
-    let anew = |user: &User| {
+    let invited_again = |user: &User| {
         count(&|letter| matches!(&letter.what, Word::Invited { user: to, .. } if to == user)) > 0
     };
-    let kept = |pending: &Pending| new.contains(pending) && !anew(&pending.user);
+    let kept = |pending: &Pending| new.contains(pending) && !invited_again(&pending.user);
     for pending in old {
         let user = &pending.user;
         let ended = usize::from(!kept(pending));
@@ -157,9 +157,9 @@ fn invites(before: &World, after: &World, id: u64, call: &Call, reply: &Reply, c
         assert_eq!(heard, ended, "what the inviter of {user} hears of its end");
         let cancels = count(&|letter| letter.to == *user && matches!(letter.what, Word::InviteCancel { .. }));
         let expected = if pending.dark { 0 } else { ended - itself.min(ended) };
-        assert_eq!(cancels, expected, "what {user} hears of the end of his invite");
+        assert_eq!(cancels, expected, "what {user} is told of the end of their invite");
     }
-    for pending in new.iter().filter(|pending| !old.contains(pending) || anew(&pending.user)) {
+    for pending in new.iter().filter(|pending| !old.contains(pending) || invited_again(&pending.user)) {
         let arrived =
             count(&|letter| letter.to == pending.user && matches!(letter.what, Word::Invite { .. }));
         assert_eq!(arrived, usize::from(!pending.dark), "an invite arrives once, or nowhere");

@@ -1,11 +1,11 @@
-//! What other services hear about a user: `FolloweeActivity` of `proto/tavern.proto`.
+//! What other services are told about a user: `FolloweeActivity` of `proto/tavern.proto`.
 
 use super::message::{Activity, FolloweeActivity, Status as Message};
 use prost::Message as _;
 use tavern_domain::Time;
 use tavern_domain::presence::{Status, Turn};
 
-/// What happened, and what he does since.
+/// A change of a user's status.
 pub struct Told<'a> {
     pub user: &'a str,
     pub turn: Turn,
@@ -52,7 +52,7 @@ mod tests {
     use tavern_domain::presence::Activity as Doing;
 
     #[test]
-    fn a_service_reads_the_seeds_fields_and_the_whole_status() {
+    fn a_service_reads_the_activity_and_the_whole_status() {
         let status = Status {
             online: true,
             leaving: false,
@@ -77,7 +77,7 @@ mod tests {
         let status = read.status.unwrap();
         assert_eq!((status.online, status.channels.len(), status.last_seen), (true, 2, Some(9)));
         assert_eq!(status.activities[0].activity, "playing");
-        // The bytes that any other program reads: field 1 is the enum, field 2 the user.
+        // The bytes on the bus: field 1 is the enum, field 2 the user.
         assert!(encode(&told).starts_with(b"\x08\x02\x12\x03ann\x1a\x0cactivegame#A"));
         // A word of the application's own is in `change` alone.
         let told = Told { turn: Turn::Word("drafting".into()), ..told };

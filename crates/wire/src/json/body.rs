@@ -6,7 +6,7 @@ use crate::error::Refusal;
 use serde::Deserialize;
 use std::borrow::Cow;
 
-/// One long-poll. Absent members mean: a new session, nothing read yet, the usual time.
+/// One long-poll. Absent members mean a new session, nothing acknowledged, the default time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PollRequest {
     pub session: Option<String>,
@@ -46,7 +46,7 @@ struct SessionField<'a> {
     session: Raw<'a>,
 }
 
-/// The session that a command sent by itself belongs to. What is wrong with the rest, the command's reader says.
+/// The session of a command that is sent by itself. Other errors are reported by the command's parser.
 pub fn session_of(frame: &[u8]) -> Option<String> {
     let fields: SessionField<'_> = field::object(frame).ok()?;
     text("session", fields.session).ok()?.map(Cow::into_owned)
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_poll_is_told_which_field() {
+    fn an_invalid_poll_names_the_field() {
         for (body, word) in [
             ("[]", "object"),
             ("7", "object"),

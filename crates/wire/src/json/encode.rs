@@ -1,4 +1,4 @@
-//! Replies and events as JSON bytes, appended to a buffer. Knows their shape; not when they are sent.
+//! Replies and events as JSON bytes, appended to a buffer.
 //! Must hold: no raw line break is written except inside unchanged `data`; `seq` is the first member of an event.
 //!
 //! An event is a head with the session's own `seq` and a tail that is the same for every session.
@@ -16,7 +16,7 @@ pub fn reply_ok(out: &mut Vec<u8>, id: Option<&str>, body: &[u8]) {
     out.push(b'}');
 }
 
-/// `{"id":7,"error":{"code":…,"message":…,"retry_after_ms":…}}`; the last only when there is a time to name.
+/// `{"id":7,"error":{"code":…,"message":…,"retry_after_ms":…}}`; the last only if there is one.
 pub fn reply_error(out: &mut Vec<u8>, id: Option<&str>, refusal: &Refusal) {
     reply_head(out, id);
     out.extend_from_slice(b"\"error\":{\"code\":\"");
@@ -43,29 +43,29 @@ fn reply_head(out: &mut Vec<u8>, id: Option<&str>) {
     }
 }
 
-/// `{"seq":18`: the part of an event that differs from session to session.
+/// `{"seq":18`: the part of an event that differs between sessions.
 pub fn seq_head(out: &mut Vec<u8>, seq: u64) {
     out.extend_from_slice(b"{\"seq\":");
     number(out, seq);
 }
 
-/// Who published. What is not known is left out.
+/// Who published a message. Unknown parts are omitted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sender<'a> {
     pub user: Option<&'a str>,
     pub client: Option<&'a str>,
 }
 
-/// What was published.
+/// The payload of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Payload<'a> {
-    /// Known to be valid JSON; goes out byte for byte.
+    /// Known to be valid JSON; written byte for byte.
     Json(&'a [u8]),
     /// Any bytes: JSON if they are valid JSON within the nesting limit, else a string, else base64.
     Bytes(&'a [u8]),
 }
 
-/// `,"event":"message","channel":…,"data":…,"from":{…}}`; bytes that are no text add `"encoding":"base64"` after `data`.
+/// `,"event":"message","channel":…,"data":…,"from":{…}}`; bytes that are not UTF-8 add `"encoding":"base64"` after `data`.
 pub fn message_tail(out: &mut Vec<u8>, channel: &str, payload: Payload<'_>, from: Option<Sender<'_>>) {
     out.extend_from_slice(b",\"event\":\"message\",\"channel\":");
     string(out, channel);
@@ -103,7 +103,7 @@ fn sender(out: &mut Vec<u8>, from: Sender<'_>) {
     out.push(b'}');
 }
 
-/// `,"event":"gap","from":3,"to":9}`: these numbers of the mailbox were dropped.
+/// `,"event":"gap","from":3,"to":9}`: these events of the mailbox were dropped.
 pub fn gap_tail(out: &mut Vec<u8>, from: u64, to: u64) {
     out.extend_from_slice(b",\"event\":\"gap\",\"from\":");
     number(out, from);
@@ -112,33 +112,33 @@ pub fn gap_tail(out: &mut Vec<u8>, from: u64, to: u64) {
     out.push(b'}');
 }
 
-/// `,"event":"gap","channel":…}`: words of this channel were lost before they reached the mailbox.
+/// `,"event":"gap","channel":…}`: messages of this channel were lost before they reached the mailbox.
 pub fn channel_gap_tail(out: &mut Vec<u8>, channel: &str) {
     out.extend_from_slice(b",\"event\":\"gap\",\"channel\":");
     string(out, channel);
     out.push(b'}');
 }
 
-/// `,"event":"gap","pattern":…}`: words of channels that match this pattern were lost.
+/// `,"event":"gap","pattern":…}`: messages of channels that match this pattern were lost.
 pub fn pattern_gap_tail(out: &mut Vec<u8>, pattern: &str) {
     out.extend_from_slice(b",\"event\":\"gap\",\"pattern\":");
     string(out, pattern);
     out.push(b'}');
 }
 
-/// Told to an attachment that a newer one has replaced. Has no `seq`: it concerns the transport, not the mailbox.
+/// For a transport that a newer one has replaced. It has no `seq`: it concerns the transport, not the mailbox.
 pub fn superseded(out: &mut Vec<u8>) {
     out.extend_from_slice(b"{\"event\":\"superseded\"}");
 }
 
-/// Told before the server goes. Has no `seq` either.
+/// Sent before the server stops. It has no `seq` either.
 pub fn closing(out: &mut Vec<u8>, reconnect_after_ms: u64) {
     out.extend_from_slice(b"{\"event\":\"closing\",\"reconnect_after_ms\":");
     number(out, reconnect_after_ms);
     out.push(b'}');
 }
 
-/// A JSON string with escapes. Text without any is copied in one piece.
+/// A JSON string. Text without escapes is copied at once.
 pub fn string(out: &mut Vec<u8>, text: &str) {
     let bytes = text.as_bytes();
     out.reserve(bytes.len() + 2);
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn replies_carry_the_id_as_it_came() {
+    fn replies_carry_the_id_unchanged() {
         check(|out| reply_ok(out, Some("7"), b"{\"receivers\":2}"), r#"{"id":7,"ok":{"receivers":2}}"#);
         check(|out| reply_ok(out, Some("\"a\\u0041\""), b"{}"), r#"{"id":"a\u0041","ok":{}}"#);
         check(|out| reply_ok(out, None, b"{}"), r#"{"ok":{}}"#);
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_parts_of_the_sender_are_left_out() {
+    fn unknown_parts_of_the_sender_are_omitted() {
         for (from, expected) in [
             (None, r#""data":1}"#),
             (Some(Sender::default()), r#""data":1,"from":{}}"#),
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn the_encoding_stands_between_data_and_from() {
+    fn the_encoding_is_between_data_and_from() {
         let from = Some(Sender { user: Some("a"), client: None });
         let expected =
             r#","event":"message","channel":"c","data":"/w==","encoding":"base64","from":{"user":"a"}}"#;
@@ -293,7 +293,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn strings_read_back_as_they_were(text in any::<String>()) {
+        fn strings_are_read_back_as_they_were_written(text in any::<String>()) {
             let mut out = Vec::new();
             string(&mut out, &text);
             prop_assert!(out.iter().all(|byte| *byte >= 0x20));
@@ -301,7 +301,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_make_a_valid_frame_and_can_be_had_back(bytes in proptest::collection::vec(any::<u8>(), 0..3000)) {
+        fn any_bytes_make_a_valid_frame_and_are_read_back(bytes in proptest::collection::vec(any::<u8>(), 0..3000)) {
             let frame: Value = serde_json::from_slice(&message(Payload::Bytes(&bytes))).unwrap();
             if let Ok(value) = serde_json::from_slice::<Value>(&bytes) {
                 prop_assert_eq!(&frame["data"], &value);

@@ -1,6 +1,6 @@
-//! Events of topics: what publishers send, what the log keeps, what subscribers get.
-//! Must hold: an event's own bytes are made once, when it is accepted; a batch is these bytes with numbers and names around
-//! them, so the same batch is the same bytes at every attempt.
+//! Events of topics: what publishers send, what the log stores, what subscribers get.
+//! Must hold: an event's own bytes are made once, when it is accepted; a batch is these bytes with a frame around them, so the
+//! same batch has the same bytes at every attempt.
 
 use super::encode::string as quote;
 use super::field::{self, Raw, moment, need, present, refuse, text};
@@ -16,18 +16,18 @@ pub const TYPE_BYTES: usize = 64;
 pub const ID_BYTES: usize = 128;
 pub const URL_BYTES: usize = 2_048;
 pub const DATA_BYTES: usize = 65_536;
-/// What the server calls an event that its publisher gave no name begins with it.
+/// The prefix of ids that the server gives to events without one.
 pub const MADE_ID: &str = "evt-";
-/// What the log calls an event that came with an `Idempotency-Key` begins with it. No subscriber sees it.
+/// The prefix of stored ids that were made from an `Idempotency-Key`. Subscribers do not see them.
 pub const KEY_ID: &str = "idempotency-key:";
-/// Stands for events that were dropped.
+/// The type of a gap entry: events that were dropped.
 pub const GAP: &str = "tavern.gap";
 
 /// An event as it was sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewEvent {
     pub id: Option<String>,
-    /// As the log keeps it: `{"type":…,"url":…,"time":…,"data":…}`.
+    /// As it is stored in the log: `{"type":…,"url":…,"time":…,"data":…}`.
     pub body: Vec<u8>,
 }
 
@@ -45,7 +45,7 @@ struct Fields<'a> {
     time: Raw<'a>,
 }
 
-/// One event, or a list of them. An event without a time has happened now.
+/// Parses one event, or a list of them. An event without a time gets the current one.
 pub fn parse_events(body: &[u8], now_ms: u64) -> Result<Vec<NewEvent>, Refusal> {
     if body.get(skip_space(body, 0)) != Some(&b'[') {
         return Ok(vec![parse_event(body, now_ms)?]);
@@ -100,7 +100,7 @@ fn parse_event(json: &[u8], now_ms: u64) -> Result<NewEvent, Refusal> {
     Ok(NewEvent { id: id.map(Cow::into_owned), body })
 }
 
-/// An event as the log keeps it. `data` is JSON.
+/// An event as it is stored in the log. `data` is JSON.
 pub fn stored(kind: &str, url: Option<&str>, time_ms: u64, data: &str) -> Vec<u8> {
     let mut body = Vec::with_capacity(data.len() + kind.len() + url.map_or(0, str::len) + 64);
     body.extend_from_slice(b"{\"type\":");
@@ -118,17 +118,17 @@ pub fn stored(kind: &str, url: Option<&str>, time_ms: u64, data: &str) -> Vec<u8
     body
 }
 
-/// An event in its place in a batch.
+/// An event of a batch.
 #[derive(Clone, Copy, Debug)]
 pub struct Numbered<'a> {
     pub seq: u64,
     pub id: &'a str,
     pub topic: &'a str,
-    /// As the log keeps it.
+    /// As it is stored in the log.
     pub body: &'a [u8],
 }
 
-/// How subscribers want their batches.
+/// The format of batches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Format {
@@ -138,7 +138,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// At most so many bytes does an event take in a batch, with what separates it from others.
+    /// The largest size of an event in a batch, with its separator.
     pub fn bytes_of(self, id: &str, topic: &str, body: &[u8]) -> usize {
         match self {
             Format::Standard => body.len() + 6 * id.len() + topic.len() + 64,
@@ -146,7 +146,7 @@ impl Format {
         }
     }
 
-    /// What a batch takes without events.
+    /// The size of a batch without events.
     pub fn envelope_bytes(self, subscription: &str) -> usize {
         match self {
             Format::Standard => subscription.len() + 128,
@@ -166,7 +166,7 @@ impl Format {
 #[derive(Clone, Copy, Debug)]
 pub enum Piece<'a> {
     Event(Numbered<'a>),
-    /// These were dropped.
+    /// Events that were dropped.
     Gap {
         first: u64,
         last: u64,
@@ -220,7 +220,7 @@ pub fn entry(out: &mut Vec<u8>, event: Numbered<'_>) {
     out.extend_from_slice(event.body.get(1..).unwrap_or(b"}"));
 }
 
-/// What subscribers know an event by: what its publisher called it, or its place in the log.
+/// The id that subscribers see: the publisher's, or the position in the log.
 pub fn shown_id(id: Option<&str>, position: u64) -> Cow<'_, str> {
     match id.filter(|id| !id.starts_with(KEY_ID)) {
         Some(id) => Cow::Borrowed(id),
@@ -228,7 +228,7 @@ pub fn shown_id(id: Option<&str>, position: u64) -> Cow<'_, str> {
     }
 }
 
-/// Stands in the place of events that were dropped.
+/// A gap entry in place of events that were dropped.
 pub fn gap_entry(out: &mut Vec<u8>, first: u64, last: u64) {
     let text = format!(
         "{{\"seq\":{first},\"type\":\"{GAP}\",\"data\":{{\"first_seq\":{first},\"last_seq\":{last}}}}}"
@@ -269,7 +269,7 @@ fn routemaster(pieces: &[Piece<'_>]) -> Vec<u8> {
 }
 
 fn classic_entry(out: &mut Vec<u8>, event: Numbered<'_>) {
-    // The server wrote it: what is not like that is shown as it is.
+    // The server wrote it; anything else is shown unchanged.
     let Ok(kept) = serde_json::from_slice::<Kept<'_>>(event.body) else {
         return out.extend_from_slice(event.body);
     };
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_event_is_told_what_is_wrong() {
+    fn an_invalid_event_is_refused_with_the_reason() {
         let long = format!(r#"{{"type":"{}"}}"#, "x".repeat(65));
         let large = format!(r#"[{{"type":"x"}},{{"type":"x","data":"{}"}}]"#, "x".repeat(DATA_BYTES));
         let many = format!("[{}]", vec![r#"{"type":"x"}"#; LIST_MAX + 1].join(","));
@@ -335,14 +335,14 @@ mod tests {
     }
 
     #[test]
-    fn subscribers_see_no_id_that_was_made_of_a_key() {
+    fn subscribers_do_not_see_ids_made_from_idempotency_keys() {
         assert_eq!(shown_id(Some("a"), 7), "a");
         assert_eq!(shown_id(None, 7), "evt-7");
         assert_eq!(shown_id(Some("idempotency-key:k:x:0"), 7), "evt-7");
     }
 
     #[test]
-    fn a_gap_tells_what_is_missing() {
+    fn a_gap_names_the_missing_events() {
         let mut out = Vec::new();
         gap_entry(&mut out, 3, 9);
         let gap: serde_json::Value = serde_json::from_slice(&out).unwrap();

@@ -1,5 +1,5 @@
-//! One member of a JSON object as a typed value, with a message that names it when it is wrong.
-//! Must hold: a member that is `null` counts as absent, except where any JSON is meant.
+//! Members of a JSON object as typed values, with an error that names the member.
+//! Must hold: a `null` member counts as absent, except where any JSON is allowed.
 
 use super::scan::{depth_ok, skip_space};
 use crate::error::{Code, Refusal};
@@ -10,7 +10,7 @@ use tavern_domain::limits::JSON_DEPTH;
 
 pub(super) type Raw<'a> = Option<&'a RawValue>;
 
-/// Keeps `null` as a value: serde would read it as absent, and `"data":null` is a message.
+/// Keeps `null` as a value: serde would treat it as absent, and `"data":null` is a message.
 pub(super) fn present<'de, D: Deserializer<'de>>(from: D) -> Result<Raw<'de>, D::Error> {
     <&RawValue>::deserialize(from).map(Some)
 }
@@ -19,8 +19,8 @@ pub(super) fn refuse(message: impl Into<Cow<'static, str>>) -> Refusal {
     Refusal::new(Code::BadRequest, message)
 }
 
-/// Reads the known members of one object. The shape is checked first: serde would also take an array, and the
-/// depth has to be known before anything is parsed.
+/// Parses the known members of one object. The shape is checked first: serde would also accept an array, and the depth must
+/// be known before anything is parsed.
 pub(super) fn object<'a, T: Deserialize<'a>>(json: &'a [u8]) -> Result<T, Refusal> {
     if json.get(skip_space(json, 0)) != Some(&b'{') {
         return Err(refuse("a JSON object is expected"));
@@ -30,7 +30,7 @@ pub(super) fn object<'a, T: Deserialize<'a>>(json: &'a [u8]) -> Result<T, Refusa
     }
     let text = std::str::from_utf8(json).map_err(|_| refuse("the JSON is not UTF-8"))?;
     serde_json::from_str(text).map_err(|error| match error.classify() {
-        // The only complaint about content left to serde is a member given twice.
+        // The only error about content that serde can still report is a duplicate member.
         serde_json::error::Category::Data => refuse(error.to_string()),
         _ => refuse(format!("not valid JSON: {error}")),
     })
@@ -53,7 +53,7 @@ pub(super) fn text<'a>(name: &'static str, raw: Raw<'a>) -> Result<Option<Cow<'a
     }
 }
 
-/// A list of texts.
+/// A list of strings.
 pub(super) fn texts<'a>(name: &'static str, raw: Raw<'a>) -> Result<Option<Vec<Cow<'a, str>>>, Refusal> {
     let Some(token) = token(raw) else { return Ok(None) };
     let wrong = |_| refuse(format!("the field `{name}` must be a list of strings"));
@@ -70,7 +70,7 @@ pub(super) fn number(name: &'static str, raw: Raw<'_>) -> Result<Option<u64>, Re
     }
 }
 
-/// Milliseconds since the epoch, or a date and a time as RFC 3339 writes them.
+/// Milliseconds since the epoch, or an RFC 3339 date and time.
 pub(super) fn moment(name: &'static str, raw: Raw<'_>) -> Result<Option<u64>, Refusal> {
     let Some(token) = token(raw) else { return Ok(None) };
     let read = match token.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {

@@ -1,12 +1,12 @@
-//! A WebSocket frame as one or several commands. Does not read the commands.
-//! Must hold: one JSON object is one command however it is printed; no frame is passed over in silence.
+//! Splits a WebSocket frame into commands, without parsing them.
+//! Must hold: one JSON object is one command however it is formatted; no frame is ignored silently.
 
 use super::scan::skip_space;
 use memchr::memchr;
 use serde::de::IgnoredAny;
 
-/// The commands of a frame: itself when it is one JSON object, otherwise each of its lines that is not blank.
-/// A frame of nothing but space yields itself, so that its sender hears about it.
+/// The commands of a frame: the frame itself if it is one JSON object, else each of its lines that is not blank. A blank frame
+/// yields itself, so that its sender gets an error.
 pub fn commands(frame: &[u8]) -> impl Iterator<Item = &[u8]> {
     let several = memchr(b'\n', frame).is_some() && !is_one_object(frame) && !frame.trim_ascii().is_empty();
     Commands { rest: Some(frame), several }
@@ -44,7 +44,7 @@ impl<'a> Iterator for Commands<'a> {
     }
 }
 
-/// Only asked when there is a line break. Of several commands the first alone is looked at: the parser stops there.
+/// Only called if there is a line break. The parser stops after the first of several commands.
 fn is_one_object(frame: &[u8]) -> bool {
     frame.get(skip_space(frame, 0)) == Some(&b'{') && serde_json::from_slice::<IgnoredAny>(frame).is_ok()
 }
@@ -67,13 +67,13 @@ mod tests {
     }
 
     #[test]
-    fn a_printed_object_is_one_command() {
+    fn a_formatted_object_is_one_command() {
         check("{\n \"a\": [\n1\n]\n}\n", &["{\n \"a\": [\n1\n]\n}\n"]);
         check("\n{}", &["\n{}"]);
     }
 
     #[test]
-    fn other_frames_are_read_line_by_line() {
+    fn other_frames_are_split_into_lines() {
         check("{\"a\":1}\n{\"b\":2}", &["{\"a\":1}", "{\"b\":2}"]);
         check("\r\n{}\r\n\r\n {} \n", &["{}", "{}"]);
         check("{\n{}\n}", &["{", "{}", "}"]);
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_of_blank_lines_is_not_passed_over() {
+    fn a_frame_of_blank_lines_yields_itself() {
         check("\n\r\n", &["\n\r\n"]);
     }
 }

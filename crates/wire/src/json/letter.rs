@@ -1,9 +1,9 @@
-//! Letters of a user's inbox: as the store keeps them, and as a session is told of them. A letter is kept as one object that
-//! begins with its event, so that an operator can read it; its number is known only when it is posted.
+//! Messages of a user's inbox, as they are stored and as sessions get them. A message is stored as one JSON object that begins
+//! with its event, so that an operator can read it; its number is added when it is sent.
 
 use super::encode::string;
 
-/// A letter from an app, as it is kept.
+/// A message from an app, as it is stored.
 pub fn body(data: &str) -> Vec<u8> {
     let mut out = b"{\"event\":\"letter\",\"data\":".to_vec();
     out.extend_from_slice(data.as_bytes());
@@ -11,21 +11,21 @@ pub fn body(data: &str) -> Vec<u8> {
     out
 }
 
-/// The answer to whoever posted it.
+/// The reply to the app that sent it.
 pub fn posted(letter: u64) -> Vec<u8> {
     format!("{{\"letter\":{letter}}}").into_bytes()
 }
 
-/// The answer to whoever posts it again.
+/// The reply to the app that sends it again.
 pub fn posted_before() -> Vec<u8> {
     b"{\"letter\":null,\"again\":true}".to_vec()
 }
 
-/// The event after `{"seq":N`: the letter as it is kept, with its number after the name of its event.
+/// The event after `{"seq":N`: the stored message with its number after the name of its event.
 pub fn tail(letter: u64, body: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(body.len() + 32);
     let begin = body.strip_prefix(b"{").unwrap_or(body);
-    // The event's name is a word of ours without quotes in it: its member ends at the fourth quote.
+    // The name of the event has no quotes in it, so its member ends at the fourth quote.
     let quotes = begin.iter().enumerate().filter(|(_, byte)| **byte == b'"');
     let end = quotes.map(|(at, _)| at + 1).nth(3).unwrap_or(begin.len());
     out.push(b',');
@@ -35,7 +35,7 @@ pub fn tail(letter: u64, body: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Letters up to this one were dropped before anybody read them.
+/// Messages up to this one were dropped before they were read.
 pub fn gap_tail(channel: &str, letter: u64) -> Vec<u8> {
     let mut out = b",\"event\":\"gap\",\"channel\":".to_vec();
     string(&mut out, channel);
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_letter_is_told_with_its_number() {
+    fn an_inbox_message_carries_its_number() {
         let told = tail(7, &body(r#"{"a":"b"}"#));
         assert_eq!(String::from_utf8(told).unwrap(), r#","event":"letter","letter":7,"data":{"a":"b"}}"#);
         let party = tail(8, br#"{"event":"party","cmd":"invite"}"#);
@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_dropped_is_told() {
+    fn dropped_inbox_messages_are_reported() {
         let told = String::from_utf8(gap_tail("user#a\"b", 3)).unwrap();
         assert_eq!(told, r#","event":"gap","channel":"user#a\"b","letter":3}"#);
     }

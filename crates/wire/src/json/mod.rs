@@ -1,8 +1,8 @@
-//! JSON frames: commands in, replies and events out. Knows their shape; not what they do.
-//! Must hold: what a client sent as `data` leaves as the same bytes; a frame that is refused still yields its id
-//! when that can be read.
+//! JSON frames: commands in, replies and events out. Their shape only, not what they do.
+//! Must hold: `data` is passed on byte for byte; a refused frame is answered under its id where that can be read.
 
 mod body;
+mod digest;
 mod encode;
 pub mod event;
 mod field;

@@ -1,7 +1,7 @@
-//! Times as people write them: RFC 3339, read as milliseconds since the epoch. Must hold: what is no date is refused, never
-//! guessed; times before 1970 are none.
+//! RFC 3339 times, parsed as milliseconds since the epoch. Must hold: invalid dates and times before 1970 are refused, never
+//! guessed.
 
-/// Reads `2026-11-15T10:00:00Z`, with or without a fraction, with `Z` or an offset.
+/// Parses `2026-11-15T10:00:00Z`, with or without a fraction, with `Z` or an offset.
 pub fn parse_moment(text: &str) -> Option<u64> {
     let (date, rest) = (text.get(..10)?, text.get(10..)?);
     let rest = rest.strip_prefix(['T', 't', ' '])?;
@@ -25,7 +25,7 @@ pub fn parse_moment(text: &str) -> Option<u64> {
     u64::try_from(seconds * 1_000 + millis).ok()
 }
 
-/// Three numbers of these widths.
+/// Three numbers with these widths.
 fn three(text: &str, between: char, widths: [usize; 3]) -> Option<(i64, i64, i64)> {
     let mut parts = text.split(between).zip(widths).map(|(part, width)| {
         let digits = part.len() == width && part.bytes().all(|byte| byte.is_ascii_digit());
@@ -48,7 +48,7 @@ fn offset_s(text: &str) -> Option<i64> {
     (hours <= 23 && minutes <= 59).then_some(sign * (hours * 3_600 + minutes * 60))
 }
 
-/// The day since 1970, counted in years that begin in March so that the leap day comes last.
+/// Days since 1970, counted in years that begin in March so that the leap day is the last.
 fn day_number(year: i64, month: i64, day: i64) -> Option<i64> {
     let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
     let longest = match month {
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn moments_are_read() {
+    fn valid_times_are_parsed() {
         for (text, ms) in [
             ("1970-01-01T00:00:00Z", Some(0)),
             ("2000-02-29T00:00:00Z", Some(951_782_400_000)),

@@ -1,5 +1,5 @@
-//! Parties in JSON: the commands about them, their snapshot, the letters that members and guests get, what other services
-//! are told. Knows the shape; not what is allowed.
+//! Parties in JSON: commands, snapshots, the messages to members and invitees, and the events for other services. Their shape
+//! only, not what is allowed.
 
 use super::encode::string;
 use super::field::{Raw, need, number, object, present, refuse, text};
@@ -8,18 +8,18 @@ use serde::Deserialize;
 use std::sync::Arc;
 use tavern_domain::party::{Call, Command, Letter, Party, Reason, Told, Word};
 
-/// The keys that the data of a party may have.
+/// Keys in the data of a party, at most.
 const DATA_KEYS: usize = 30;
 
-/// What a command about parties asks for.
+/// A command about parties.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Wish {
     Call(Call),
-    /// A word to everybody in the party: raw JSON.
+    /// A message to all members: raw JSON.
     Say(Arc<str>),
 }
 
-/// The members of a command that this reads; those of the others are ignored.
+/// The JSON members of party commands; others are ignored.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Fields<'a> {
     pub user: Raw<'a>,
@@ -32,7 +32,7 @@ pub(super) struct Fields<'a> {
     pub rid: Raw<'a>,
 }
 
-/// The members of a letter that mean something.
+/// The JSON members of a stored message that are used.
 const OURS: [&str; 13] = [
     "seq", "event", "letter", "cmd", "party_id", "version", "ts", "user", "uid", "server", "go_id",
     "progress", "missing",
@@ -80,7 +80,7 @@ struct Body<'a> {
     rid: Raw<'a>,
 }
 
-/// A command that comes as a body of its own: `{"cmd": "invite", …}`, with the members that the op has.
+/// A command as an HTTP body: `{"cmd": "invite", …}`, with the members of the op.
 pub fn parse(body: &[u8]) -> Result<Wish, Refusal> {
     let body: Body<'_> = object(body)?;
     let fields = Fields {
@@ -96,7 +96,7 @@ pub fn parse(body: &[u8]) -> Result<Wish, Refusal> {
     read(&need("cmd", text("cmd", body.cmd)?)?, &fields)
 }
 
-/// What a matchmaker answers: whether it matched, and everything else it says.
+/// A matchmaker's answer: whether it matched, and the details.
 pub fn parse_answer(body: &[u8]) -> Result<(bool, Option<Arc<str>>), Refusal> {
     let mut said: serde_json::Map<String, serde_json::Value> = object(body)?;
     let matched = match said.remove("result").as_ref().and_then(|result| result.as_str()) {
@@ -108,7 +108,7 @@ pub fn parse_answer(body: &[u8]) -> Result<(bool, Option<Arc<str>>), Refusal> {
     Ok((matched, details))
 }
 
-/// Reads a command; who sends it is not known here.
+/// Parses a command.
 pub(super) fn read(command: &str, fields: &Fields<'_>) -> Result<Wish, Refusal> {
     let party = number("party_id", fields.party_id)?;
     let given = |name, raw| text(name, raw).map(|text| text.map(|text| Arc::<str>::from(&*text)));
@@ -188,7 +188,7 @@ fn optional(out: &mut Vec<u8>, text: Option<&str>) {
     }
 }
 
-/// A letter as the inbox keeps it. `server` is the node that wrote it.
+/// A message as the inbox stores it. `server` is the node that wrote it.
 pub fn letter(letter: &Letter, server: &str) -> Vec<u8> {
     let mut out = format!("{{\"event\":\"party\",\"cmd\":\"{}\"", cmd(&letter.what)).into_bytes();
     let numbers = format!(
@@ -239,7 +239,7 @@ fn reason(out: &mut Vec<u8>, reason: Reason) {
     member(out, "reason", reason.as_str());
 }
 
-/// A word for programs, and what somebody said to it.
+/// A reason for programs, and the message of the user who caused it.
 fn spoken(out: &mut Vec<u8>, why: Reason, message: Option<&str>) {
     reason(out, why);
     if let Some(message) = message {
@@ -265,7 +265,7 @@ fn json(out: &mut Vec<u8>, name: &str, raw: Option<&str>) {
     }
 }
 
-/// The members of an object that somebody else wrote, beside ours; what is ours stays ours.
+/// Adds the members of a foreign object to ours. Ours win.
 fn members(out: &mut Vec<u8>, object: Option<&str>) {
     let said: Option<serde_json::Map<String, serde_json::Value>> =
         object.and_then(|object| serde_json::from_str(object).ok());
@@ -347,7 +347,7 @@ fn state(out: &mut Vec<u8>, queued: bool) {
     member(out, "state", if queued { "queued" } else { "gathering" });
 }
 
-/// What other services are told: the kind of the event, and its data.
+/// An event for other services: its type and its data.
 pub fn told(told: &Told) -> (&'static str, Vec<u8>) {
     let begin = |id: u64| format!("{{\"party_id\":{id}").into_bytes();
     let (kind, mut out) = match told {

@@ -1,11 +1,11 @@
-//! People as JSON: what somebody does, and what his followers are told. Knows the shapes; not the rules.
+//! Users as JSON: their status, and what followers are told.
 
 use super::encode::{number, string};
 use std::sync::Arc;
 use tavern_domain::Time;
 use tavern_domain::presence::{Activity, Status, Tidings};
 
-/// Somebody and what he does.
+/// A user and their status.
 #[derive(Clone, Debug)]
 pub struct Doing<'a> {
     pub user: &'a str,
@@ -58,14 +58,14 @@ pub fn statuses_tail(out: &mut Vec<u8>, people: &[Doing<'_>]) {
     out.push(b'}');
 }
 
-/// The answer to `status`.
+/// The reply to `status`.
 pub fn statuses(out: &mut Vec<u8>, people: &[Doing<'_>]) {
     out.extend_from_slice(b"{\"statuses\":");
     list(out, people, status);
     out.push(b'}');
 }
 
-/// The answer to `following` and `followers`.
+/// The reply to `following` and `followers`.
 pub fn users<'a>(out: &mut Vec<u8>, users: &[&'a str], next: Option<&'a str>) {
     out.extend_from_slice(b"{\"users\":");
     list(out, users, |out, user: &&str| string(out, user));
@@ -100,7 +100,7 @@ mod tests {
     use tavern_domain::presence::Turn;
 
     #[test]
-    fn a_status_is_the_whole_of_it() {
+    fn a_status_event_has_the_whole_status() {
         let activity = Activity { activity: "playing".into(), channel: "game#A".into(), since: Time(5) };
         let status = Status {
             online: true,

@@ -1,70 +1,22 @@
-//! Presence as JSON: what watchers are told, who is there, and what a state means. Knows the shapes; not the rules.
+//! Presence as JSON: what watchers are told, and who is in a channel.
 
+pub use super::digest::meaning;
 use super::encode::{number, string};
-use serde_json::Value;
 use std::sync::Arc;
 use tavern_domain::ClientId;
 use tavern_domain::presence::{
     Change, Difference, Entry, Gone, Member, Mode, News, State, Turned, Visibility,
 };
 
-/// A digest of what JSON means: equal values give the same number, however they are written. Stable, because it is stored.
-pub fn meaning(json: &str) -> u64 {
-    let mut digest = Digest(0xcbf2_9ce4_8422_2325);
-    match serde_json::from_str(json) {
-        Ok(value) => digest.value(&value),
-        Err(_) => digest.bytes(b'?', json.as_bytes()),
-    }
-    digest.0
-}
-
-struct Digest(u64);
-
-impl Digest {
-    fn bytes(&mut self, kind: u8, bytes: &[u8]) {
-        let length = (bytes.len() as u64).to_le_bytes();
-        for byte in [kind].iter().chain(&length).chain(bytes) {
-            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
-        }
-    }
-
-    fn value(&mut self, value: &Value) {
-        match value {
-            Value::Null => self.bytes(b'n', b""),
-            Value::Bool(on) => self.bytes(b'b', &[u8::from(*on)]),
-            // As a float where that is exact enough to compare: 1 and 1.0 are the same number.
-            Value::Number(number) => match number.as_f64() {
-                // Adding zero makes the negative one plain.
-                Some(float) if float.abs() < 9e15 => self.bytes(b'd', &(float + 0.0).to_le_bytes()),
-                _ => self.bytes(b'i', number.to_string().as_bytes()),
-            },
-            Value::String(text) => self.bytes(b's', text.as_bytes()),
-            Value::Array(items) => {
-                self.bytes(b'a', &(items.len() as u64).to_le_bytes());
-                items.iter().for_each(|item| self.value(item));
-            }
-            Value::Object(members) => {
-                self.bytes(b'o', &(members.len() as u64).to_le_bytes());
-                let mut members: Vec<(&String, &Value)> = members.iter().collect();
-                members.sort_by_key(|(name, _)| *name);
-                for (name, value) in members {
-                    self.bytes(b'k', name.as_bytes());
-                    self.value(value);
-                }
-            }
-        }
-    }
-}
-
-/// Whether whoever reads may see somebody who shows himself so. Whom he may not see is somebody without a name to him.
+/// Whether the reader may see a user with this visibility. Users they may not see appear as anonymous.
 pub type Sees<'a> = &'a dyn Fn(&str, Visibility) -> bool;
 
-/// What anybody may see.
+/// What everyone may see.
 pub fn anybody(_user: &str, visibility: Visibility) -> bool {
     visibility == Visibility::Everyone
 }
 
-/// The tail of the event for one change, at the version it gave the channel. A change of face is told as a difference.
+/// The tail of the event for one change, with the channel's version after it. A change of visibility is sent as a difference.
 pub fn change_tail(
     out: &mut Vec<u8>,
     channel: &str,
@@ -84,7 +36,7 @@ pub fn change_tail(
     head(out, event, channel);
     member(out, "version", |out| number(out, version));
     let hidden = !sees(&news.user, news.visibility);
-    // A client's id and its state would say who it is.
+    // The client's id and its state would identify the user.
     let client_id = |out: &mut Vec<u8>, client: &ClientId| match hidden {
         true => out.extend_from_slice(b"null"),
         false => string(out, &client.to_string()),
@@ -117,7 +69,7 @@ pub fn change_tail(
     out.push(b'}');
 }
 
-/// The tail of a `presence` event: what is different, however it happened.
+/// The tail of a `presence` event: a difference.
 pub fn difference_tail(out: &mut Vec<u8>, channel: &str, difference: &Difference, sees: Sees<'_>) {
     let mut joined: Vec<Shown<'_>> =
         difference.joined.iter().filter_map(|entry| arrived(entry, sees)).collect();
@@ -135,7 +87,7 @@ pub fn difference_tail(out: &mut Vec<u8>, channel: &str, difference: &Difference
     out.push(b'}');
 }
 
-/// The tail of a `presence` event in a crowd: only how many there are.
+/// The tail of a `presence` event in counts mode: only the number of users.
 pub fn count_tail(out: &mut Vec<u8>, channel: &str, difference: &Difference) {
     head(out, "presence", channel);
     member(out, "from_version", |out| number(out, difference.from));
@@ -144,7 +96,7 @@ pub fn count_tail(out: &mut Vec<u8>, channel: &str, difference: &Difference) {
     out.push(b'}');
 }
 
-/// The tail of the event that says how watchers are told from now on.
+/// The tail of the event that announces a new mode.
 pub fn mode_tail(out: &mut Vec<u8>, channel: &str, mode: Mode, version: u64) {
     head(out, "presence_mode", channel);
     member(out, "mode", |out| string(out, mode.as_str()));
@@ -152,13 +104,13 @@ pub fn mode_tail(out: &mut Vec<u8>, channel: &str, mode: Mode, version: u64) {
     out.push(b'}');
 }
 
-/// Who is in a channel, or a part of them.
+/// The members of a channel, or a page of them.
 pub struct Members<'a> {
     pub version: u64,
     pub count: u64,
-    /// Absent: only the count was asked for.
+    /// `None`: only the count was asked for.
     pub users: Option<Vec<(&'a Arc<str>, &'a Member)>>,
-    /// Ask again after this one.
+    /// The next page begins after this one.
     pub next: Option<&'a str>,
 }
 
@@ -197,9 +149,9 @@ fn present(out: &mut Vec<u8>, name: &Arc<str>, shown: &Member, sees: Sees<'_>) {
     out.push(b'}');
 }
 
-/// Somebody in a difference, as one reader sees him.
+/// A user in a difference, as one reader sees them.
 struct Shown<'a> {
-    /// None: somebody without a name.
+    /// `None`: anonymous.
     user: Option<&'a str>,
     client: Option<String>,
     state: Option<&'a State>,
@@ -211,7 +163,7 @@ impl Shown<'_> {
 
 fn arrived<'a>(entry: &'a Entry, sees: Sees<'_>) -> Option<Shown<'a>> {
     if !sees(&entry.user, entry.visibility) {
-        // However many clients he has, he is one.
+        // A user counts once, however many clients they have.
         return entry.arrives.then_some(Shown::NOBODY);
     }
     Some(Shown {
@@ -228,13 +180,13 @@ fn departed<'a>(gone: &'a Gone, sees: Sees<'_>) -> Option<Shown<'a>> {
     let client = gone.client.map(|client| client.to_string());
     Some(Shown {
         user: (!gone.anonymous).then_some(&gone.user),
-        // Somebody without a name is one client, and known by it.
+        // An anonymous user is one client, and identified by it.
         client: client.or_else(|| gone.anonymous.then(|| gone.user.to_string())),
         state: None,
     })
 }
 
-/// To some he goes and somebody without a name comes, to some the reverse; to the others nothing happens.
+/// Some readers see the user leave and an anonymous one come, some the reverse; for the others nothing changes.
 fn turn<'a>(turned: &'a Turned, sees: Sees<'_>, joined: &mut Vec<Shown<'a>>, left: &mut Vec<Shown<'a>>) {
     let user = Some(&*turned.user);
     match (sees(&turned.user, turned.from), sees(&turned.user, turned.to)) {
@@ -299,7 +251,7 @@ fn list<T>(out: &mut Vec<u8>, items: &[T], mut each: impl FnMut(&mut Vec<u8>, &T
     out.push(b']');
 }
 
-/// Somebody without a name is counted, never named.
+/// Anonymous users are counted, never named.
 fn user(out: &mut Vec<u8>, name: &str, anonymous: bool) {
     if anonymous { out.extend_from_slice(b"null") } else { string(out, name) }
 }
@@ -329,37 +281,6 @@ mod tests {
     use super::*;
     use tavern_domain::Time;
     use tavern_domain::presence::{Departure, Seen};
-
-    #[test]
-    fn equal_values_mean_the_same_however_they_are_written() {
-        let same = [
-            (r#"{"a":1,"b":[true,null]}"#, r#"{ "b" : [true , null], "a" : 1.0 }"#),
-            ("\"ü\"", "\"\\u00fc\""),
-            ("0", "-0e5"),
-        ];
-        for (one, other) in same {
-            assert_eq!(meaning(one), meaning(other), "{one} {other}");
-        }
-        let all = [
-            "null",
-            "0",
-            "1",
-            "\"1\"",
-            "[]",
-            "{}",
-            "[[]]",
-            "[1]",
-            "{\"a\":1}",
-            "{\"a\":[1]}",
-            "false",
-            "\"\"",
-        ];
-        for (at, one) in all.iter().enumerate() {
-            assert!(all[..at].iter().all(|other| meaning(one) != meaning(other)), "{one}");
-        }
-        assert_eq!(meaning("{}"), meaning(" {} "));
-        assert_ne!(meaning("9007199254740993000"), meaning("9007199254740992000"));
-    }
 
     fn check(change: Change, expected: &str) {
         let news = News {
@@ -404,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn members_are_shown_by_user_and_the_nameless_without_a_name() {
+    fn members_are_listed_by_user_and_anonymous_ones_without_a_name() {
         let client = ClientId::from_random(1);
         let seen = Seen { state: None, since: Time(2) };
         let ann = Member { since: Time(1), clients: [(client, seen)].into(), ..Member::default() };
@@ -423,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn a_difference_shows_what_is_there_now() {
+    fn a_difference_shows_the_current_state() {
         let client = Some(ClientId::from_random(1));
         let visibility = Visibility::Everyone;
         let entry =
@@ -443,7 +364,7 @@ mod tests {
         assert_eq!(String::from_utf8(out).unwrap(), expected);
     }
     #[test]
-    fn who_hides_is_counted_and_never_named() {
+    fn a_hidden_user_is_counted_and_never_named() {
         let hidden = |change: Change| {
             let news = News {
                 user: "ann".into(),
@@ -474,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_of_face_is_a_departure_to_some_and_an_arrival_to_others() {
+    fn a_change_of_visibility_is_a_departure_for_some_and_an_arrival_for_others() {
         let seen = tavern_domain::presence::Seen { state: None, since: Time(2) };
         let clients = [(ClientId::from_random(1), seen)];
         let check = |from, to, sees: Sees<'_>, expected: &str| {
@@ -487,8 +408,8 @@ mod tests {
             assert!(text.contains(expected), "{text}");
         };
         let (open, shut) = (Visibility::Everyone, Visibility::Nobody);
-        let nobody = r#""joined":[{"user":null}],"updated":[],"left":[{"user":"ann"}]"#;
-        check(open, shut, &anybody, nobody);
+        let anonymous = r#""joined":[{"user":null}],"updated":[],"left":[{"user":"ann"}]"#;
+        check(open, shut, &anybody, anonymous);
         let ann = r#""joined":[{"user":"ann","client":"0000000000000001","state":null}],"updated":[],"left":[{"user":null}]"#;
         check(shut, open, &anybody, ann);
         check(open, shut, &|_, _| true, r#""joined":[],"updated":[],"left":[]"#);

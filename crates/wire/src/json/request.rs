@@ -1,5 +1,5 @@
-//! A command as a client sends it. Knows which fields an op has and their types; not whether they are allowed.
-//! Must hold: reading borrows from the frame; a refusal names the field and carries the id when it can be read.
+//! A command as a client sends it: the fields of each op and their types.
+//! Must hold: parsing borrows from the frame; a refusal names the field and carries the id if it can be read.
 
 use super::field::{self, Raw, boolean, need, number, present, refuse, text, texts};
 use super::party;
@@ -9,10 +9,10 @@ use serde::Deserialize;
 use std::borrow::Cow;
 use tavern_domain::presence::Visibility;
 
-/// An id is echoed in every reply: long enough for any counter or UUID, short enough to be no payload.
+/// Bytes of a request id, which is echoed in every reply: enough for a counter or a UUID.
 pub const ID_BYTES: usize = 64;
 
-/// One command as read from a frame; borrows from it.
+/// A parsed command; borrows from its frame.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Request<'a> {
     /// The raw JSON token, a number or a string, echoed as it is.
@@ -46,7 +46,7 @@ pub enum Op<'a> {
     Visibility {
         value: Visibility,
     },
-    /// One that cannot be understood is refused where the caller's party is known.
+    /// An invalid one is refused later, where the caller's party is known.
     Party(Result<party::Wish, Refusal>),
     Ack {
         seq: u64,
@@ -58,7 +58,7 @@ pub enum Op<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Join<'a> {
     pub channel: Cow<'a, str>,
-    /// Raw JSON; absent: an earlier one stays.
+    /// Raw JSON; absent: an earlier state stays.
     pub state: Option<&'a str>,
 }
 
@@ -73,15 +73,15 @@ pub struct Update<'a> {
 pub struct Who<'a> {
     pub channel: Cow<'a, str>,
     pub counts_only: bool,
-    /// The last user of the part before.
+    /// The last user of the page before.
     pub after: Option<Cow<'a, str>>,
     pub limit: Option<u64>,
 }
 
-/// A part of a list.
+/// A page of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part<'a> {
-    /// The last one of the part before.
+    /// The last entry of the page before.
     pub after: Option<Cow<'a, str>>,
     pub limit: Option<u64>,
 }
@@ -113,14 +113,14 @@ pub struct Publish<'a> {
     pub data: &'a str,
 }
 
-/// A frame that is no command, with the id to answer under.
+/// An invalid frame, with the id to answer under.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadRequest<'a> {
     pub id: Option<&'a str>,
     pub refusal: Refusal,
 }
 
-/// The ops this server knows, as told to a client that asks for another.
+/// All ops, as listed in the error for an unknown one.
 pub const OPS: [&str; 17] = [
     "hello",
     "subscribe",
@@ -141,10 +141,10 @@ pub const OPS: [&str; 17] = [
     "ping",
 ];
 
-/// What the ops about parties begin with.
+/// The prefix of ops about parties.
 const PARTY: &str = "party.";
 
-/// Every member any op has. Values stay raw until the op is known: what one op needs, another ignores.
+/// The members of all ops. Values stay raw until the op is known: what one op needs, another ignores.
 #[derive(Deserialize)]
 struct Fields<'a> {
     #[serde(borrow, default, deserialize_with = "present")]
@@ -285,7 +285,7 @@ fn read_part<'a>(fields: &Fields<'a>) -> Result<Part<'a>, Refusal> {
     Ok(Part { after: text("after", fields.after)?, limit: number("limit", fields.limit)? })
 }
 
-/// To whom somebody shows himself.
+/// Parses a visibility.
 pub fn read_visibility(value: impl AsRef<str>) -> Result<Visibility, Refusal> {
     Visibility::parse(value.as_ref())
         .ok_or_else(|| refuse("the field `value` must be everyone, followers_i_follow or nobody"))

@@ -1,4 +1,4 @@
-//! Every op is read, and what is wrong is said by name.
+//! Every op is parsed, and an error names the field.
 
 use super::*;
 use crate::error::Code;
@@ -16,7 +16,7 @@ fn check_bad(frame: impl AsRef<[u8]>, id: Option<&str>, words: &str) {
 }
 
 #[test]
-fn every_op_is_read() {
+fn every_op_is_parsed() {
     let channel = || Target::Channel("game#A".into());
     check(
         r#"{"id":7,"op":"subscribe","channel":"game#A","presence":true}"#,
@@ -121,7 +121,7 @@ fn data_keeps_its_bytes() {
 }
 
 #[test]
-fn broken_frames_are_refused_under_their_id() {
+fn invalid_frames_are_refused_under_their_id() {
     check_bad("", None, "object");
     check_bad("[]", None, "object");
     check_bad("null", None, "object");
@@ -184,7 +184,7 @@ fn a_bad_id_is_refused_and_not_echoed() {
 }
 
 #[test]
-fn a_member_given_twice_is_refused_under_the_first_id() {
+fn a_duplicate_member_is_refused_under_the_first_id() {
     check_bad(r#"{"id":1,"id":2,"op":"ping"}"#, Some("1"), "duplicate field `id`");
     check_bad(r#"{"id":1,"op":"ping","op":"bye"}"#, Some("1"), "duplicate field `op`");
 }

@@ -1,12 +1,12 @@
-//! Looks at JSON text without building values: is it too deep, is it valid, which id does a broken frame carry.
-//! Must hold: never recurses, touches each byte a bounded number of times.
+//! Scans JSON text without building values: its depth, its validity, the id of an invalid frame.
+//! Must hold: it never recurses, and reads each byte a bounded number of times.
 
 use super::request::ID_BYTES;
 use memchr::memchr2;
 use serde::de::IgnoredAny;
 use tavern_domain::limits::JSON_DEPTH;
 
-/// False when arrays and objects nest deeper than the limit. Says nothing about validity otherwise.
+/// Whether arrays and objects nest within the limit. Does not check validity otherwise.
 pub fn depth_ok(json: &[u8]) -> bool {
     if json.len() <= JSON_DEPTH {
         return true;
@@ -36,13 +36,13 @@ pub fn depth_ok(json: &[u8]) -> bool {
     true
 }
 
-/// True for one valid JSON value, in UTF-8, within the nesting limit; spaces around it are allowed.
+/// Whether it is one valid JSON value, in UTF-8, within the nesting limit; surrounding space is allowed.
 pub fn is_json(bytes: &[u8]) -> bool {
     depth_ok(bytes)
         && std::str::from_utf8(bytes).is_ok_and(|text| serde_json::from_str::<IgnoredAny>(text).is_ok())
 }
 
-/// The id of a frame that cannot be read as a whole. Forgiving: it steps over what it does not understand.
+/// The id of an invalid frame. It skips what it cannot parse.
 pub(super) fn find_id(frame: &[u8]) -> Option<&str> {
     let mut at = skip_space(frame, 0);
     if frame.get(at) != Some(&b'{') {
@@ -73,7 +73,7 @@ pub(super) fn find_id(frame: &[u8]) -> Option<&str> {
     }
 }
 
-/// Whether a token that is known to be JSON may be an id.
+/// Whether a JSON token may be an id.
 pub(super) fn is_id(token: &str) -> bool {
     token.len() <= ID_BYTES && matches!(token.as_bytes().first(), Some(b'"' | b'-' | b'0'..=b'9'))
 }
@@ -85,7 +85,7 @@ pub(super) fn skip_space(json: &[u8], mut at: usize) -> usize {
     at
 }
 
-/// The place after the closing quote of the string that opens at `open`.
+/// The position after the closing quote of the string that opens at `open`.
 fn string_end(json: &[u8], open: usize) -> Option<usize> {
     let mut at = open + 1;
     while let Some(found) = memchr2(b'"', b'\\', json.get(at..)?) {
@@ -98,7 +98,7 @@ fn string_end(json: &[u8], open: usize) -> Option<usize> {
     None
 }
 
-/// The place after a value: of a string or bracket its closing one, of anything else the next mark.
+/// The position after a value: after the closing quote or bracket, or at the next delimiter.
 fn value_end(json: &[u8], start: usize) -> usize {
     let mut depth = 0usize;
     let mut at = start;
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn sixty_four_levels_are_the_last_that_pass() {
+    fn sixty_four_levels_are_allowed_and_no_more() {
         for (depth, ok) in [(1, true), (63, true), (64, true), (65, false), (100_000, false)] {
             assert_eq!(depth_ok(nested(depth).as_bytes()), ok, "{depth}");
             assert_eq!(is_json(nested(depth).as_bytes()), ok, "{depth}");
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn only_whole_values_are_json() {
+    fn only_complete_values_are_json() {
         for good in ["0", "-1.5e9", "null", "\"\"", " {} ", "[1,\n2]", "\"\\ud800\"", "1e999"] {
             assert!(is_json(good.as_bytes()), "{good}");
         }
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn the_id_of_a_broken_frame_is_found_where_it_can_be() {
+    fn the_id_of_an_invalid_frame_is_found_where_possible() {
         let check =
             |frame: &str, expected: Option<&str>| assert_eq!(find_id(frame.as_bytes()), expected, "{frame}");
         check(r#"{"id":7,"op":"#, Some("7"));

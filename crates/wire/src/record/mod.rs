@@ -1,5 +1,5 @@
-//! What the store keeps of topics and subscriptions, as JSON that an operator can read.
-//! Must hold: what was written is read back the same; foreign bytes are an error.
+//! The stored records of topics, subscriptions and parties, as JSON that an operator can read.
+//! Must hold: what was written is read back the same; invalid bytes are an error.
 
 mod party;
 mod progress;
@@ -15,22 +15,22 @@ use std::sync::Arc;
 use tavern_domain::delivery::Mark;
 use tavern_domain::topic;
 
-/// The kinds of the documents.
+/// The kinds of documents.
 pub const TOPIC: &str = "topic";
 pub const SUBSCRIPTION: &str = "subscription";
 pub const MARKS: &str = "marks";
 pub const DELIVERY: &str = "delivery";
-/// Dead letters: their names are subscription, `/`, number.
+/// Dead letters; a name is the subscription, `/`, the number.
 pub const DEAD: &str = "dead";
-/// Events of a batch under way that the log does not keep any more: subscription, `/`, number of the batch.
+/// Events of an unsettled batch that are no longer in the log; a name is the subscription, `/`, the number of the batch.
 pub const COPY: &str = "copy";
 /// One document whose version grows with every change of a subscription, under the name `subscriptions`.
 pub const EVENTS: &str = "events";
 pub const SUBSCRIPTIONS: &str = "subscriptions";
-/// Another one, whose version grows whenever the log is cut.
+/// Another one, whose version grows whenever the log is trimmed.
 pub const LOG: &str = "log";
 
-/// The name of the document of a dead letter. They sort by their numbers.
+/// The name of the document of a dead letter. Names sort by number.
 pub fn dead_name(subscription: &str, seq: u64) -> String {
     format!("{subscription}/{seq:020}")
 }
@@ -42,7 +42,7 @@ pub fn copy_name(subscription: &str, batch: u64) -> String {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Topic {
-    /// The id of the key that publishes; none: whoever comes first.
+    /// The id of the key that publishes. `None`: the first key that does.
     pub publisher: Option<Arc<str>>,
     pub created_at: u64,
 }
@@ -50,7 +50,7 @@ pub struct Topic {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Subscription {
     pub name: Arc<str>,
-    /// The id of the key that made it.
+    /// The id of the key that created it.
     pub owner: Arc<str>,
     pub topics: Vec<Arc<str>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -58,14 +58,14 @@ pub struct Subscription {
     pub timeout_ms: u64,
     pub max_events: u32,
     pub max_bytes: u64,
-    /// Of events that wait: beyond it the oldest become a gap. 0: only the log as a whole is bounded.
+    /// Bytes of queued events; above it the oldest become a gap. 0: only the log as a whole is limited.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub max_backlog_bytes: u64,
     pub format: Format,
     pub concurrency: u32,
     #[serde(default)]
     pub pull: bool,
-    /// The user name of the `routemaster` format.
+    /// The user name in the `routemaster` format.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uuid: Option<Arc<str>>,
     #[serde(default)]
@@ -79,12 +79,12 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-/// What signs. Not shown by `Debug`.
+/// A signing secret. `Debug` does not show it.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Secret {
     /// `whsec_…`
     pub text: String,
-    /// Until when an older one signs along.
+    /// Until when an older secret also signs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<u64>,
 }
@@ -110,49 +110,49 @@ struct Change {
     topics: BTreeMap<Arc<str>, u64>,
 }
 
-/// A dead letter: an event that its subscriber refused.
+/// A dead letter: an event that the subscriber refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Dead {
     pub seq: u64,
-    /// It is a gap that ends here: there is no event.
+    /// It is a gap up to this number: there is no event.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gap_through: Option<u64>,
-    /// The number and the position after which it is read from the log, as its run says.
+    /// The number and the position after which it is read from the log.
     pub after: (u64, u64),
     pub id: Arc<str>,
     pub topic: Arc<str>,
     pub parked_at: u64,
     pub reason: Arc<str>,
-    /// As the log kept it, as text.
+    /// As it was in the log, as text.
     pub event: Arc<str>,
 }
 
-/// An event of a batch under way, kept beside the log: a document of `COPY` is a list of them, by number.
+/// An event of an unsettled batch, stored outside the log: a document of `COPY` is a list of them, by number.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Copied {
     pub seq: u64,
     pub id: Arc<str>,
     pub topic: Arc<str>,
-    /// As the log kept it, as text.
+    /// As it was in the log, as text.
     pub event: Arc<str>,
 }
 
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
-    #[error("a record in the store cannot be read: {0}")]
+    #[error("a record in the store is not valid JSON: {0}")]
     Json(#[from] serde_json::Error),
     #[error("the marks of a subscription are not in order")]
     Marks,
-    #[error("a record in the store uses a word that is not known")]
+    #[error("a record in the store has an unknown value")]
     Word,
-    #[error("a record in the store names events that cannot be")]
+    #[error("a record in the store has an invalid range of events")]
     Run,
     #[error("a party in the store has no members")]
     Empty,
 }
 
 pub fn write<T: Serialize>(record: &T) -> Vec<u8> {
-    // Maps with text keys, numbers and texts: nothing of it can fail.
+    // Maps with string keys, numbers and strings: serialising them cannot fail.
     serde_json::to_vec(record).unwrap_or_default()
 }
 
@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn marks_are_read_back_and_disorder_is_refused() {
+    fn marks_are_read_back_and_unordered_ones_are_refused() {
         let mut marks = topic::Marks::begin(3, [("a".into(), 1)].into());
         marks.change(9, &[("a".into(), 4)].into(), &["b".into()]);
         assert_eq!(read_marks(&write_marks(&marks)).unwrap(), marks);
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_subscription_is_read_back_and_its_secrets_are_not_shown() {
+    fn a_subscription_is_read_back_and_debug_hides_its_secrets() {
         let subscription = Subscription {
             name: "s".into(),
             owner: "k1".into(),

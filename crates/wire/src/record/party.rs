@@ -1,5 +1,4 @@
-//! What the store keeps of parties and of their guests, as JSON that an operator can read.
-//! Must hold: what was written is read back the same; foreign bytes are an error.
+//! The stored records of parties and of users for parties.
 
 use super::{RecordError, read, write};
 use serde::{Deserialize, Serialize};
@@ -8,10 +7,10 @@ use std::sync::Arc;
 use tavern_domain::Time;
 use tavern_domain::party::{Away, Done, Go, Guest, Member, Party, Pending, Refusal, Reply};
 
-/// The kinds of the documents: parties by number, guests by user.
+/// The kinds of documents: parties by id, user records by user.
 pub const PARTY: &str = "party";
 pub const GUEST: &str = "guest";
-/// One document under the name `next`: the next number that no party has had.
+/// One document under the name `next`: the next unused party id.
 pub const PARTIES: &str = "parties";
 pub const NEXT: &str = "next";
 
@@ -35,7 +34,7 @@ struct KeptMember {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     name: Option<Text>,
     since: u64,
-    /// Since when he is away, and until when he may come back.
+    /// Since when they are away, and until when they may come back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     away: Option<(u64, u64)>,
 }
@@ -59,7 +58,7 @@ struct KeptGo {
     params: Option<Box<RawValue>>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     ready: Vec<Text>,
-    /// Until when everybody must be ready; none: it is queued.
+    /// Until when all members must be ready. `None`: queued.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     until: Option<u64>,
 }
@@ -89,7 +88,7 @@ struct KeptDone {
     reply: KeptReply,
 }
 
-/// What a request was answered, without the party: that is read anew.
+/// A stored reply, without the party.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum KeptReply {
@@ -130,7 +129,7 @@ pub fn write_party(party: &Party) -> Vec<u8> {
     })
 }
 
-/// What came through the JSON protocol is JSON.
+/// Values from clients were checked to be JSON.
 fn raw(text: &str) -> Option<Box<RawValue>> {
     RawValue::from_string(text.to_owned()).ok()
 }
@@ -262,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guest_is_read_back_as_it_was_written() {
+    fn a_user_record_is_read_back_as_it_was_written() {
         let refused = Reply::Refused { why: Refusal::PartyFull, retry_after_ms: None, party: None };
         let replies = [
             Reply::Nothing,
@@ -286,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn strange_bytes_are_refused() {
+    fn invalid_records_are_refused() {
         for bad in ["", "[]", r#"{"version":1,"members":[]}"#, r#"{"version":1}"#] {
             assert!(read_party(1, bad.as_bytes()).is_err(), "{bad}");
         }

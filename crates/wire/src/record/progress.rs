@@ -1,4 +1,4 @@
-//! How far a subscription's delivery has come, as JSON.
+//! The stored progress of a delivery.
 
 use super::RecordError;
 use serde::{Deserialize, Serialize};
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn foreign_progress_is_refused() {
+    fn invalid_progress_is_refused() {
         let text = String::from_utf8(write_progress(&Progress {
             disabled: Some(Why::Asked),
             ..Progress::default()

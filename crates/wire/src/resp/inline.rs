@@ -1,16 +1,16 @@
-//! An inline command: a line typed by a person, with quotes and escapes. Must hold: reads lines as Redis does.
+//! An inline command: a line with quotes and escapes. Must hold: it is parsed as Redis parses it.
 
 use super::RespError;
 use super::parse::Limits;
 use std::ops::Range;
 
-/// What a line holds: pieces of it as they are, or, where quotes changed the bytes, copies.
+/// The words of a line: ranges of it, or copies where quotes changed the bytes.
 pub(super) enum Line {
     Plain,
     Quoted(Vec<Vec<u8>>),
 }
 
-/// Reads a line without its line break. Plain words are ranges of `line`.
+/// Parses a line without its line break. Plain words are ranges of `line`.
 pub(super) fn split(line: &[u8], limits: &Limits, args: &mut Vec<Range<usize>>) -> Result<Line, RespError> {
     if memchr::memchr2(b'"', b'\'', line).is_some() {
         return split_quoted(line, limits).map(Line::Quoted);
@@ -51,7 +51,7 @@ fn split_quoted(line: &[u8], limits: &Limits) -> Result<Vec<Vec<u8>>, RespError>
     }
 }
 
-/// Reads one word and gives back what follows. A quote may open in the middle of a word, but a closing one ends it.
+/// Parses one word and returns the rest. A quote may open in the middle of a word, but a closing one ends it.
 fn read_word<'a>(mut rest: &'a [u8], word: &mut Vec<u8>) -> Result<&'a [u8], RespError> {
     while let [byte, tail @ ..] = rest {
         match byte {
@@ -120,7 +120,7 @@ fn is_space(byte: &u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\n' | b'\r' | 0x0b | 0x0c)
 }
 
-/// Fewer than the spaces that are skipped between words: a vertical tab stays inside a word.
+/// Fewer characters than are skipped between words: a vertical tab stays inside a word.
 fn ends_word(byte: &u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\n' | b'\r')
 }
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_read_as_redis_reads_them() {
+    fn lines_are_parsed_like_redis() {
         let check =
             |line: &str, expected: &[&[u8]]| assert_eq!(words(line.as_bytes()).unwrap(), expected, "{line}");
         check("", &[]);

@@ -1,5 +1,5 @@
-//! The Redis protocol, RESP2 and RESP3: commands in, replies and pushed messages out. Knows no command.
-//! Must hold: texts and shapes are those of Redis 7.2, so that existing clients work unchanged.
+//! The Redis protocol, RESP2 and RESP3: commands in, replies and pushed messages out. It does not know the commands.
+//! Must hold: error texts and types are those of Redis 7.2, so that existing clients work unchanged.
 
 mod inline;
 mod parse;
@@ -13,7 +13,7 @@ pub use write::{
     null_bulk, pmessage_frame, push, set, simple, verbatim,
 };
 
-/// Why a byte stream is not the Redis protocol. Its text is the error reply, without the leading `-`.
+/// Why a byte stream is not valid RESP. Its text is the error reply, without the leading `-`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RespError {
     #[error("ERR Protocol error: invalid multibulk length")]
@@ -34,16 +34,16 @@ pub enum RespError {
     Inline,
     #[error("ERR Protocol error: unbalanced quotes in request")]
     Quotes,
-    /// Redis closes without a word when its query buffer limit is passed; a reason is kinder.
+    /// Redis closes the connection without a reply when its query buffer limit is exceeded; we send the reason.
     #[error("ERR Protocol error: too big request")]
     TooBig,
-    /// A reply, as read by a client, that makes no sense.
+    /// An invalid reply, for clients.
     #[error("ERR Protocol error: {0}")]
     Reply(&'static str),
 }
 
-/// The byte as it stands in the error line. Line breaks become spaces, as in every error reply; what is no
-/// printable character is spelled out, where Redis would put the bare byte.
+/// A byte in an error line. Line breaks become spaces, as in every error reply; bytes that are not printable are escaped, where
+/// Redis would write the bare byte.
 fn shown(byte: u8) -> String {
     match byte {
         b'\r' | b'\n' => " ".to_string(),
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_are_those_of_redis() {
+    fn error_texts_equal_those_of_redis() {
         assert_eq!(RespError::ExpectedBulk(b'x').to_string(), "ERR Protocol error: expected '$', got 'x'");
         assert_eq!(RespError::ExpectedBulk(b'\n').to_string(), "ERR Protocol error: expected '$', got ' '");
         assert_eq!(RespError::ExpectedBulk(b'\'').to_string(), "ERR Protocol error: expected '$', got '''");

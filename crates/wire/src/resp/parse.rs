@@ -1,26 +1,26 @@
-//! Reads commands from a byte stream: multibulk and inline. Bounded, zero-copy, resumable.
-//! Must hold: a byte is looked at once, however small the pieces it arrives in; the result does not depend on the
-//! pieces; nothing is allocated from an announced length.
+//! Parses commands from a byte stream: multibulk and inline. Bounded, zero-copy, resumable.
+//! Must hold: each byte is examined once, however small the pieces it arrives in; the result does not depend on the pieces; no
+//! announced length is allocated in advance.
 
 use super::RespError;
 use super::inline::{self, Line};
 use memchr::memchr;
 use std::ops::Range;
 
-/// What a client without a login may send, as in Redis.
+/// Limits for a client that has not authenticated, as in Redis.
 pub const UNAUTHENTICATED_ARGS: usize = 10;
 pub const UNAUTHENTICATED_ARG_BYTES: usize = 16384;
 
-/// The bounds of one command.
+/// The limits of one command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     pub arg_bytes: usize,
     pub args: usize,
-    /// The whole command with its framing: what a connection may have pending.
+    /// The whole command with its framing: what a connection may have buffered.
     pub total_bytes: usize,
-    /// An inline command, and the line that holds a length.
+    /// An inline command, and a line with a length.
     pub inline_bytes: usize,
-    /// The client has yet to log in: the smaller bounds above hold as well.
+    /// The client has not authenticated: the smaller limits above apply too.
     pub unauthenticated: bool,
 }
 
@@ -30,39 +30,39 @@ impl Limits {
     }
 }
 
-/// What a look at the input gave.
+/// The result of parsing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Parsed {
-    /// The command goes on in bytes that have not come yet.
+    /// The command is not complete.
     Need,
-    /// A command whose arguments are ranges of the input. None at all means an empty line or array: skip it.
+    /// A command whose arguments are ranges of the input. Without arguments it was an empty line or array: skip it.
     Command { consumed: usize },
-    /// An inline command whose quotes made the arguments differ from the input.
+    /// An inline command with quotes, whose arguments are copies.
     Inline { consumed: usize, args: Vec<Vec<u8>> },
 }
 
-/// Where the reading of one command stands. Empty, and without memory of its own, between commands.
+/// The parser of one connection. Between commands it owns no memory.
 #[derive(Debug, Default)]
 pub struct Parser {
-    /// The start of the line or argument that is being read.
+    /// The start of the current line or argument.
     at: usize,
-    /// No line end lies before this.
+    /// There is no line end before this.
     scanned: usize,
-    /// Arguments to come; 0 until the head of a multibulk is read.
+    /// Arguments to come; 0 until the head of a multibulk is parsed.
     left: usize,
-    /// The length of the argument at `at`; `None` while its head is not read.
+    /// The length of the argument at `at`; `None` until its head is parsed.
     bulk: Option<usize>,
     found: Vec<Range<usize>>,
 }
 
 impl Parser {
-    /// Nothing of a command has been seen.
+    /// Whether it is between two commands.
     pub fn is_idle(&self) -> bool {
         self.scanned == 0
     }
 
-    /// Reads the command that `buf` begins with. After `Need`, call again with the same bytes and more behind them.
-    /// After an error the stream has no known place to go on from: the connection has to end.
+    /// Parses the command at the start of `buf`. After `Need`, call again with the same bytes and more after them. After an error
+    /// the connection must be closed: there is no known position to continue from.
     pub fn parse(
         &mut self,
         buf: &[u8],
@@ -72,7 +72,7 @@ impl Parser {
         args.clear();
         let Some(first) = buf.first() else { return Ok(Parsed::Need) };
         let resumed = !self.found.is_empty();
-        // Swapping, not copying: a command that comes in many pieces must not pay for its arguments at each.
+        // Swapped, not copied: a command in many pieces must not copy its arguments for each.
         if resumed {
             std::mem::swap(args, &mut self.found);
         }
@@ -82,7 +82,7 @@ impl Parser {
         };
         match result {
             Ok(Parsed::Need) if resumed => std::mem::swap(args, &mut self.found),
-            // The caller's buffer serves all connections and may be large: copy what there is, to size.
+            // The caller's buffer is shared by all connections and may be large: copy only what there is.
             Ok(Parsed::Need) => {
                 self.found.extend_from_slice(args);
                 args.clear();
@@ -125,7 +125,7 @@ impl Parser {
                     len
                 }
             };
-            // As in Redis the two bytes after the argument are stepped over, not looked at.
+            // As in Redis, the two bytes after the argument are skipped without a check.
             if buf.len() - self.at < len.saturating_add(2) {
                 return Ok(Parsed::Need);
             }
@@ -138,7 +138,7 @@ impl Parser {
         Ok(Parsed::Command { consumed: self.at })
     }
 
-    /// Reads `$len` and stands at the argument.
+    /// Parses `$len` and moves to the argument.
     fn bulk_len(&mut self, buf: &[u8], limits: &Limits) -> Result<Option<usize>, RespError> {
         match buf.get(self.at) {
             None => return Ok(None),
@@ -154,14 +154,14 @@ impl Parser {
             return Err(RespError::UnauthenticatedBulkLength);
         }
         self.advance(line.end + 2);
-        // Known from the head alone, so that nobody collects what will be refused.
+        // Checked with the head, before any of the bytes are buffered.
         if self.at.saturating_add(len).saturating_add(2) > limits.total_bytes {
             return Err(RespError::TooBig);
         }
         Ok(Some(len))
     }
 
-    /// The line at `at` up to its CR; the byte behind that is there too, and taken for the LF, as in Redis.
+    /// The line at `at` up to its CR; the byte after it is taken as the LF, as in Redis.
     fn line(
         &mut self,
         buf: &[u8],
@@ -172,7 +172,7 @@ impl Parser {
         match memchr(b'\r', &buf[self.scanned..stop]) {
             Some(found) => {
                 let end = self.scanned + found;
-                // When the LF is missing the CR is looked for again: from here, so at no cost.
+                // If the LF has not arrived, the search for the CR continues from here.
                 self.scanned = end;
                 Ok((end + 1 < buf.len()).then_some(self.at..end))
             }
@@ -204,7 +204,7 @@ impl Parser {
         })
     }
 
-    /// Where the search for a line end stops. Never before what is scanned: limits may shrink between two calls.
+    /// Where the search for a line end stops. Never before what is scanned: limits may shrink between calls.
     fn stop(&self, buf: &[u8], most: usize) -> usize {
         buf.len().min(self.at.saturating_add(most).saturating_add(1)).max(self.scanned)
     }
@@ -215,7 +215,7 @@ impl Parser {
     }
 }
 
-/// A number as Redis takes it: no sign but a minus, no leading zeros, no spaces, at most 64 bits.
+/// A number as Redis accepts it: no plus sign, no leading zeros, no spaces, at most 64 bits.
 pub(super) fn integer(digits: &[u8]) -> Option<i64> {
     let (negative, digits) = match digits {
         [b'-', rest @ ..] => (true, rest),
@@ -231,7 +231,7 @@ pub(super) fn integer(digits: &[u8]) -> Option<i64> {
         if !digit.is_ascii_digit() {
             return None;
         }
-        // Downwards, because the smallest number has no positive counterpart.
+        // Counted downwards, because the minimum has no positive counterpart.
         value = value.checked_mul(10)?.checked_sub(i64::from(digit - b'0'))?;
     }
     if negative { Some(value) } else { value.checked_neg() }

@@ -1,4 +1,4 @@
-//! What the command reader accepts, refuses and spends.
+//! What the command parser accepts and refuses, and what it costs.
 
 use super::*;
 use proptest::prelude::*;
@@ -70,7 +70,7 @@ fn empty_commands_have_no_arguments() {
 }
 
 #[test]
-fn line_ends_are_taken_as_redis_takes_them() {
+fn line_ends_are_parsed_like_redis() {
     check("*1\rX$1\rXaXX", &[&["a"]]);
     check("PING\r\r\n", &[&["PING"]]);
 }
@@ -120,7 +120,7 @@ fn lines_without_end_are_refused() {
 }
 
 #[test]
-fn the_whole_command_is_bounded_before_its_bytes_come() {
+fn the_size_of_a_command_is_checked_before_its_bytes_arrive() {
     let limits = Limits { total_bytes: 40, ..LIMITS };
     check_refused("*2\r\n$10\r\n0123456789\r\n$13\r\n", &limits, "too big request");
     check_refused("*1\r\n$1000\r\n", &limits, "too big request");
@@ -128,7 +128,7 @@ fn the_whole_command_is_bounded_before_its_bytes_come() {
 }
 
 #[test]
-fn clients_without_a_login_get_less() {
+fn unauthenticated_clients_have_smaller_limits() {
     let limits = Limits { unauthenticated: true, ..LIMITS };
     check_refused("*11\r\n", &limits, "unauthenticated multibulk length");
     check_refused("*1\r\n$16385\r\n", &limits, "unauthenticated bulk length");
@@ -148,7 +148,7 @@ fn an_announced_size_costs_nothing() {
 }
 
 #[test]
-fn a_dripped_command_is_not_read_again() {
+fn a_command_in_many_pieces_is_scanned_once() {
     let count = 1000;
     let mut input = format!("*{count}\r\n").into_bytes();
     input.extend(b"$1\r\na\r\n".repeat(count));

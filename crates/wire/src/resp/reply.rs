@@ -1,13 +1,13 @@
-//! Reads one reply, RESP2 or RESP3: the client's side. Starts over when more bytes come, so it is for clients and
-//! tests, not for the server's input. Texts are ranges of the input, not copies.
-//! Must hold: nesting is bounded; nothing is allocated from an announced length.
+//! Parses one reply, RESP2 or RESP3, for clients and tests. It starts over when more bytes arrive, so it is not for the server's
+//! input. Strings are ranges of the input, not copies.
+//! Must hold: nesting is bounded; no announced length is allocated in advance.
 
 use super::RespError;
 use super::parse::integer;
 use memchr::memchr;
 use std::ops::Range;
 
-/// No reply of Redis comes near this.
+/// More than any reply of Redis has.
 pub const REPLY_DEPTH: usize = 32;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,17 +15,17 @@ pub enum Value {
     Simple(Range<usize>),
     Error(Range<usize>),
     Int(i64),
-    /// A string; of a verbatim string the text behind its format.
+    /// A string; of a verbatim string the text after its format.
     Bulk(Range<usize>),
     /// `_`, and the null string and null array of RESP2.
     Null,
-    /// Arrays, sets and pushes; maps as keys and values in turn.
+    /// Arrays, sets and pushes; maps as alternating keys and values.
     List(Vec<Value>),
     /// Booleans, doubles and big numbers, as they are written.
     Scalar(Range<usize>),
 }
 
-/// Reads the value that `buf` begins with, and how many bytes it takes. `None`: more bytes are needed.
+/// Parses the value at the start of `buf`, and returns how many bytes it has. `None`: more bytes are needed.
 pub fn read_value(buf: &[u8]) -> Result<Option<(Value, usize)>, RespError> {
     let mut input = Input { buf, at: 0 };
     Ok(input.value(REPLY_DEPTH)?.map(|value| (value, input.at)))
@@ -56,7 +56,7 @@ impl Input<'_> {
             b'$' | b'!' | b'=' => return self.string(*mark, length(rest)?),
             b'*' | b'~' | b'>' => return self.list(length(rest)?, depth),
             b'%' => return self.list(length(rest)?.saturating_mul(2), depth),
-            // Attributes annotate the value that follows; no caller reads them.
+            // Attributes annotate the next value; no caller uses them.
             b'|' => {
                 let Some(_) = self.list(length(rest)?.saturating_mul(2), depth)? else { return Ok(None) };
                 return self.value(depth - 1);
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn every_type_is_read() {
+    fn every_type_is_parsed() {
         check("+OK\r\n", Value::Simple(1..3));
         check("-ERR no\r\n", Value::Error(1..7));
         check("!6\r\nERR no\r\n", Value::Error(4..10));
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn invalid_replies_are_refused() {
         for input in [
             "\r\n",
             "hello\r\n",

@@ -1,7 +1,7 @@
-//! Replies and pushed messages in RESP2 or RESP3, appended to a buffer. Knows no command.
-//! Must hold: a type that RESP2 lacks is written in the form Redis gives it there.
+//! Replies and pushed messages in RESP2 or RESP3, appended to a buffer.
+//! Must hold: a type that RESP2 lacks is written as Redis does.
 
-/// Which form the client asked for.
+/// The protocol version that the client asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Proto {
     #[default]
@@ -48,7 +48,7 @@ pub fn bulk(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// No value where there would be a string.
+/// Null instead of a string.
 pub fn null_bulk(out: &mut Vec<u8>, proto: Proto) {
     out.extend_from_slice(match proto {
         Proto::Resp2 => b"$-1\r\n",
@@ -56,7 +56,7 @@ pub fn null_bulk(out: &mut Vec<u8>, proto: Proto) {
     });
 }
 
-/// No value where there would be an array.
+/// Null instead of an array.
 pub fn null_array(out: &mut Vec<u8>, proto: Proto) {
     out.extend_from_slice(match proto {
         Proto::Resp2 => b"*-1\r\n",
@@ -69,7 +69,7 @@ pub fn array(out: &mut Vec<u8>, len: usize) {
     head(out, b'*', len);
 }
 
-/// The head of something nobody asked for just now; RESP2 has only the array for it.
+/// The head of a push message; in RESP2 an array.
 pub fn push(out: &mut Vec<u8>, len: usize, proto: Proto) {
     head(out, pick(proto, b'*', b'>'), len);
 }
@@ -110,7 +110,7 @@ pub fn double(out: &mut Vec<u8>, value: f64, proto: Proto) {
     }
 }
 
-/// Text with its format, three letters as in `txt`; in RESP2 the text alone.
+/// Text with its format of three letters, such as `txt`; in RESP2 the text alone.
 pub fn verbatim(out: &mut Vec<u8>, proto: Proto, format: &str, bytes: &[u8]) {
     assert_eq!(format.len(), 3, "the format of a verbatim string has three letters");
     match proto {
@@ -126,7 +126,7 @@ pub fn verbatim(out: &mut Vec<u8>, proto: Proto, format: &str, bytes: &[u8]) {
 }
 
 /// A message to a subscriber of its channel, in RESP2. `kind` is `message` or `smessage`.
-/// The RESP3 form differs in its first byte alone: `>` for `*`.
+/// The RESP3 form differs only in its first byte: `>` instead of `*`.
 pub fn message_frame(out: &mut Vec<u8>, kind: &str, channel: &[u8], payload: &[u8]) {
     out.reserve(64 + channel.len() + payload.len());
     array(out, 3);
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn pushed_messages_are_whole_frames() {
+    fn pushed_messages_are_complete_frames() {
         let mut out = Vec::new();
         message_frame(&mut out, "message", b"ch", b"hi");
         assert_eq!(out, b"*3\r\n$7\r\nmessage\r\n$2\r\nch\r\n$2\r\nhi\r\n");

@@ -295,7 +295,7 @@ fn the_changes_add_up_to_the_current_state() {
                         shown.retain(|other| other != client);
                     }
                     Change::ClientUpdated { client, .. } => assert!(shown.contains(client)),
-                    Change::Face { .. } | Change::NotFound => panic!("nobody asked"),
+                    Change::Face { .. } | Change::NotFound => panic!("not an input of this story"),
                 }
             }
             shown.sort();

@@ -218,7 +218,7 @@ fn a_user_who_changes_visibility_stays_a_member() {
     assert_eq!(difference.only(|user, _| user == "ann"), Some(difference));
     let same =
         Difference::between(&of(member(Visibility::Nobody, &[])), &of(member(Visibility::Nobody, &[])));
-    assert!(same.is_empty(), "still in his grace");
+    assert!(same.is_empty(), "still in the grace period");
 }
 
 #[test]
@@ -232,8 +232,8 @@ fn a_snapshot_without_differences_still_moves_the_version() {
     let later = Snapshot { version: truth.version + 2, ..truth.snapshot() };
     let difference = room.replace(later);
     assert!(difference.is_empty() && difference.to == difference.from + 2);
-    let nobody = Snapshot { version: truth.version + 9, ..Snapshot::default() };
-    assert_eq!(room.replace(nobody.clone()).to, nobody.version);
+    let empty = Snapshot { version: truth.version + 9, ..Snapshot::default() };
+    assert_eq!(room.replace(empty.clone()).to, empty.version);
     let still = room.replace(Snapshot { version: truth.version + 20, ..Snapshot::default() });
-    assert_eq!((still.from, still.to), (nobody.version, nobody.version), "nobody counts in an empty room");
+    assert_eq!((still.from, still.to), (empty.version, empty.version), "an empty channel keeps its version");
 }
