@@ -8,7 +8,6 @@
 pub mod connection;
 pub mod core;
 pub mod event;
-pub mod events;
 mod inbox;
 pub mod liveness;
 pub mod migration;
@@ -19,6 +18,7 @@ mod presence;
 mod rows;
 pub mod settings;
 pub mod shard;
+pub mod topics;
 mod transaction;
 pub mod user;
 

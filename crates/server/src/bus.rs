@@ -1,10 +1,10 @@
 //! The receiver of bus messages: what other nodes say goes to the shards that listen; what the bus confirms or has lost goes
 //! to those it concerns. Holds no rule. Must hold: messages keep their order on their way into a shard.
 
-use crate::events::Bell;
 use crate::shard::Shards;
 use crate::shard::input::ShardInput;
 use crate::supervisor::fault;
+use crate::topics::Wakeups;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ pub struct BusReceiver {
     /// Notified when another node has left sessions in the store.
     pub adoption: Arc<Notify>,
     /// Told of topics with events for a subscription.
-    pub bell: Arc<Bell>,
+    pub wakeups: Arc<Wakeups>,
 }
 
 /// A full shard is looked at again after this long.
@@ -78,7 +78,7 @@ impl BusInbox for BusReceiver {
                     self.shards.force(shard, ShardInput::Hub(Input::Migration { from, letter }));
                 }
                 Some(Incoming::NodeLeft) => self.adoption.notify_one(),
-                Some(Incoming::Subscription(name)) => self.bell.nudged(name),
+                Some(Incoming::Subscription(name)) => self.wakeups.nudged(name),
                 None => {}
             }
         }

@@ -10,7 +10,6 @@ pub mod cli;
 mod clock;
 pub mod config;
 mod connections;
-mod events;
 #[doc(hidden)]
 pub mod fuzz;
 mod health;
@@ -25,4 +24,5 @@ mod shard;
 mod store_client;
 mod supervisor;
 mod tls;
+mod topics;
 pub mod webhook;

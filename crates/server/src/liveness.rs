@@ -3,11 +3,11 @@
 
 use crate::clock::NodeClock;
 use crate::config::Config;
-use crate::events::Bell;
 use crate::health::Health;
 use crate::shard::Shards;
 use crate::shard::input::ShardInput;
 use crate::store_client::StoreClient;
+use crate::topics::Wakeups;
 use std::sync::Arc;
 use std::time::Duration;
 use tavern_domain::Time;
@@ -23,7 +23,7 @@ pub struct LivenessDriver {
     pub shards: Shards,
     pub health: Arc<Health>,
     /// Told of deliveries whose worker did not renew its deadline.
-    pub bell: Arc<Bell>,
+    pub wakeups: Arc<Wakeups>,
 }
 
 /// Requests to the store that are not answered yet. Bounded: little is asked at a time, and each has a timeout.
@@ -96,8 +96,8 @@ impl LivenessDriver {
 
     fn give(&self, task: LivenessTask) {
         match task {
-            LivenessTask::Overdue(deadline) if &*deadline.kind == tavern_hub::events::DELIVERY => {
-                self.bell.overdue(deadline);
+            LivenessTask::Overdue(deadline) if &*deadline.kind == tavern_hub::topics::delivery::DELIVERY => {
+                self.wakeups.overdue(deadline);
             }
             // These concern every shard, the others any one.
             LivenessTask::Compare | LivenessTask::Announce => {

@@ -2,7 +2,7 @@
 //! Must hold: the numbers are those of the metrics; what is kept is bounded.
 
 use crate::connections::Connections;
-use crate::events::Tally;
+use crate::topics::TopicCounters;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -70,7 +70,7 @@ fn rate(before: &Sample, now: &Sample, at: usize) -> u64 {
 pub struct Sampler {
     pub node: Arc<Node>,
     pub connections: Arc<Connections>,
-    pub tally: Arc<Tally>,
+    pub counters: Arc<TopicCounters>,
     pub samples: Arc<Samples>,
 }
 
@@ -87,7 +87,7 @@ impl Sampler {
 
     fn numbers(&self) -> [u64; NAMES.len()] {
         let sum = |pick: fn(&Stats) -> u64| self.node.stats.iter().map(|stats| pick(stats)).sum::<u64>();
-        let events = self.tally.sums();
+        let events = self.counters.sums();
         [
             sum(|stats| stats.published.get()),
             sum(|stats| stats.delivered.get()),

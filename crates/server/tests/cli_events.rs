@@ -3,7 +3,8 @@
 use bytes::Bytes;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
-use tavern::webhook::{Answer, Keys, Outcome, Policy, Post, Sender, Settings, SigningSecret, Target, sign};
+use tavern::webhook::{Answer, Keys, Policy, Post, Sender, Settings, SigningSecret, Target, sign};
+use tavern_domain::delivery::{DeliveryOutcome, EndpointReply};
 
 const BODY: &str = r#"{"subscription":"deploys","first_seq":1,"last_seq":2,"events":[
     {"seq":1,"id":"e1","topic":"builds","type":"create","url":null,"time":1,"data":{"a":1}},
@@ -59,9 +60,9 @@ impl Drop for Receiver {
 fn a_receiver_shows_batches_and_believes_only_its_secret() {
     let secret = SigningSecret::generate();
     let receiver = Receiver::start(&["--secret", &secret.expose(), "--count", "3"]);
-    assert_eq!(receiver.post(&secret, 0).outcome, Outcome::Delivered);
+    assert_eq!(receiver.post(&secret, 0).reply.outcome, DeliveryOutcome::Delivered);
     let wrong = receiver.post(&SigningSecret::generate(), 0);
-    assert_eq!((wrong.outcome, wrong.status), (Outcome::Refused, Some(401)));
+    assert_eq!((wrong.reply.outcome, wrong.status), (DeliveryOutcome::Refused, Some(401)));
     assert_eq!(receiver.post(&secret, 400).status, Some(401));
     let lines = receiver.end();
     assert_eq!(lines.len(), 9, "{lines:#?}");
@@ -82,14 +83,14 @@ fn a_receiver_shows_batches_and_believes_only_its_secret() {
 fn a_receiver_answers_as_it_was_told() {
     let secret = SigningSecret::generate();
     for (args, expected) in [
-        (&["--status", "410"][..], Outcome::Gone),
-        (&["--status", "503"], Outcome::Throttled { after_ms: None }),
-        (&["--fail", "e2", "e9"], Outcome::Partly { failed: vec!["e2".into()] }),
-        (&["--fail", "e9,e8"], Outcome::Delivered),
-        (&["--status", "500", "--fail", "e1"], Outcome::Failed),
+        (&["--status", "410"][..], DeliveryOutcome::Gone.into()),
+        (&["--status", "503"], EndpointReply::throttled(None)),
+        (&["--fail", "e2", "e9"], EndpointReply::partly(vec!["e2".into()])),
+        (&["--fail", "e9,e8"], DeliveryOutcome::Delivered.into()),
+        (&["--status", "500", "--fail", "e1"], DeliveryOutcome::Failed.into()),
     ] {
         let receiver = Receiver::start(&[args, &["--count", "1"]].concat());
-        assert_eq!(receiver.post(&secret, 0).outcome, expected, "{args:?}");
+        assert_eq!(receiver.post(&secret, 0).reply, expected, "{args:?}");
         assert!(!receiver.end()[0].contains("signature"), "nothing is said of what was not checked");
     }
     let slow = Receiver::start(&["--delay-ms", "150", "--count", "1"]);

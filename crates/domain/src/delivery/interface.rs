@@ -1,7 +1,8 @@
 //! The inputs and effects of a delivery, and its settings.
 
 use super::batch::{Mark, Run};
-use super::progress::{Reason, Verdict, Why};
+use super::progress::{Reason, Why};
+use super::reply::EndpointReply;
 use crate::time::Time;
 use alloc::vec::Vec;
 
@@ -60,7 +61,7 @@ pub enum Input {
     /// An attempt has ended. Every attempt that was started must end.
     Answered {
         batch: u64,
-        outcome: Outcome,
+        reply: EndpointReply<u64>,
         roll: u64,
     },
     Rules(Rules),
@@ -76,39 +77,6 @@ pub enum Input {
     Retry(Vec<Letter>),
     /// The node stops: nothing new begins.
     Stop,
-}
-
-/// How an attempt ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// Any 2xx.
-    Delivered,
-    /// A 2xx that names entries to send again, by their seq.
-    Partly { failed: Vec<u64> },
-    /// 410.
-    Gone,
-    /// 413.
-    TooLarge,
-    /// 429 and 503, with the `Retry-After` if there was one.
-    Throttled { after_ms: Option<u64> },
-    /// Any other 4xx.
-    Refused,
-    /// Everything else: 5xx, 3xx, no answer, no connection.
-    Failed,
-}
-
-impl Outcome {
-    pub fn verdict(&self) -> Verdict {
-        match self {
-            Outcome::Delivered => Verdict::Delivered,
-            Outcome::Partly { .. } => Verdict::Partly,
-            Outcome::Gone => Verdict::Gone,
-            Outcome::TooLarge => Verdict::TooLarge,
-            Outcome::Throttled { .. } => Verdict::Throttled,
-            Outcome::Refused => Verdict::Refused,
-            Outcome::Failed => Verdict::Failed,
-        }
-    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

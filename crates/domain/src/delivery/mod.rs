@@ -12,14 +12,16 @@ mod interface;
 mod open_batch;
 mod outcome;
 mod progress;
+mod reply;
 mod saves;
 
 pub use attempts::SLOW_MS;
 pub use backoff::{Patience, QUICK_MS, RETRY_AFTER_MAX_MS, Trouble};
 pub use batch::{Batch, Mark, Run};
-pub use interface::{Effect, Input, Item, Letter, Outcome, Rules, Sending, Want};
+pub use interface::{Effect, Input, Item, Letter, Rules, Sending, Want};
 pub use open_batch::GAP_BYTES;
-pub use progress::{Health, Last, Progress, Reason, Shed, Verdict, Why};
+pub use progress::{Health, Last, Progress, Reason, Shed, Why};
+pub use reply::{DeliveryOutcome, EndpointReply};
 pub use saves::SETTLE_MS;
 
 use crate::time::Time;
@@ -68,7 +70,7 @@ impl Delivery {
         match input {
             Input::Items(items) => self.take(now, items),
             Input::Saved => self.saves.confirm(),
-            Input::Answered { batch, outcome, roll } => self.answer(now, batch, outcome, roll, effects),
+            Input::Answered { batch, reply, roll } => self.answer(now, batch, reply, roll, effects),
             Input::Rules(rules) => self.rules = rules,
             Input::Enable => self.enable(),
             Input::Disable => self.disable(Why::Asked, effects),

@@ -4,7 +4,7 @@
 
 use super::backoff::Pace;
 use super::batch::Batch;
-use super::{Delivery, Effect, Last, Outcome, REFUSALS, Reason, Why};
+use super::{Delivery, DeliveryOutcome, Effect, EndpointReply, Last, REFUSALS, Reason, Why};
 use crate::time::Time;
 use alloc::vec::Vec;
 
@@ -23,23 +23,23 @@ impl Delivery {
         &mut self,
         now: Time,
         number: u64,
-        outcome: Outcome,
+        reply: EndpointReply<u64>,
         roll: u64,
         effects: &mut Vec<Effect>,
     ) {
         let Some(attempt) = self.attempts.end(number) else { return };
         let Some(at) = self.progress.find(number) else { return };
         let ended = Ended { now, fresh: !attempt.stale || self.progress.trouble.is_none(), roll };
-        self.progress.last = Some(Last { at: now, reason: attempt.reason, verdict: outcome.verdict() });
-        match outcome {
-            Outcome::Delivered => self.settle(ended, at, effects),
-            Outcome::Partly { failed } => self.keep(ended, at, failed, effects),
-            Outcome::Gone => self.disable(Why::Gone, effects),
-            Outcome::TooLarge if self.progress.batches[at].entries() > 1 => self.split(at, false),
-            Outcome::TooLarge => self.park(ended, at, effects),
-            Outcome::Throttled { after_ms } => self.throttle(ended, after_ms),
-            Outcome::Refused => self.refuse(ended, at, effects),
-            Outcome::Failed => self.fail(ended, Pace::Backoff, effects),
+        self.progress.last = Some(Last { at: now, reason: attempt.reason, outcome: reply.outcome });
+        match reply.outcome {
+            DeliveryOutcome::Delivered => self.settle(ended, at, effects),
+            DeliveryOutcome::Partly => self.keep(ended, at, reply.failed, effects),
+            DeliveryOutcome::Gone => self.disable(Why::Gone, effects),
+            DeliveryOutcome::TooLarge if self.progress.batches[at].entries() > 1 => self.split(at, false),
+            DeliveryOutcome::TooLarge => self.park(ended, at, effects),
+            DeliveryOutcome::Throttled => self.throttle(ended, reply.retry_after_ms),
+            DeliveryOutcome::Refused => self.refuse(ended, at, effects),
+            DeliveryOutcome::Failed => self.fail(ended, Pace::Backoff, effects),
         }
     }
 

@@ -4,6 +4,7 @@
 
 use super::backoff::Trouble;
 use super::batch::{Batch, Mark, Run};
+use super::reply::DeliveryOutcome;
 use crate::time::Time;
 use alloc::vec::Vec;
 
@@ -86,52 +87,12 @@ impl Reason {
     }
 }
 
-/// How an attempt ended, without details.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    Delivered,
-    Partly,
-    Gone,
-    TooLarge,
-    Throttled,
-    Refused,
-    Failed,
-}
-
-impl Verdict {
-    pub const ALL: [Verdict; 7] = [
-        Verdict::Delivered,
-        Verdict::Partly,
-        Verdict::Gone,
-        Verdict::TooLarge,
-        Verdict::Throttled,
-        Verdict::Refused,
-        Verdict::Failed,
-    ];
-
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Verdict::Delivered => "delivered",
-            Verdict::Partly => "partly",
-            Verdict::Gone => "gone",
-            Verdict::TooLarge => "too_large",
-            Verdict::Throttled => "throttled",
-            Verdict::Refused => "refused",
-            Verdict::Failed => "failed",
-        }
-    }
-
-    pub fn parse(text: &str) -> Option<Verdict> {
-        Verdict::ALL.into_iter().find(|verdict| verdict.as_str() == text)
-    }
-}
-
 /// The last attempt that ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Last {
     pub at: Time,
     pub reason: Reason,
-    pub verdict: Verdict,
+    pub outcome: DeliveryOutcome,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,8 +4,8 @@
 mod world;
 
 use proptest::prelude::*;
-use tavern_domain::delivery::{Outcome, SETTLE_MS};
-use world::{PATIENCE, Step, THROTTLE_MS, World, outcome};
+use tavern_domain::delivery::{DeliveryOutcome, SETTLE_MS};
+use world::{PATIENCE, Step, THROTTLE_MS, World, reply};
 
 /// Common steps: events, time, saves, attempts.
 fn usual() -> impl Strategy<Value = Step> {
@@ -16,8 +16,8 @@ fn usual() -> impl Strategy<Value = Step> {
         1 => (1..90_000u64).prop_map(|ms| Step::Pass { ms }),
         6 => Just(Step::Saved),
         8 => Just(Step::Start),
-        8 => (0..9usize, outcome(), any::<u64>())
-            .prop_map(|(flight, outcome, roll)| Step::Answer { flight, outcome, roll }),
+        8 => (0..9usize, reply(), any::<u64>())
+            .prop_map(|(flight, reply, roll)| Step::Answer { flight, reply, roll }),
         1 => Just(Step::Enable),
     ]
 }
@@ -93,7 +93,7 @@ proptest! {
         for (roll, crash) in rolls.into_iter().zip(crashes) {
             world.step(Step::Start);
             attempts += 1;
-            world.step(Step::Answer { flight: 0, outcome: Outcome::Failed, roll });
+            world.step(Step::Answer { flight: 0, reply: DeliveryOutcome::Failed.into(), roll });
             world.step(Step::Saved);
             if crash {
                 world.step(Step::Crash { saved: true });

@@ -25,7 +25,7 @@ pub enum Step {
     Start,
     Answer {
         flight: usize,
-        outcome: Outcome,
+        reply: EndpointReply<u64>,
         roll: u64,
     },
     Rules {
@@ -125,7 +125,7 @@ impl World {
             }
             Step::Saved => self.save(),
             Step::Start => self.start(),
-            Step::Answer { flight, outcome, roll } => self.answer(flight, outcome, roll),
+            Step::Answer { flight, reply, roll } => self.answer(flight, reply, roll),
             Step::Rules { timeout_ms, max_events, max_bytes, concurrency } => {
                 self.rules = Rules { timeout_ms, max_events, max_bytes, concurrency, ..self.rules };
                 self.most_events = self.most_events.max(u64::from(max_events));
@@ -220,20 +220,20 @@ impl World {
         assert!(self.rules.concurrency > 1 || number == oldest, "one at a time means in order");
     }
 
-    fn answer(&mut self, flight: usize, outcome: Outcome, roll: u64) {
+    fn answer(&mut self, flight: usize, reply: EndpointReply<u64>, roll: u64) {
         if self.flights.is_empty() {
             return;
         }
         let batch = self.flights.remove(flight % self.flights.len());
-        self.receive(batch, &outcome);
-        self.turn(Some(Input::Answered { batch, outcome, roll }));
+        self.receive(batch, &reply);
+        self.turn(Some(Input::Answered { batch, reply, roll }));
     }
 
     /// Records what the endpoint acknowledged.
-    fn receive(&mut self, batch: u64, outcome: &Outcome) {
-        let failed: &[u64] = match outcome {
-            Outcome::Delivered => &[],
-            Outcome::Partly { failed } => failed,
+    fn receive(&mut self, batch: u64, reply: &EndpointReply<u64>) {
+        let failed: &[u64] = match reply.outcome {
+            DeliveryOutcome::Delivered => &[],
+            DeliveryOutcome::Partly => &reply.failed,
             _ => return,
         };
         for run in &self.sent[&batch] {
@@ -254,7 +254,7 @@ impl World {
         self.saving = None;
         // Attempts in flight may have arrived.
         for batch in std::mem::take(&mut self.flights).into_iter().filter(|batch| batch % 2 == 0) {
-            self.receive(batch, &Outcome::Delivered);
+            self.receive(batch, &DeliveryOutcome::Delivered.into());
         }
         self.delivery = Delivery::new(self.now, self.stored.clone(), self.rules, self.patience);
         self.turn(None);
@@ -266,7 +266,7 @@ impl World {
             self.save();
             self.read(usize::MAX);
             self.start();
-            self.answer(0, Outcome::Delivered, u64::MAX);
+            self.answer(0, DeliveryOutcome::Delivered.into(), u64::MAX);
             self.check();
             let idle = self.flights.is_empty() && self.saving.is_none() && !self.delivery.is_ready(self.now);
             let more =
@@ -285,14 +285,14 @@ impl World {
     }
 }
 
-pub fn outcome() -> impl Strategy<Value = Outcome> {
+pub fn reply() -> impl Strategy<Value = EndpointReply<u64>> {
     prop_oneof![
-        6 => Just(Outcome::Delivered),
-        2 => prop::collection::vec(0..60u64, 0..6).prop_map(|failed| Outcome::Partly { failed }),
-        1 => Just(Outcome::Gone),
-        2 => Just(Outcome::TooLarge),
-        2 => prop::option::of(0..THROTTLE_MS).prop_map(|after_ms| Outcome::Throttled { after_ms }),
-        4 => Just(Outcome::Refused),
-        3 => Just(Outcome::Failed),
+        6 => Just(DeliveryOutcome::Delivered.into()),
+        2 => prop::collection::vec(0..60u64, 0..6).prop_map(EndpointReply::partly),
+        1 => Just(DeliveryOutcome::Gone.into()),
+        2 => Just(DeliveryOutcome::TooLarge.into()),
+        2 => prop::option::of(0..THROTTLE_MS).prop_map(EndpointReply::throttled),
+        4 => Just(DeliveryOutcome::Refused.into()),
+        3 => Just(DeliveryOutcome::Failed.into()),
     ]
 }

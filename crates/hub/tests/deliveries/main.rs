@@ -1,4 +1,4 @@
-//! Deliveries in virtual time: couriers on several nodes, one store that fails, endpoints of every temper, crashes.
+//! Deliveries in virtual time: workers on several nodes, one store that fails, endpoints of every temper, crashes.
 //! Whatever happens, every event reaches every subscription, in order and numbered without holes; what comes twice is a batch
 //! that was under way, the same to the byte. `TAVERN_DELIVERY_SEEDS=5000` runs more seeds.
 
@@ -10,7 +10,7 @@ mod world;
 use std::collections::VecDeque;
 use tavern_domain::Time;
 use tavern_hub::Dice;
-use world::{RULES, Temper, World};
+use world::{SETTINGS, Temper, World};
 
 #[test]
 fn events_are_batched_by_number_and_by_age() {
@@ -73,7 +73,7 @@ fn whoever_sleeps_is_followed_by_those_who_heard_nothing() {
     world.pass(1_000);
     world.temper = Temper::Good;
     world.asleep[0] = Time::NEVER;
-    world.pass(RULES.lease_ms + 1_000 + 2 * RULES.look_ms + 1_000);
+    world.pass(SETTINGS.lease_ms + 1_000 + 2 * SETTINGS.look_ms + 1_000);
     world.check("s", 3, true);
     world.pass(60_000);
     assert_eq!(world.deadlines(Time::NEVER), [], "its work is done");
@@ -129,7 +129,7 @@ fn whatever_fails_every_event_arrives_in_order() {
         world.check("one", a, true);
         world.check("both", a + b, true);
         world.check("wide", b, false);
-        let open = world.offices.iter().flatten().map(|office| office.courier.in_flight()).sum::<usize>();
+        let open = world.nodes.iter().flatten().map(|node| node.worker.in_flight()).sum::<usize>();
         assert_eq!((open, world.flights.len()), (0, 0), "seed {seed}");
         assert_eq!(world.deadlines(Time::NEVER), [], "seed {seed}: nobody is looked after for nothing");
     }

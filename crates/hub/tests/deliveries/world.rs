@@ -1,10 +1,10 @@
-//! The nodes, their couriers, the store, the endpoints and the time between them.
+//! The nodes, their workers, the store, the endpoints and the time between them.
 //! Must hold: nothing happens but by the seed.
 
 use crate::house::{Counting, Names};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
-use tavern_domain::delivery::{Mark, Patience, Progress};
+use tavern_domain::delivery::{DeliveryOutcome, EndpointReply, Mark, Patience, Progress};
 use tavern_domain::topic::Marks;
 use tavern_domain::{Epoch, Time};
 use tavern_engine::memory::{Faults, Hall, MemoryStore, Outcome as Fate, ParcelFate, WorkFate};
@@ -12,12 +12,12 @@ use tavern_engine::{
     Answer, Append, Clock, Commit, Deadline, Document, DocumentKey, Found, Inbox, ManualClock, NodeChange,
     Parcel, Proof, Read, Row, Store, Ticket, Work, Writer,
 };
-use tavern_hub::events::{Courier, CourierRules, Notice, Outcome, Post};
+use tavern_hub::topics::delivery::{DeliveryNotice, DeliverySettings, DeliveryWorker, Post};
 use tavern_hub::{Dice, Node, Settings};
 use tavern_wire::json::event::{Format, stored};
 use tavern_wire::record::{self, Subscription};
 
-pub const RULES: CourierRules = CourierRules {
+pub const SETTINGS: DeliverySettings = DeliverySettings {
     patience: Patience { backoff_min_ms: 1_000, backoff_max_ms: 20_000, disable_after_ms: 0 },
     lease_ms: 30_000,
     look_ms: 2_000,
@@ -56,8 +56,8 @@ impl Faults for Luck {
     }
 }
 
-pub struct Office {
-    pub courier: Courier,
+pub struct TestNode {
+    pub worker: DeliveryWorker,
     store: Arc<MemoryStore>,
     answers: Arc<Answers>,
     writer: Writer,
@@ -80,7 +80,7 @@ pub struct World {
     hall: Arc<Hall>,
     teller: Arc<MemoryStore>,
     told: Arc<Answers>,
-    pub offices: Vec<Option<Office>>,
+    pub nodes: Vec<Option<TestNode>>,
     /// Until when each node does not run; its lease may end meanwhile.
     pub asleep: Vec<Time>,
     /// Of so many nudges one is lost; 0: none.
@@ -90,7 +90,7 @@ pub struct World {
     pub dice: Counting,
     pub temper: Temper,
     /// Posts under way: when they end, where, what the endpoint said.
-    pub flights: Vec<(Time, usize, Arc<str>, u64, Outcome)>,
+    pub flights: Vec<(Time, usize, Arc<str>, u64, EndpointReply<String>)>,
     /// What each endpoint has got, in order.
     pub got: BTreeMap<Arc<str>, Vec<Got>>,
     tickets: u64,
@@ -108,7 +108,7 @@ impl World {
             hall,
             teller,
             told,
-            offices: Vec::new(),
+            nodes: Vec::new(),
             asleep: vec![Time(0); nodes],
             deaf: 0,
             sweep: Time(0),
@@ -120,8 +120,8 @@ impl World {
             troubles: Vec::new(),
         };
         for at in 0..nodes {
-            let office = world.open(at);
-            world.offices.push(Some(office));
+            let node = world.open(at);
+            world.nodes.push(Some(node));
         }
         world
     }
@@ -156,7 +156,7 @@ impl World {
         }
     }
 
-    fn open(&mut self, at: usize) -> Office {
+    fn open(&mut self, at: usize) -> TestNode {
         let name = format!("n{at}");
         let answers = Arc::new(Answers::default());
         let store = self.hall.store(&name, answers.clone());
@@ -166,22 +166,22 @@ impl World {
         let settings = Settings { node: name.clone(), epoch, ..Settings::default() };
         let node = Node::new(settings, Box::new(Names));
         let seed = self.dice.roll();
-        let courier = Courier::new(node, RULES, Box::new(Counting::new(seed)), self.now());
-        Office { courier, store, answers, writer: Writer::new(&name, epoch) }
+        let worker = DeliveryWorker::new(node, SETTINGS, Box::new(Counting::new(seed)), self.now());
+        TestNode { worker, store, answers, writer: Writer::new(&name, epoch) }
     }
 
     /// Ends without a word; the others notice, and it begins again.
     pub fn crash(&mut self, at: usize) {
-        let Some(office) = self.offices[at].take() else { return };
+        let Some(node) = self.nodes[at].take() else { return };
         self.flights.retain(|(_, of, ..)| *of != at);
         self.asleep[at] = Time(0);
-        let close = NodeChange::Close { node: office.writer, proof: Proof::ProcessGone };
+        let close = NodeChange::Close { node: node.writer, proof: Proof::ProcessGone };
         let (teller, told) = (self.teller.clone(), self.told.clone());
         self.commit(&teller, &told, &Commit { node: Some(close), ..Commit::default() });
         let now = self.now();
-        self.offices.iter_mut().flatten().for_each(|office| office.courier.look_all(now));
-        let office = self.open(at);
-        self.offices[at] = Some(office);
+        self.nodes.iter_mut().flatten().for_each(|node| node.worker.look_all(now));
+        let node = self.open(at);
+        self.nodes[at] = Some(node);
     }
 
     pub fn subscribe(&mut self, name: &str, topics: &[&str], concurrency: u32) {
@@ -227,15 +227,15 @@ impl World {
         let (teller, told) = (self.teller.clone(), self.told.clone());
         self.commit(&teller, &told, &Commit { appends: vec![append], ..Commit::default() });
         let now = self.now();
-        if let Some(office) = &mut self.offices[at] {
-            office.courier.published(now, topic);
+        if let Some(node) = &mut self.nodes[at] {
+            node.worker.published(now, topic);
         }
     }
 
     pub fn settle(&mut self) {
         loop {
             let mut quiet = true;
-            for at in 0..self.offices.len() {
+            for at in 0..self.nodes.len() {
                 quiet &= self.carry_out(at);
             }
             if quiet && !self.hall.step() {
@@ -249,28 +249,28 @@ impl World {
         if now < self.asleep[at] {
             return true;
         }
-        let Some(office) = &mut self.offices[at] else { return true };
-        for (ticket, answer) in std::mem::take(&mut *office.answers.0.lock().unwrap()) {
-            office.courier.answered(now, ticket, answer);
+        let Some(node) = &mut self.nodes[at] else { return true };
+        for (ticket, answer) in std::mem::take(&mut *node.answers.0.lock().unwrap()) {
+            node.worker.answered(now, ticket, answer);
         }
-        office.courier.wake(now);
-        let errands = &mut office.courier.errands;
-        let (work, posts) = (std::mem::take(&mut errands.work), std::mem::take(&mut errands.posts));
-        let nudges = std::mem::take(&mut errands.nudges);
-        for notice in std::mem::take(&mut errands.notices) {
-            if let Notice::Trouble { what, .. } = notice {
+        node.worker.wake(now);
+        let effects = node.worker.effects();
+        let (work, posts) = (std::mem::take(&mut effects.work), std::mem::take(&mut effects.posts));
+        let nudges = std::mem::take(&mut effects.nudges);
+        for notice in std::mem::take(&mut effects.notices) {
+            if let DeliveryNotice::Trouble { what, .. } = notice {
                 self.troubles.push(what);
             }
         }
         let quiet = work.is_empty() && posts.is_empty() && nudges.is_empty();
-        office.store.submit(work);
+        node.store.submit(work);
         for name in nudges {
             if self.deaf > 0 && self.dice.roll().is_multiple_of(self.deaf) {
                 continue;
             }
-            for other in (0..self.offices.len()).filter(|other| *other != at) {
-                if let Some(office) = &mut self.offices[other] {
-                    office.courier.nudged(now, &name);
+            for other in (0..self.nodes.len()).filter(|other| *other != at) {
+                if let Some(node) = &mut self.nodes[other] {
+                    node.worker.nudged(now, &name);
                 }
             }
         }
@@ -285,19 +285,19 @@ impl World {
             Temper::Bad => 90,
             Temper::Moody => self.dice.roll() % 100,
         };
-        let (gets, outcome) = match temper {
-            0..60 => (true, Outcome::Delivered),
+        let (gets, reply) = match temper {
+            0..60 => (true, DeliveryOutcome::Delivered.into()),
             // It was taken, and the answer is lost.
-            60..70 => (true, Outcome::Failed),
-            70..80 => (false, Outcome::Throttled { after_ms: Some(500) }),
-            _ => (false, Outcome::Failed),
+            60..70 => (true, DeliveryOutcome::Failed.into()),
+            70..80 => (false, EndpointReply::throttled(Some(500))),
+            _ => (false, DeliveryOutcome::Failed.into()),
         };
         if gets {
             let seqs = post.events.iter().map(|event| event.seq()).collect();
             self.got.entry(name.clone()).or_default().push((post.batch, seqs, post.body()));
         }
         let hang = if temper == 0 { 1 } else { 1 + (self.dice.roll() % 3_000) as u64 };
-        self.flights.push((self.now() + hang, at, name, post.batch, outcome));
+        self.flights.push((self.now() + hang, at, name, post.batch, reply));
     }
 
     /// The deadlines of deliveries that are due by now.
@@ -325,11 +325,11 @@ impl World {
         if now < self.sweep {
             return;
         }
-        self.sweep = now + RULES.look_ms;
+        self.sweep = now + SETTINGS.look_ms;
         let overdue = self.deadlines(now - 1_000);
-        for (office, asleep) in self.offices.iter_mut().zip(&self.asleep) {
-            if let Some(office) = office.as_mut().filter(|_| *asleep <= now) {
-                overdue.iter().for_each(|deadline| office.courier.overdue(now, deadline));
+        for (node, asleep) in self.nodes.iter_mut().zip(&self.asleep) {
+            if let Some(node) = node.as_mut().filter(|_| *asleep <= now) {
+                overdue.iter().for_each(|deadline| node.worker.overdue(now, deadline));
             }
         }
     }
@@ -338,8 +338,8 @@ impl World {
         let until = self.now() + ms;
         while self.now() < until {
             let now = self.now();
-            let awake = self.offices.iter().zip(&self.asleep).filter(|(_, asleep)| **asleep <= now);
-            let wakes = awake.filter_map(|(office, _)| Some(office.as_ref()?.courier.next_wake()));
+            let awake = self.nodes.iter().zip(&self.asleep).filter(|(_, asleep)| **asleep <= now);
+            let wakes = awake.filter_map(|(node, _)| Some(node.as_ref()?.worker.next_wake()));
             let sleepers = self.asleep.iter().copied().filter(|asleep| *asleep > now);
             let next = wakes
                 .chain(self.flights.iter().map(|flight| flight.0))
@@ -353,9 +353,9 @@ impl World {
                 .into_iter()
                 .partition(|flight| flight.0 <= now && self.asleep[flight.1] <= now);
             self.flights = rest;
-            for (_, at, name, batch, outcome) in done {
-                if let Some(office) = &mut self.offices[at] {
-                    office.courier.posted(now, &name, batch, outcome);
+            for (_, at, name, batch, reply) in done {
+                if let Some(node) = &mut self.nodes[at] {
+                    node.worker.posted(now, &name, batch, reply);
                 }
             }
             self.look();

@@ -5,7 +5,6 @@ use crate::authorize::AuthorizeHook;
 use crate::clock::NodeClock;
 use crate::config::Config;
 use crate::connections::{self, Connections};
-use crate::events::TopicsApi;
 use crate::health::Health;
 use crate::http::{Api, Pings, Remembered};
 use crate::metrics::{MetricSources, NodeMetrics};
@@ -17,6 +16,7 @@ use crate::shard::queue::ShardQueue;
 use crate::shard::worker::{Seed, WAKE};
 use crate::shard::{ShardContext, ShardLimits, Shards};
 use crate::store_client::StoreClient;
+use crate::topics::TopicsApi;
 use anyhow::Context;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -85,8 +85,8 @@ impl Parts {
             clock: clock.clone(),
             store: store.clone(),
             health: health.clone(),
-            bell: Arc::default(),
-            tally: Arc::default(),
+            wakeups: Arc::default(),
+            counters: Arc::default(),
             office: Default::default(),
         });
         let (shards, polls) = make_queues(&config)?;
@@ -107,7 +107,7 @@ impl Parts {
             store: store.clone(),
             resp: resp.clone(),
             authorize: authorize_hook(&config)?,
-            bell: topics.bell.clone(),
+            wakeups: topics.wakeups.clone(),
             limits: ShardLimits {
                 json_frame_bytes: limits.json_frame_bytes,
                 partial_bytes: limits.partial_total_bytes / config.threads,
@@ -124,7 +124,7 @@ impl Parts {
             started,
             data: config.store.starts_with("sqlite:").then(|| config.data.clone()),
         };
-        let metrics = MetricSources::new(vec![Arc::new(numbers), store.clone(), topics.tally.clone()]);
+        let metrics = MetricSources::new(vec![Arc::new(numbers), store.clone(), topics.counters.clone()]);
         let samples = Arc::default();
         let parts = Parts {
             config,

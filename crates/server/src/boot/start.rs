@@ -6,7 +6,6 @@ use crate::adoption::Adoption;
 use crate::bus::BusReceiver;
 use crate::clock::NodeClock;
 use crate::config::Config;
-use crate::events::{Postman, courier, keeper, matchmaker};
 use crate::health::Health;
 use crate::liveness::{self, LivenessDriver};
 use crate::random::SystemRandom;
@@ -15,6 +14,7 @@ use crate::shard::worker::Seed;
 use crate::store_client::StoreClient;
 use crate::supervisor::{Supervisor, Task};
 use crate::tls::Reloading;
+use crate::topics::{BatchSender, delivery, keeper, matchmaker};
 use anyhow::Context;
 use std::sync::Arc;
 use std::time::Duration;
@@ -90,19 +90,19 @@ fn start_tasks(
         clock: parts.clock.clone(),
         shards: parts.shards.clone(),
         health: parts.health.clone(),
-        bell: parts.topics.bell.clone(),
+        wakeups: parts.topics.wakeups.clone(),
     };
     let liveness = supervisor.task("liveness", liveness.run(liveness::rules(config)));
     let heartbeat = Duration::from_millis(config.nodes.heartbeat_ms);
     let adoption = supervisor.task("adoption", adoption.clone().run(heartbeat));
-    let postman = Arc::new(Postman::new(config).context("cannot prepare the webhook sender")?);
+    let sender = Arc::new(BatchSender::new(config).context("cannot prepare the webhook sender")?);
     let stop_delivery = Arc::new(Notify::new());
-    let deliver = courier::keep(parts.topics.clone(), postman, stop_delivery.clone());
+    let deliver = delivery::keep(parts.topics.clone(), sender, stop_delivery.clone());
     let delivery = supervisor.task("delivery", deliver);
     let sampler = Sampler {
         node: parts.node.clone(),
         connections: parts.connections.clone(),
-        tally: parts.topics.tally.clone(),
+        counters: parts.topics.counters.clone(),
         samples: parts.samples.clone(),
     };
     let mut others = vec![
@@ -161,7 +161,7 @@ fn open_bus(parts: &Parts, adoption: &Adoption) -> anyhow::Result<()> {
         node: parts.node.clone(),
         shards: parts.shards.clone(),
         adoption: adoption.wake.clone(),
-        bell: parts.topics.bell.clone(),
+        wakeups: parts.topics.wakeups.clone(),
     });
     let place = tavern_engines::Place {
         node: &config.node,

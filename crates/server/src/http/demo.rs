@@ -8,7 +8,7 @@ use super::body::{Answer, json, refusal};
 use super::edge::Guest;
 use super::request::Query;
 use crate::config::Mode;
-use crate::events::office::{self, Caller, Question, Wish};
+use crate::topics::office::{self, Caller, Question, Wish};
 use bytes::Bytes;
 use http::request::Parts;
 use serde_json::json as value;

@@ -10,7 +10,6 @@ pub(crate) mod connect;
 mod demo;
 mod docs_site;
 mod edge;
-mod events;
 mod idempotency;
 mod openapi;
 pub(crate) mod origin;
@@ -22,6 +21,7 @@ pub(crate) mod request;
 mod rest;
 mod session;
 mod stream;
+mod topics;
 mod user;
 
 pub use api::Api;

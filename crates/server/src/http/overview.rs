@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json as value};
 
 pub fn overview(api: &Api) -> Answer {
     let metrics: Map<String, Value> = api.metrics.gather().iter().flat_map(of_the_node).collect();
-    let events = api.topics.tally.sums();
+    let events = api.topics.counters.sums();
     let lines: Map<String, Value> =
         api.samples.lines().into_iter().map(|(name, points)| (name.to_owned(), points.into())).collect();
     let rate = |name: &String, points: &Value| {

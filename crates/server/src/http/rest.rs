@@ -6,7 +6,7 @@ use super::edge::Guest;
 use super::idempotency::{KEY_BYTES, Known};
 use super::request::{self, Query, decode};
 use super::session::{put, stopping};
-use super::{census, events, overview, party, people};
+use super::{census, overview, party, people, topics};
 use crate::shard::input::{HttpPublish, SessionReport, ShardInput};
 use http::request::Parts;
 use hyper::Request;
@@ -102,7 +102,7 @@ async fn answer(guest: &Guest, parts: &Parts, body: Incoming) -> Result<Answer, 
             nodes(api).await
         }
         (_, path @ (["parties", ..] | ["users", _, "party"])) => party::answer(api, parts, path, body).await,
-        (_, path @ ["topics" | "subscriptions", ..]) => events::answer(api, parts, path, body).await,
+        (_, path @ ["topics" | "subscriptions", ..]) => topics::answer(api, parts, path, body).await,
         (method, _) => Err(Refusal::new(Code::NotFound, format!("there is nothing at {method} /v1/{path}"))),
     }
 }

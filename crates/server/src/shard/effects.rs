@@ -79,7 +79,7 @@ impl Worker {
             context.shards.force(shard, ShardInput::Hub(Input::Status(change)));
         }
         for topic in state.hub.effects.topics.drain(..) {
-            context.bell.published(topic.into());
+            context.wakeups.published(topic.into());
         }
         for (number, outcome) in std::mem::take(&mut state.hub.effects.orders) {
             self.requests.answer_order(number, outcome);

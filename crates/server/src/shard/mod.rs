@@ -21,9 +21,9 @@ pub use shards::Shards;
 
 use crate::authorize::AuthorizeHook;
 use crate::clock::NodeClock;
-use crate::events::Bell;
 use crate::resp::RespServer;
 use crate::store_client::StoreClient;
+use crate::topics::Wakeups;
 use std::sync::Arc;
 use tavern_hub::Node;
 
@@ -36,7 +36,7 @@ pub struct ShardContext {
     pub resp: Arc<RespServer>,
     pub authorize: Option<Arc<AuthorizeHook>>,
     /// Told of topics that the hub has published to.
-    pub bell: Arc<Bell>,
+    pub wakeups: Arc<Wakeups>,
     pub limits: ShardLimits,
 }
 

@@ -7,33 +7,16 @@ use http::{HeaderMap, StatusCode};
 use serde::Deserialize;
 use serde_json::Value;
 use std::time::{Duration, SystemTime};
+use tavern_domain::delivery::{DeliveryOutcome, EndpointReply};
 
 /// The longest time that an endpoint can make us wait.
 const RETRY_AFTER_MS: u64 = 3_600_000;
 /// Of a detail; the chain of causes of a TLS error can be long.
 const DETAIL_BYTES: usize = 240;
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// Any 2xx.
-    Delivered,
-    /// A 2xx that names events to be sent again; the others are delivered.
-    Partly { failed: Vec<String> },
-    /// 410: nobody wants these any more.
-    Gone,
-    /// 413: send less at once.
-    TooLarge,
-    /// 429 or 503: later, perhaps at a time that the endpoint chose, at most an hour from now.
-    Throttled { after_ms: Option<u64> },
-    /// Any other 4xx.
-    Refused,
-    /// Everything else: no answer, none in time, an answer that means nothing here, an address that may not be called.
-    Failed,
-}
-
 #[derive(Clone, Debug)]
 pub struct Answer {
-    pub outcome: Outcome,
+    pub reply: EndpointReply<String>,
     /// None when the endpoint did not answer.
     pub status: Option<u16>,
     pub took: Duration,
@@ -70,29 +53,34 @@ pub(super) fn judge(
     headers: &HeaderMap,
     body: &Body,
     now: SystemTime,
-) -> (Outcome, String) {
+) -> (EndpointReply<String>, String) {
     let outcome = match status.as_u16() {
         200..300 => return judge_success(status, body),
-        410 => Outcome::Gone,
-        413 => Outcome::TooLarge,
-        429 | 503 => Outcome::Throttled { after_ms: retry_after(headers, now) },
-        400..500 => Outcome::Refused,
-        300..400 => return (Outcome::Failed, format!("{} (redirects are not followed)", shown(status))),
-        _ => Outcome::Failed,
+        410 => DeliveryOutcome::Gone,
+        413 => DeliveryOutcome::TooLarge,
+        429 | 503 => return (EndpointReply::throttled(retry_after(headers, now)), shown(status)),
+        400..500 => DeliveryOutcome::Refused,
+        300..400 => {
+            return (
+                DeliveryOutcome::Failed.into(),
+                format!("{} (redirects are not followed)", shown(status)),
+            );
+        }
+        _ => DeliveryOutcome::Failed,
     };
-    (outcome, shown(status))
+    (outcome.into(), shown(status))
 }
 
-fn judge_success(status: StatusCode, body: &Body) -> (Outcome, String) {
-    let failed = |why: &str| (Outcome::Failed, format!("{}, but {why}", shown(status)));
-    let delivered = (Outcome::Delivered, shown(status));
+fn judge_success(status: StatusCode, body: &Body) -> (EndpointReply<String>, String) {
+    let failed = |why: &str| (DeliveryOutcome::Failed.into(), format!("{}, but {why}", shown(status)));
+    let delivered = (DeliveryOutcome::Delivered.into(), shown(status));
     let begins = body.bytes.trim_ascii_start().first();
     match body.end {
         End::Whole => match named(&body.bytes) {
             Named::Nothing => delivered,
             Named::Events(ids) => {
                 let detail = format!("{}, {} events failed", shown(status), ids.len());
-                (Outcome::Partly { failed: ids }, detail)
+                (EndpointReply::partly(ids), detail)
             }
             Named::Unclear => failed("its list of failed events cannot be read"),
         },

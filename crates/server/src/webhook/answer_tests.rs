@@ -7,7 +7,12 @@ use std::time::UNIX_EPOCH;
 /// 2026-11-15T10:08:20Z.
 const NOW: Duration = Duration::from_secs(1_794_737_300);
 
-fn outcome(status: u16, headers: &[(http::HeaderName, &str)], body: &str, end: End) -> Outcome {
+/// A reply without details.
+fn plain(outcome: DeliveryOutcome) -> EndpointReply<String> {
+    outcome.into()
+}
+
+fn reply(status: u16, headers: &[(http::HeaderName, &str)], body: &str, end: End) -> EndpointReply<String> {
     let status = StatusCode::from_u16(status).expect("a status");
     let value = |text: &str| HeaderValue::from_str(text).expect("a value");
     let headers = headers.iter().map(|(name, text)| (name.clone(), value(text))).collect();
@@ -18,57 +23,64 @@ fn outcome(status: u16, headers: &[(http::HeaderName, &str)], body: &str, end: E
 #[test]
 fn a_status_has_its_meaning() {
     for (statuses, expected) in [
-        (&[200, 201, 202, 204, 299][..], Outcome::Delivered),
-        (&[410], Outcome::Gone),
-        (&[413], Outcome::TooLarge),
-        (&[429, 503], Outcome::Throttled { after_ms: None }),
-        (&[400, 401, 403, 404, 408, 422, 451, 499], Outcome::Refused),
-        (&[101, 199, 300, 301, 302, 303, 304, 307, 308, 399, 500, 502, 504, 599, 600, 999], Outcome::Failed),
+        (&[200, 201, 202, 204, 299][..], plain(DeliveryOutcome::Delivered)),
+        (&[410], plain(DeliveryOutcome::Gone)),
+        (&[413], plain(DeliveryOutcome::TooLarge)),
+        (&[429, 503], EndpointReply::throttled(None)),
+        (&[400, 401, 403, 404, 408, 422, 451, 499], plain(DeliveryOutcome::Refused)),
+        (
+            &[101, 199, 300, 301, 302, 303, 304, 307, 308, 399, 500, 502, 504, 599, 600, 999],
+            plain(DeliveryOutcome::Failed),
+        ),
     ] {
         for status in statuses {
-            assert_eq!(outcome(*status, &[], "", End::Whole), expected, "{status}");
+            assert_eq!(reply(*status, &[], "", End::Whole), expected, "{status}");
         }
     }
 }
 
 #[test]
 fn failed_events_are_named_in_json() {
-    let failed = |ids: &[&str]| Outcome::Partly { failed: ids.iter().map(|id| (*id).to_owned()).collect() };
+    let failed = |ids: &[&str]| EndpointReply::partly(ids.iter().map(|id| (*id).to_owned()).collect());
     for (body, expected) in [
         (r#"{"failed":["a","b"]}"#, failed(&["a", "b"])),
         (" \n{\"failed\": [\"a\"], \"more\": {\"x\":[1]}}", failed(&["a"])),
         (r#"{"failed":["a",17]}"#, failed(&["a", "17"])),
-        (r#"{"failed":[]}"#, Outcome::Delivered),
-        (r#"{"failed":null}"#, Outcome::Delivered),
-        (r#"{"failed":0}"#, Outcome::Delivered),
-        (r#"{"ok":true}"#, Outcome::Delivered),
-        (r#"["a"]"#, Outcome::Delivered),
-        (r#"{"failed":["a""#, Outcome::Delivered),
-        ("ok", Outcome::Delivered),
-        ("", Outcome::Delivered),
-        (r#"{"failed":[{"id":"a"}]}"#, Outcome::Failed),
-        (r#"{"failed":["a",null]}"#, Outcome::Failed),
+        (r#"{"failed":[]}"#, plain(DeliveryOutcome::Delivered)),
+        (r#"{"failed":null}"#, plain(DeliveryOutcome::Delivered)),
+        (r#"{"failed":0}"#, plain(DeliveryOutcome::Delivered)),
+        (r#"{"ok":true}"#, plain(DeliveryOutcome::Delivered)),
+        (r#"["a"]"#, plain(DeliveryOutcome::Delivered)),
+        (r#"{"failed":["a""#, plain(DeliveryOutcome::Delivered)),
+        ("ok", plain(DeliveryOutcome::Delivered)),
+        ("", plain(DeliveryOutcome::Delivered)),
+        (r#"{"failed":[{"id":"a"}]}"#, plain(DeliveryOutcome::Failed)),
+        (r#"{"failed":["a",null]}"#, plain(DeliveryOutcome::Failed)),
     ] {
-        assert_eq!(outcome(200, &[], body, End::Whole), expected, "{body}");
+        assert_eq!(reply(200, &[], body, End::Whole), expected, "{body}");
     }
-    assert_eq!(outcome(500, &[], r#"{"failed":["a"]}"#, End::Whole), Outcome::Failed, "only a 2xx is asked");
+    assert_eq!(
+        reply(500, &[], r#"{"failed":["a"]}"#, End::Whole),
+        plain(DeliveryOutcome::Failed),
+        "only a 2xx is asked"
+    );
 }
 
 #[test]
 fn a_body_that_was_not_read_to_its_end_loses_no_event() {
     for (body, end, expected) in [
-        ("<html>", End::Cut, Outcome::Delivered),
-        (r#"{"rows":[1,2"#, End::Cut, Outcome::Delivered),
-        (r#"{"failed":["a","#, End::Cut, Outcome::Failed),
-        (r#"{"ok":1,"failed" :["a","#, End::Cut, Outcome::Failed),
-        ("<html>", End::Late, Outcome::Delivered),
-        ("", End::Late, Outcome::Failed),
-        (" {", End::Late, Outcome::Failed),
-        ("<html>", End::Broken, Outcome::Delivered),
-        ("", End::Broken, Outcome::Failed),
-        (r#"{"failed":["#, End::Broken, Outcome::Failed),
+        ("<html>", End::Cut, plain(DeliveryOutcome::Delivered)),
+        (r#"{"rows":[1,2"#, End::Cut, plain(DeliveryOutcome::Delivered)),
+        (r#"{"failed":["a","#, End::Cut, plain(DeliveryOutcome::Failed)),
+        (r#"{"ok":1,"failed" :["a","#, End::Cut, plain(DeliveryOutcome::Failed)),
+        ("<html>", End::Late, plain(DeliveryOutcome::Delivered)),
+        ("", End::Late, plain(DeliveryOutcome::Failed)),
+        (" {", End::Late, plain(DeliveryOutcome::Failed)),
+        ("<html>", End::Broken, plain(DeliveryOutcome::Delivered)),
+        ("", End::Broken, plain(DeliveryOutcome::Failed)),
+        (r#"{"failed":["#, End::Broken, plain(DeliveryOutcome::Failed)),
     ] {
-        assert_eq!(outcome(200, &[], body, end), expected, "{body} {end:?}");
+        assert_eq!(reply(200, &[], body, end), expected, "{body} {end:?}");
     }
 }
 
@@ -92,8 +104,8 @@ fn retry_after_is_seconds_or_a_date_and_at_most_an_hour() {
         ("", None),
     ] {
         for status in [429, 503] {
-            let found = outcome(status, &[(RETRY_AFTER, text)], "", End::Whole);
-            assert_eq!(found, Outcome::Throttled { after_ms }, "{text:?}");
+            let found = reply(status, &[(RETRY_AFTER, text)], "", End::Whole);
+            assert_eq!(found, EndpointReply::throttled(after_ms), "{text:?}");
         }
     }
 }

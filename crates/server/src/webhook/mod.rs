@@ -14,7 +14,7 @@ mod sign;
 mod target;
 
 pub use address::{Forbidden, Policy};
-pub use answer::{Answer, Outcome};
+pub use answer::Answer;
 pub use resolve::{Addresses, Resolver, SystemResolver};
 pub use sender::{Post, Sender, SenderError, Settings, may_send};
 pub use sign::{

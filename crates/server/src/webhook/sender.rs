@@ -3,7 +3,7 @@
 //! little else; a post that an idle connection lost without an answer is sent again on another, so it may arrive twice.
 
 use super::address::Policy;
-use super::answer::{Answer, Body, End, Outcome, causes, judge, wants_body};
+use super::answer::{Answer, Body, End, causes, judge, wants_body};
 use super::dial::{Connector, Mark, Patience};
 use super::resolve::{Resolver, SystemResolver};
 use super::target::Target;
@@ -18,6 +18,7 @@ use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::CertificateDer;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
+use tavern_domain::delivery::DeliveryOutcome;
 use tokio::time::{Instant, timeout_at};
 
 /// Names us to the endpoint.
@@ -140,18 +141,18 @@ impl Sender {
     pub async fn post(&self, post: &Post) -> Answer {
         let began = Instant::now();
         let until = began + self.request_timeout;
-        let failed = |detail: String| (Outcome::Failed, None, detail);
-        let (outcome, status, detail) = match timeout_at(until, self.respond(post)).await {
+        let failed = |detail: String| (DeliveryOutcome::Failed.into(), None, detail);
+        let (reply, status, detail) = match timeout_at(until, self.respond(post)).await {
             Ok(Ok(response)) => {
                 let (head, body) = response.into_parts();
                 let body = self.read(body, wants_body(head.status), until).await;
-                let (outcome, detail) = judge(head.status, &head.headers, &body, SystemTime::now());
-                (outcome, Some(head.status.as_u16()), detail)
+                let (reply, detail) = judge(head.status, &head.headers, &body, SystemTime::now());
+                (reply, Some(head.status.as_u16()), detail)
             }
             Ok(Err(error)) => failed(told(&error)),
             Err(_) => failed(format!("no answer within {} ms", self.request_timeout.as_millis())),
         };
-        Answer { outcome, status, took: began.elapsed(), detail }
+        Answer { reply, status, took: began.elapsed(), detail }
     }
 
     /// The head of the answer, over as many stale connections as that takes.

@@ -6,6 +6,7 @@ use super::*;
 use crate::config::Cidr;
 use std::net::IpAddr;
 use std::sync::Mutex;
+use tavern_domain::delivery::EndpointReply;
 
 /// Answers in turn; the last answer stays.
 struct Script(Mutex<Vec<Vec<IpAddr>>>);
@@ -63,7 +64,12 @@ async fn posts_share_a_connection() {
     let sender = sender(open());
     for _ in 0..100 {
         let answer = sender.post(&post).await;
-        assert_eq!((answer.outcome, answer.status), (Outcome::Delivered, Some(200)), "{}", answer.detail);
+        assert_eq!(
+            (answer.reply.outcome, answer.status),
+            (DeliveryOutcome::Delivered, Some(200)),
+            "{}",
+            answer.detail
+        );
     }
     assert_eq!((endpoint.connections(), endpoint.requests()), (1, 100));
 }
@@ -79,13 +85,13 @@ async fn over_tls_many_posts_share_one_http2_connection() {
     }));
     let by_name = post(endpoint.target("https", "hook.example"));
     let first = sender.post(&by_name).await;
-    assert_eq!(first.outcome, Outcome::Delivered, "{}", first.detail);
+    assert_eq!(first.reply.outcome, DeliveryOutcome::Delivered, "{}", first.detail);
     let mut posting = tokio::task::JoinSet::new();
     for _ in 0..50 {
         let (sender, post) = (sender.clone(), by_name.clone());
-        posting.spawn(async move { sender.post(&post).await.outcome });
+        posting.spawn(async move { sender.post(&post).await.reply.outcome });
     }
-    assert!(posting.join_all().await.into_iter().all(|outcome| outcome == Outcome::Delivered));
+    assert!(posting.join_all().await.into_iter().all(|outcome| outcome == DeliveryOutcome::Delivered));
     assert_eq!((endpoint.connections(), endpoint.requests()), (1, 51));
     assert!(endpoint.seen().iter().all(|version| version == "h2"));
 }
@@ -98,7 +104,7 @@ async fn over_tls_http1_is_spoken_with_those_who_know_no_other() {
     let post = post(endpoint.target("https", "127.0.0.1"));
     for _ in 0..5 {
         let answer = sender.post(&post).await;
-        assert_eq!(answer.outcome, Outcome::Delivered, "{}", answer.detail);
+        assert_eq!(answer.reply.outcome, DeliveryOutcome::Delivered, "{}", answer.detail);
     }
     assert_eq!((endpoint.connections(), endpoint.seen()), (1, vec!["h1".to_owned(); 5]));
 }
@@ -110,11 +116,11 @@ async fn a_certificate_must_be_trusted_and_fit_the_name() {
     let resolver = || Script::new(&[&["127.0.0.1"]]);
     let strange = sender(Settings { resolver: resolver(), ..open() });
     let answer = strange.post(&post(endpoint.target("https", "hook.example"))).await;
-    assert_eq!((answer.outcome, answer.status), (Outcome::Failed, None));
+    assert_eq!((answer.reply.outcome, answer.status), (DeliveryOutcome::Failed, None));
     assert!(answer.detail.contains("UnknownIssuer"), "{}", answer.detail);
     let settings = Settings { authorities: vec![authority.certificate()], resolver: resolver(), ..open() };
     let answer = sender(settings).post(&post(endpoint.target("https", "other.example"))).await;
-    assert_eq!(answer.outcome, Outcome::Failed);
+    assert_eq!(answer.reply.outcome, DeliveryOutcome::Failed);
     assert!(answer.detail.contains("not valid for name"), "{}", answer.detail);
     assert_eq!(endpoint.requests(), 0);
 }
@@ -122,27 +128,27 @@ async fn a_certificate_must_be_trusted_and_fit_the_name() {
 #[tokio::test]
 async fn each_status_comes_through() {
     for (line, expected) in [
-        ("204 No Content", Outcome::Delivered),
-        ("410 Gone", Outcome::Gone),
-        ("413 Payload Too Large", Outcome::TooLarge),
-        ("429 Slow\r\nretry-after: 7", Outcome::Throttled { after_ms: Some(7_000) }),
+        ("204 No Content", DeliveryOutcome::Delivered.into()),
+        ("410 Gone", DeliveryOutcome::Gone.into()),
+        ("413 Payload Too Large", DeliveryOutcome::TooLarge.into()),
+        ("429 Slow\r\nretry-after: 7", EndpointReply::throttled(Some(7_000))),
         (
             "503 Later\r\nretry-after: Fri, 31 Dec 9999 23:59:59 GMT",
-            Outcome::Throttled { after_ms: Some(3_600_000) },
+            EndpointReply::throttled(Some(3_600_000)),
         ),
-        ("404 Not Found", Outcome::Refused),
-        ("500 Oh", Outcome::Failed),
-        ("302 Found\r\nlocation: /other", Outcome::Failed),
-        ("103 Early\r\n\r\nHTTP/1.1 202 Accepted", Outcome::Delivered),
+        ("404 Not Found", DeliveryOutcome::Refused.into()),
+        ("500 Oh", DeliveryOutcome::Failed.into()),
+        ("302 Found\r\nlocation: /other", DeliveryOutcome::Failed.into()),
+        ("103 Early\r\n\r\nHTTP/1.1 202 Accepted", DeliveryOutcome::Delivered.into()),
     ] {
         let (endpoint, post) = plain(move |_, _| status(line)).await;
         let answer = sender(open()).post(&post).await;
-        assert_eq!(answer.outcome, expected, "{line}: {}", answer.detail);
+        assert_eq!(answer.reply, expected, "{line}: {}", answer.detail);
         assert_eq!(endpoint.requests(), 1, "{line}");
     }
     let (_endpoint, post) = plain(|_, _| ok(r#"{"failed":["e2","e3"]}"#)).await;
     let answer = sender(open()).post(&post).await;
-    assert_eq!(answer.outcome, Outcome::Partly { failed: vec!["e2".into(), "e3".into()] });
+    assert_eq!(answer.reply, EndpointReply::partly(vec!["e2".into(), "e3".into()]));
     assert_eq!(answer.detail, "200 OK, 2 events failed");
 }
 
@@ -150,7 +156,7 @@ async fn each_status_comes_through() {
 async fn an_endpoint_that_hangs_is_given_up() {
     let (endpoint, post) = plain(|_, _| vec![Step::Hang]).await;
     let answer = sender(hasty()).post(&post).await;
-    assert_eq!((answer.outcome, answer.status), (Outcome::Failed, None));
+    assert_eq!((answer.reply.outcome, answer.status), (DeliveryOutcome::Failed, None));
     assert_eq!(answer.detail, "no answer within 400 ms");
     assert!(answer.took < Duration::from_secs(2), "{:?}", answer.took);
     // The endpoint sees the end: nothing of the post stays behind.
@@ -170,20 +176,22 @@ async fn a_handshake_that_hangs_is_given_up() {
     let target = Target::parse(&text, &open().policy).expect("a target");
     let settings = Settings { request_timeout: Duration::from_secs(10), ..hasty() };
     let answer = sender(settings).post(&post(target)).await;
-    assert_eq!(answer.outcome, Outcome::Failed);
+    assert_eq!(answer.reply.outcome, DeliveryOutcome::Failed);
     assert!(answer.detail.contains("handshake"), "{}", answer.detail);
 }
 
 #[tokio::test]
 async fn a_slow_body_ends_with_the_time() {
     let began = |body: &str| format!("HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{body}");
-    for (body, expected) in
-        [("fine", Outcome::Delivered), ("", Outcome::Failed), (r#"{"failed":["e1""#, Outcome::Failed)]
-    {
+    for (body, expected) in [
+        ("fine", DeliveryOutcome::Delivered),
+        ("", DeliveryOutcome::Failed),
+        (r#"{"failed":["e1""#, DeliveryOutcome::Failed),
+    ] {
         let said = began(body);
         let (_endpoint, post) = plain(move |_, _| vec![Step::Say(said.clone()), Step::Hang]).await;
         let answer = sender(hasty()).post(&post).await;
-        assert_eq!((answer.outcome, answer.status), (expected, Some(200)), "{body}: {}", answer.detail);
+        assert_eq!((answer.reply.outcome, answer.status), (expected, Some(200)), "{body}: {}", answer.detail);
         assert!(answer.took < Duration::from_secs(2), "{:?}", answer.took);
     }
     // A body in pieces is no slow one.
@@ -196,7 +204,7 @@ async fn a_slow_body_ends_with_the_time() {
     ];
     let (_endpoint, post) = plain(move |_, _| script.clone()).await;
     let answer = sender(open()).post(&post).await;
-    assert_eq!(answer.outcome, Outcome::Partly { failed: vec!["e1".into()] }, "{}", answer.detail);
+    assert_eq!(answer.reply, EndpointReply::partly(vec!["e1".into()]), "{}", answer.detail);
 }
 
 #[tokio::test]
@@ -205,7 +213,7 @@ async fn a_large_answer_is_not_read_to_its_end() {
     let (_endpoint, post) =
         plain(move |_, _| vec![Step::Say(head.clone()), Step::Repeat("4\r\nword\r\n", usize::MAX)]).await;
     let answer = sender(open()).post(&post).await;
-    assert_eq!(answer.outcome, Outcome::Delivered, "{}", answer.detail);
+    assert_eq!(answer.reply.outcome, DeliveryOutcome::Delivered, "{}", answer.detail);
     assert!(answer.took < Duration::from_secs(5), "{:?}", answer.took);
 }
 
@@ -219,7 +227,12 @@ async fn a_large_head_is_no_answer() {
         ];
         let (endpoint, post) = plain(move |_, _| script.clone()).await;
         let answer = sender(open()).post(&post).await;
-        assert_eq!((answer.outcome, answer.status), (Outcome::Failed, None), "{}", answer.detail);
+        assert_eq!(
+            (answer.reply.outcome, answer.status),
+            (DeliveryOutcome::Failed, None),
+            "{}",
+            answer.detail
+        );
         assert_eq!(endpoint.requests(), 1);
     }
 }
@@ -229,11 +242,11 @@ async fn an_answer_that_is_not_http_is_a_failure_and_not_tried_again() {
     let (endpoint, post) = plain(|_, _| vec![Step::Say("SSH-2.0-x\r\n\r\n".into()), Step::Close]).await;
     let sender = sender(open());
     let answer = sender.post(&post).await;
-    assert_eq!((answer.outcome, answer.status), (Outcome::Failed, None), "{}", answer.detail);
+    assert_eq!((answer.reply.outcome, answer.status), (DeliveryOutcome::Failed, None), "{}", answer.detail);
     assert_eq!(endpoint.requests(), 1);
     let (endpoint, post) = plain(|_, _| vec![Step::Close]).await;
     let answer = sender.post(&post).await;
-    assert_eq!(answer.outcome, Outcome::Failed, "{}", answer.detail);
+    assert_eq!(answer.reply.outcome, DeliveryOutcome::Failed, "{}", answer.detail);
     assert_eq!(endpoint.requests(), 1, "a new connection that says nothing is not tried again");
 }
 
@@ -244,14 +257,14 @@ async fn a_connection_that_was_closed_while_idle_costs_nothing() {
     let sender = sender(open());
     for _ in 0..20 {
         let answer = sender.post(&post).await;
-        assert_eq!(answer.outcome, Outcome::Delivered, "{}", answer.detail);
+        assert_eq!(answer.reply.outcome, DeliveryOutcome::Delivered, "{}", answer.detail);
     }
     assert_eq!((endpoint.connections(), endpoint.requests()), (20, 39), "each was lost once and sent again");
     // Each connection ends right after its first answer, without having said so.
     let (_endpoint, post) = plain(|_, _| [ok(""), vec![Step::Close]].concat()).await;
     for _ in 0..20 {
         let answer = sender.post(&post).await;
-        assert_eq!(answer.outcome, Outcome::Delivered, "{}", answer.detail);
+        assert_eq!(answer.reply.outcome, DeliveryOutcome::Delivered, "{}", answer.detail);
     }
 }
 
@@ -268,7 +281,7 @@ async fn an_http2_connection_that_says_goodbye_costs_nothing() {
             posting.spawn(async move { sender.post(&post).await });
         }
         for answer in posting.join_all().await {
-            assert_eq!(answer.outcome, Outcome::Delivered, "{}", answer.detail);
+            assert_eq!(answer.reply.outcome, DeliveryOutcome::Delivered, "{}", answer.detail);
         }
     }
     assert!(endpoint.connections() > 5, "{}", endpoint.connections());
@@ -279,12 +292,12 @@ async fn forbidden_addresses_are_not_dialled() {
     let (endpoint, open_post) = plain(|_, _| ok("")).await;
     let closed = || Policy { allow_http: true, ..Policy::default() };
     let answer = sender(Settings { policy: closed(), ..open() }).post(&open_post).await;
-    assert_eq!(answer.outcome, Outcome::Failed);
+    assert_eq!(answer.reply.outcome, DeliveryOutcome::Failed);
     assert_eq!(answer.detail, "127.0.0.1 may not be called: it is this machine");
     for addresses in [&["127.0.0.1"][..], &["10.0.0.1", "::1"], &["::ffff:127.0.0.1"], &[]] {
         let settings = Settings { policy: closed(), resolver: Script::new(&[addresses]), ..open() };
         let answer = sender(settings).post(&post(endpoint.target("http", "hook.example"))).await;
-        assert_eq!(answer.outcome, Outcome::Failed);
+        assert_eq!(answer.reply.outcome, DeliveryOutcome::Failed);
         let told = if addresses.is_empty() { "no address" } else { "leads nowhere that is allowed" };
         assert!(answer.detail.contains(told), "{}", answer.detail);
     }
@@ -307,9 +320,14 @@ async fn a_name_that_moves_to_a_forbidden_address_is_not_followed() {
     let resolver = Script::new(&[&["127.0.0.2"], &["127.0.0.2"], &["127.0.0.1"]]);
     let sender = sender(as_if_public("127.0.0.2", resolver));
     let post = post(endpoint.target("http", "hook.example"));
-    for expected in [Outcome::Delivered, Outcome::Delivered, Outcome::Failed, Outcome::Failed] {
+    for expected in [
+        DeliveryOutcome::Delivered,
+        DeliveryOutcome::Delivered,
+        DeliveryOutcome::Failed,
+        DeliveryOutcome::Failed,
+    ] {
         let answer = sender.post(&post).await;
-        assert_eq!(answer.outcome, expected, "{}", answer.detail);
+        assert_eq!(answer.reply.outcome, expected, "{}", answer.detail);
     }
     assert_eq!(endpoint.connections(), 2);
 }
@@ -321,10 +339,10 @@ async fn of_several_addresses_an_allowed_one_that_answers_is_used() {
     // Nobody listens at the second, and the first and last would be forbidden.
     let names = Script::new(&[&["127.0.0.1", "127.0.0.3", "127.0.0.2", "10.0.0.1"]]);
     let answer = sender(as_if_public("127.0.0.2/31", names)).post(&post).await;
-    assert_eq!(answer.outcome, Outcome::Delivered, "{}", answer.detail);
+    assert_eq!(answer.reply.outcome, DeliveryOutcome::Delivered, "{}", answer.detail);
     let names = Script::new(&[&["127.0.0.3"]]);
     let answer = sender(as_if_public("127.0.0.2/31", names)).post(&post).await;
-    assert_eq!(answer.outcome, Outcome::Failed);
+    assert_eq!(answer.reply.outcome, DeliveryOutcome::Failed);
     assert!(answer.detail.contains("did not take the connection: Connection refused"), "{}", answer.detail);
 }
 
@@ -343,8 +361,8 @@ async fn headers_are_sent_but_for_those_that_frame_the_message() {
         field("content-type", "application/vnd.x+json"),
     ];
     let sender = sender(open());
-    assert_eq!(sender.post(&post).await.outcome, Outcome::Delivered);
-    assert_eq!(sender.post(&post).await.outcome, Outcome::Delivered);
+    assert_eq!(sender.post(&post).await.reply.outcome, DeliveryOutcome::Delivered);
+    assert_eq!(sender.post(&post).await.reply.outcome, DeliveryOutcome::Delivered);
     assert_eq!((endpoint.connections(), endpoint.requests()), (1, 2));
     let head = endpoint.seen()[1].to_ascii_lowercase();
     let mut lines: Vec<&str> = head.lines().filter(|line| !line.is_empty()).collect();
@@ -384,7 +402,7 @@ fn posts_keep_few_connections() {
             let (sender, post) = (sender.clone(), post.clone());
             posting.spawn(async move {
                 for _ in 0..POSTS / AT_ONCE {
-                    assert_eq!(sender.post(&post).await.outcome, Outcome::Delivered);
+                    assert_eq!(sender.post(&post).await.reply.outcome, DeliveryOutcome::Delivered);
                 }
             });
         }

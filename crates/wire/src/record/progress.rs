@@ -3,7 +3,9 @@
 use super::RecordError;
 use serde::{Deserialize, Serialize};
 use tavern_domain::Time;
-use tavern_domain::delivery::{Batch, Last, Mark, Progress, Reason, Run, Shed, Trouble, Verdict, Why};
+use tavern_domain::delivery::{
+    Batch, DeliveryOutcome, Last, Mark, Progress, Reason, Run, Shed, Trouble, Why,
+};
 
 #[derive(Serialize, Deserialize)]
 struct Kept {
@@ -66,16 +68,16 @@ pub fn write_progress(progress: &Progress) -> Vec<u8> {
         disabled: progress.disabled.map(|why| why.as_str().to_owned()),
         last: progress
             .last
-            .map(|last| (last.at.ms(), last.reason.as_str().to_owned(), last.verdict.as_str().to_owned())),
+            .map(|last| (last.at.ms(), last.reason.as_str().to_owned(), last.outcome.as_str().to_owned())),
     })
 }
 
 pub fn read_progress(bytes: &[u8]) -> Result<Progress, RecordError> {
     let kept: Kept = super::read(bytes)?;
-    let last = kept.last.map(|(at, reason, verdict)| {
+    let last = kept.last.map(|(at, reason, outcome)| {
         let reason = Reason::parse(&reason).ok_or(RecordError::Word)?;
-        let verdict = Verdict::parse(&verdict).ok_or(RecordError::Word)?;
-        Ok::<_, RecordError>(Last { at: Time(at), reason, verdict })
+        let outcome = DeliveryOutcome::parse(&outcome).ok_or(RecordError::Word)?;
+        Ok::<_, RecordError>(Last { at: Time(at), reason, outcome })
     });
     Ok(Progress {
         sealed: mark(kept.sealed),
@@ -152,7 +154,7 @@ mod tests {
             numbered: 2,
             trouble: Some(Trouble { failing_since: Some(Time(1)), failures: 4, retry_at: Time(8) }),
             disabled: Some(Why::Gone),
-            last: Some(Last { at: Time(6), reason: Reason::Probe, verdict: Verdict::Throttled }),
+            last: Some(Last { at: Time(6), reason: Reason::Probe, outcome: DeliveryOutcome::Throttled }),
             ..bare
         };
         assert_eq!(read_progress(&write_progress(&whole)).unwrap(), whole);

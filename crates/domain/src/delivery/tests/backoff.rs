@@ -161,15 +161,17 @@ fn a_clock_that_was_ahead_does_not_stop_a_queue() {
 fn the_last_attempt_is_stored() {
     let last = |story| tell(World::new(RULES, PATIENCE), story).1.delivery.progress.last.unwrap();
     let told = last("0: publish 3; 1: 1 delivered");
-    assert_eq!(told, Last { at: Time(1), reason: Reason::Full, verdict: Verdict::Delivered });
+    assert_eq!(told, Last { at: Time(1), reason: Reason::Full, outcome: DeliveryOutcome::Delivered });
     let told = last("0: publish 1; 500; 501: 1 failed; 601; 602: 1 refused");
-    assert_eq!(told, Last { at: Time(602), reason: Reason::Probe, verdict: Verdict::Refused });
+    assert_eq!(told, Last { at: Time(602), reason: Reason::Probe, outcome: DeliveryOutcome::Refused });
 }
 
 #[test]
 fn reasons_and_verdicts_are_read_back_as_they_were_written() {
     assert!(Reason::ALL.iter().all(|&reason| Reason::parse(reason.as_str()) == Some(reason)));
-    assert!(Verdict::ALL.iter().all(|&verdict| Verdict::parse(verdict.as_str()) == Some(verdict)));
+    assert!(
+        DeliveryOutcome::ALL.iter().all(|&outcome| DeliveryOutcome::parse(outcome.as_str()) == Some(outcome))
+    );
     assert_eq!(
         ["asked", "gone", "failing", "x"].map(Why::parse),
         [Some(Why::Asked), Some(Why::Gone), Some(Why::Failing), None]

@@ -48,8 +48,7 @@ impl World {
         let (words, roll) = words.split_once(" ~").unwrap_or((words, "0"));
         let parts: Vec<&str> = words.split(' ').collect();
         let number = |text: &str| text.parse::<u64>().unwrap_or_else(|_| panic!("{words:?} is no step"));
-        let answer =
-            |batch: &str, outcome| Input::Answered { batch: number(batch), outcome, roll: number(roll) };
+        let answer = |batch: &str, reply| Input::Answered { batch: number(batch), reply, roll: number(roll) };
         let input = match parts[..] {
             [""] => return self.delivery.wake(now, &mut self.effects),
             ["publish", count, ref more @ ..] => return self.publish(now, number(count), more),
@@ -62,16 +61,16 @@ impl World {
             ["replay", "after", seq] => Input::Rewind(mark(number(seq))),
             ["shed", seq] => Input::Shed { through: mark(number(seq)) },
             ["retry", ref seqs @ ..] => Input::Retry(seqs.iter().map(|seq| letter(number(seq))).collect()),
-            [batch, "delivered"] => answer(batch, Outcome::Delivered),
+            [batch, "delivered"] => answer(batch, DeliveryOutcome::Delivered.into()),
             [batch, "names", ref seqs @ ..] => {
-                answer(batch, Outcome::Partly { failed: seqs.iter().map(|seq| number(seq)).collect() })
+                answer(batch, EndpointReply::partly(seqs.iter().map(|seq| number(seq)).collect()))
             }
-            [batch, "gone"] => answer(batch, Outcome::Gone),
-            [batch, "too", "large"] => answer(batch, Outcome::TooLarge),
-            [batch, "throttled"] => answer(batch, Outcome::Throttled { after_ms: None }),
-            [batch, "throttled", ms] => answer(batch, Outcome::Throttled { after_ms: Some(number(ms)) }),
-            [batch, "refused"] => answer(batch, Outcome::Refused),
-            [batch, "failed"] => answer(batch, Outcome::Failed),
+            [batch, "gone"] => answer(batch, DeliveryOutcome::Gone.into()),
+            [batch, "too", "large"] => answer(batch, DeliveryOutcome::TooLarge.into()),
+            [batch, "throttled"] => answer(batch, EndpointReply::throttled(None)),
+            [batch, "throttled", ms] => answer(batch, EndpointReply::throttled(Some(number(ms)))),
+            [batch, "refused"] => answer(batch, DeliveryOutcome::Refused.into()),
+            [batch, "failed"] => answer(batch, DeliveryOutcome::Failed.into()),
             [rule, value] => Input::Rules(self.rule(rule, number(value))),
             _ => panic!("{words:?} is no step"),
         };

@@ -93,11 +93,15 @@ fn the_search_for_a_bad_event_ignores_the_backoff() {
         let batch = world.in_flight().unwrap();
         let bad =
             world.delivery.batch(batch).unwrap().runs.iter().any(|run| (run.first..=run.last).contains(&40));
-        let outcome = if bad { Outcome::Refused } else { Outcome::Delivered };
+        let outcome = if bad { DeliveryOutcome::Refused } else { DeliveryOutcome::Delivered };
         refusals += u64::from(bad);
         let failures = world.delivery.progress.trouble.map_or(0, |trouble| trouble.failures);
         let roll = if failures == 0 { 100 } else { (1_000 << (failures - 1)) - 100 };
-        world.delivery.handle(now, Input::Answered { batch, outcome, roll }, &mut world.effects);
+        world.delivery.handle(
+            now,
+            Input::Answered { batch, reply: outcome.into(), roll },
+            &mut world.effects,
+        );
         world.pump(now);
         parked_at = world.told.iter().any(|told| told == "parks 40").then_some(now);
         while world.delivery.in_flight() == 0 && parked_at.is_none() {
@@ -161,7 +165,7 @@ fn an_endpoint_that_refuses_everything_does_not_park_a_queue_at_full_speed() {
     while now < Time(3_600_000) {
         world.pump(now);
         if let Some(batch) = world.in_flight() {
-            let answer = Input::Answered { batch, outcome: Outcome::TooLarge, roll: 30_000 };
+            let answer = Input::Answered { batch, reply: DeliveryOutcome::TooLarge.into(), roll: 30_000 };
             world.delivery.handle(now, answer, &mut world.effects);
         } else {
             now = world.delivery.next_wake().unwrap();

@@ -1,0 +1,187 @@
+//! What is known of a subscription while there is work: the delivery machine, the events it needs, the reads and saves
+//! under way. Decides nothing: the machine does.
+
+use super::lease::Lease;
+use super::post::Posted;
+use crate::topics::Reading;
+use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
+use std::sync::Arc;
+use tavern_domain::Time;
+use tavern_domain::delivery::{Batch, Delivery, EndpointReply, Mark, Run, Sending};
+use tavern_domain::topic::Marks;
+use tavern_engine::{DocumentKey, Entry, Expect, RowKey};
+use tavern_wire::json::event::shown_id;
+use tavern_wire::record::{self, Copied, Dead};
+
+pub(super) struct Active {
+    /// Answers to the requests of an earlier life are ignored.
+    pub life: u64,
+    pub machine: Delivery,
+    pub marks: Arc<Marks>,
+    pub marks_version: u64,
+    /// Of the document that holds the progress.
+    pub version: u64,
+    pub lease: Lease,
+    pub reading: Option<Reading>,
+    pub reads: bool,
+    /// By number: of what is not sealed and of unsettled batches.
+    pub events: BTreeMap<u64, Entry>,
+    /// Numbers of events that the log does not keep any more: a batch that is cut from them takes its copy along.
+    pub copied: BTreeSet<u64>,
+    /// The batches that have a copy.
+    pub copies: BTreeSet<u64>,
+    /// Batches whose events are read before they are posted.
+    pub fetches: BTreeMap<u64, Fetch>,
+    /// Batches that this machine has begun to send.
+    pub started: BTreeSet<u64>,
+    /// The save under way holds a note in the marks.
+    pub notes: bool,
+    /// The batches in the save under way.
+    pub saved: Option<BTreeSet<u64>>,
+    /// It is in the queue of those that may send.
+    pub queued: bool,
+    /// Since when there is nothing to do.
+    pub idle_since: Option<Time>,
+}
+
+/// The events of a sealed batch, on their way from the log.
+pub(super) struct Fetch {
+    pub sending: Sending,
+    pub runs: VecDeque<Run>,
+    pub reading: Option<Reading>,
+}
+
+impl Active {
+    pub fn new(life: u64, machine: Delivery, lease: Lease, marks: (Marks, u64), version: u64) -> Active {
+        Active {
+            life,
+            machine,
+            marks: Arc::new(marks.0),
+            marks_version: marks.1,
+            version,
+            lease,
+            reading: None,
+            reads: false,
+            events: BTreeMap::new(),
+            copied: BTreeSet::new(),
+            copies: BTreeSet::new(),
+            fetches: BTreeMap::new(),
+            started: BTreeSet::new(),
+            notes: false,
+            saved: None,
+            queued: false,
+            idle_since: None,
+        }
+    }
+
+    /// What a commit of this worker takes for known.
+    pub fn expects(&self, name: &str) -> Vec<Expect> {
+        let document =
+            |kind, version| Expect { key: RowKey::Document(DocumentKey::new(kind, name)), version };
+        let mut expects =
+            vec![document(record::DELIVERY, self.version), document(record::MARKS, self.marks_version)];
+        expects.extend(self.lease.expect(name));
+        expects
+    }
+
+    /// Nothing is under way and nothing waits.
+    pub fn is_done(&self, unread: bool) -> bool {
+        let progress = self.machine.progress();
+        let nothing =
+            progress.batches.is_empty() && progress.shed.is_none() && self.machine.oldest().is_none();
+        let disabled = progress.disabled.is_some();
+        (disabled || nothing && !unread) && self.machine.is_at_rest() && !self.reads && !self.lease.taking
+    }
+
+    /// The entries of a batch. None: not all of its events are here.
+    pub fn entries(&self, batch: &Batch) -> Option<Vec<Posted>> {
+        let mut entries = Vec::new();
+        for run in &batch.runs {
+            if run.gap {
+                entries.push(Posted::Gap { first: run.first, last: run.last });
+                continue;
+            }
+            for seq in run.first..=run.last {
+                entries.push(Posted::Event { seq, entry: self.events.get(&seq)?.clone() });
+            }
+        }
+        Some(entries)
+    }
+
+    /// The dead letters that a run makes.
+    pub fn dead_letters(&self, run: &Run, now: Time) -> Vec<Dead> {
+        let letter = |seq: u64, gap_through: Option<u64>, entry: Option<&Entry>| Dead {
+            seq,
+            gap_through,
+            after: (run.after.seq, run.after.position),
+            id: entry.map_or("".into(), |entry| shown_id(entry.id.as_deref(), entry.position).into()),
+            topic: entry.map_or("".into(), |entry| entry.topic.clone()),
+            parked_at: now.ms(),
+            reason: "refused".into(),
+            event: entry.map_or("".into(), |entry| String::from_utf8_lossy(&entry.body).into()),
+        };
+        match run.gap {
+            true => vec![letter(run.first, Some(run.last), None)],
+            false => (run.first..=run.last).map(|seq| letter(seq, None, self.events.get(&seq))).collect(),
+        }
+    }
+
+    /// Copies for batches that were cut from one that has a copy.
+    pub fn new_copies(&mut self) -> Vec<(u64, Vec<Copied>)> {
+        let mut made = Vec::new();
+        for batch in &self.machine.progress().batches {
+            let runs = || batch.runs.iter().filter(|run| !run.gap);
+            let gone = |run: &Run| self.copied.range(run.first..=run.last).next().is_some();
+            if self.copies.contains(&batch.number) || !runs().any(gone) {
+                continue;
+            }
+            let events = runs().flat_map(|run| self.events.range(run.first..=run.last));
+            let copied = |(seq, entry): (&u64, &Entry)| Copied {
+                seq: *seq,
+                id: shown_id(entry.id.as_deref(), entry.position).into(),
+                topic: entry.topic.clone(),
+                event: String::from_utf8_lossy(&entry.body).into(),
+            };
+            made.push((batch.number, events.map(copied).collect()));
+        }
+        self.copies.extend(made.iter().map(|(number, _)| *number));
+        made
+    }
+
+    /// Forgets the events that no batch holds any more.
+    pub fn prune(&mut self) {
+        let progress = self.machine.progress();
+        let reached = progress.reached().seq;
+        let batches = &progress.batches;
+        self.events.retain(|seq, _| {
+            *seq > reached
+                || batches
+                    .iter()
+                    .flat_map(|batch| &batch.runs)
+                    .any(|run| run.first <= *seq && *seq <= run.last)
+        });
+    }
+
+    /// Forgets events that the machine had no room for: they are read again when it has.
+    pub fn forget_ahead(&mut self, now: Time) {
+        let Some(want) = self.machine.want(now) else {
+            // Full: it holds what it took; the reading goes on behind it.
+            return;
+        };
+        let Mark { seq, .. } = want.after;
+        self.events.retain(|held, _| *held <= seq);
+    }
+
+    /// The endpoint's reply to a batch, with the entries that it named by number.
+    pub fn numbered(&self, batch: u64, reply: EndpointReply<String>) -> EndpointReply<u64> {
+        let EndpointReply { outcome, failed, retry_after_ms } = reply;
+        if failed.is_empty() {
+            return EndpointReply { outcome, failed: Vec::new(), retry_after_ms };
+        }
+        let entries = self.machine.batch(batch).and_then(|batch| self.entries(batch)).unwrap_or_default();
+        let failed: HashSet<String> = failed.into_iter().collect();
+        let named = |entry: &&Posted| failed.contains(&*entry.id());
+        let failed = entries.iter().filter(named).map(Posted::seq).collect();
+        EndpointReply { outcome, failed, retry_after_ms }
+    }
+}

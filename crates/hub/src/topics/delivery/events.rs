@@ -1,0 +1,169 @@
+//! Reading and sending: events from the log for the machine, and for batches that another worker has sealed.
+
+use super::active::Fetch;
+use super::post::Post;
+use super::queue::DeliveryQueue;
+use super::shared::{Request, Shared};
+use crate::topics::Reading;
+use std::sync::Arc;
+use tavern_domain::Time;
+use tavern_domain::delivery::{DeliveryOutcome, Input, Item, Sending};
+use tavern_engine::limits::PAGE_ROWS;
+use tavern_engine::{DocumentKey, Entry, Read, Stretch, Work};
+use tavern_wire::json::event::{Format, shown_id};
+use tavern_wire::record::{self, Copied};
+
+impl DeliveryQueue {
+    /// Reads as much as the machine wants, if there may be anything.
+    pub(super) fn read_more(&mut self, shared: &mut Shared, now: Time) {
+        if !self.unread {
+            return;
+        }
+        let name = self.name().clone();
+        let Some(active) = self.active().filter(|active| !active.reads) else { return };
+        let Some(want) = active.machine.want(now) else { return };
+        if active.reading.as_ref().is_none_or(|reading| reading.at().seq != want.after.seq) {
+            active.reading = Some(Reading::new(active.marks.clone(), want.after));
+        }
+        let limit = want.events.clamp(1, PAGE_ROWS);
+        if let Some(read) = active.reading.as_mut().and_then(|reading| reading.read(limit)) {
+            active.reads = true;
+            shared.ask(Request::Events(name, active.life), Work::Read(read));
+        }
+        // Whatever is published from now on is news again.
+        self.unread = false;
+    }
+
+    pub(super) fn read_events(&mut self, shared: &mut Shared, now: Time, stretch: Stretch) {
+        let format = self.subscription.format;
+        let Some(active) = self.active() else { return };
+        active.reads = false;
+        let Some(reading) = active.reading.as_mut() else { return };
+        let took = reading.take(stretch);
+        let items: Vec<Item> = took.events.iter().map(|(seq, entry)| item(format, *seq, entry)).collect();
+        let last = items.last().map(|item| item.seq);
+        active.events.extend(took.events);
+        // Disabled meanwhile: it is read again when it is enabled.
+        self.unread |= took.more;
+        self.give(shared, now, Some(Input::Items(items)));
+        let Some(active) = self.active() else { return };
+        active.forget_ahead(now);
+        // A batch that is full of bytes had no room for all of them: nobody else will say that there are more.
+        let left = last.is_some_and(|last| active.machine.want(now).is_none_or(|want| want.after.seq < last));
+        if left {
+            self.unread = true;
+            self.step(shared, now);
+        }
+    }
+
+    /// Posts a batch, after its events were read if they are not here.
+    pub(super) fn send(&mut self, shared: &mut Shared, now: Time, sending: Sending) {
+        let subscription = self.subscription.clone();
+        let Some(active) = self.active() else { return };
+        let Some(batch) = active.machine.batch(sending.batch) else { return };
+        match active.entries(batch) {
+            Some(events) => {
+                let Sending { batch: number, attempt, reason } = sending;
+                let accepted = batch.accepted;
+                self.posts.insert(number, None);
+                shared.posts += 1;
+                let post = Post { subscription, batch: number, attempt, reason, accepted, events };
+                shared.effects.posts.push(post);
+            }
+            None => {
+                let runs = batch.runs.iter().filter(|run| !run.gap).copied().collect();
+                active.fetches.insert(sending.batch, Fetch { sending, runs, reading: None });
+                self.fetch(shared, now, sending.batch);
+            }
+        }
+    }
+
+    fn fetch(&mut self, shared: &mut Shared, now: Time, batch: u64) {
+        let name = self.name().clone();
+        let Some(active) = self.active() else { return };
+        let marks = active.marks.clone();
+        let Some(fetch) = active.fetches.get_mut(&batch) else { return };
+        let Some(run) = fetch.runs.front() else {
+            let sending = fetch.sending;
+            active.fetches.remove(&batch);
+            return self.send(shared, now, sending);
+        };
+        let left = run.last.saturating_sub(fetch.reading.as_ref().map_or(run.after.seq, |r| r.at().seq));
+        let reading = fetch.reading.get_or_insert_with(|| Reading::new(marks, run.after));
+        match reading.read(u32::try_from(left).unwrap_or(PAGE_ROWS).clamp(1, PAGE_ROWS)) {
+            Some(read) => shared.ask(Request::Fetch(name, active.life, batch), Work::Read(read)),
+            None => self.events_missing(shared, now, batch),
+        }
+    }
+
+    pub(super) fn fetched(&mut self, shared: &mut Shared, now: Time, batch: u64, stretch: Stretch) {
+        let name = self.name().clone();
+        let Some(active) = self.active() else { return };
+        let Some(fetch) = active.fetches.get_mut(&batch) else { return };
+        let (Some(run), Some(reading)) = (fetch.runs.front().copied(), fetch.reading.as_mut()) else {
+            return;
+        };
+        if stretch.log.first > reading.at().position + 1 && reading.at().seq < run.last {
+            // The log was trimmed here: the batch was copied before.
+            let key = DocumentKey::new(record::COPY, &record::copy_name(&name, batch));
+            let request = Request::Fetch(name, active.life, batch);
+            return shared.ask(request, Work::Read(Read::Document(key)));
+        }
+        let took = reading.take(stretch);
+        let (seq, more) = (reading.at().seq, took.more);
+        let wanted = took.events.into_iter().filter(|(seq, _)| (run.first..=run.last).contains(seq));
+        active.events.extend(wanted);
+        if seq >= run.last {
+            fetch.runs.pop_front();
+            fetch.reading = None;
+        } else if !more {
+            return self.events_missing(shared, now, batch);
+        }
+        self.fetch(shared, now, batch);
+    }
+
+    /// The copy of a batch whose events the log does not keep any more.
+    pub(super) fn fetched_copy(&mut self, shared: &mut Shared, now: Time, batch: u64, body: &[u8]) {
+        let Ok(copies) = record::read::<Vec<Copied>>(body) else {
+            return self.events_missing(shared, now, batch);
+        };
+        let Some(active) = self.active() else { return };
+        for copy in copies {
+            let entry = Entry {
+                // Its position is of no use any more.
+                position: 0,
+                topic: copy.topic,
+                count: 0,
+                at: now,
+                id: Some(copy.id),
+                body: Arc::from(copy.event.as_bytes()),
+            };
+            active.copied.insert(copy.seq);
+            active.events.insert(copy.seq, entry);
+        }
+        active.copies.insert(batch);
+        let Some(fetch) = active.fetches.remove(&batch) else { return };
+        let whole = active.machine.batch(batch).is_some_and(|batch| active.entries(batch).is_some());
+        match whole {
+            true => self.send(shared, now, fetch.sending),
+            false => self.events_missing(shared, now, batch),
+        }
+    }
+
+    /// The events of a batch cannot be found: retried like a failed attempt, and reported.
+    pub(super) fn events_missing(&mut self, shared: &mut Shared, now: Time, batch: u64) {
+        shared.trouble(self.name(), format!("the events of batch {batch} are not in the log"));
+        let roll = shared.roll();
+        let Some(active) = self.active() else { return };
+        active.fetches.remove(&batch);
+        active.started.remove(&batch);
+        let reply = DeliveryOutcome::Failed.into();
+        self.give(shared, now, Some(Input::Answered { batch, reply, roll }));
+    }
+}
+
+fn item(format: Format, seq: u64, entry: &Entry) -> Item {
+    let bytes = format.bytes_of(&shown_id(entry.id.as_deref(), entry.position), &entry.topic, &entry.body);
+    let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+    Item { seq, position: entry.position, bytes, accepted: entry.at }
+}

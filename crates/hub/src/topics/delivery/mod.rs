@@ -1,0 +1,33 @@
+//! The delivery of all subscriptions by one node: `DeliveryWorker` knows which there are and takes turns between them,
+//! a `DeliveryQueue` is one of them, with an `Active` machine while there is work, and a `Lease` on it.
+//! Must hold: the reply of an endpoint is durable before anything that follows from it is sent.
+
+mod active;
+mod events;
+mod lease;
+mod post;
+mod queue;
+mod save;
+mod shared;
+mod subscriptions;
+mod worker;
+
+pub use lease::DELIVERY;
+pub use post::{DeliveryNotice, Post, Posted};
+pub use shared::{DeliveryEffects, DeliverySettings};
+pub use worker::DeliveryWorker;
+
+use tavern_domain::delivery::Rules;
+use tavern_wire::record::Subscription;
+
+/// The settings of a subscription as the rules of its delivery know them.
+pub fn rules(subscription: &Subscription) -> Rules {
+    let envelope = subscription.format.envelope_bytes(&subscription.name);
+    Rules {
+        timeout_ms: subscription.timeout_ms,
+        max_events: subscription.max_events,
+        max_bytes: subscription.max_bytes,
+        envelope_bytes: u32::try_from(envelope).unwrap_or(u32::MAX),
+        concurrency: subscription.concurrency,
+    }
+}

@@ -1,0 +1,129 @@
+//! What goes out to an endpoint, and what the operator is told. Nothing here decides.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use tavern_domain::Time;
+use tavern_domain::delivery::{DeliveryOutcome, Effect, Reason, Why};
+use tavern_engine::Entry;
+use tavern_wire::json::event::{Numbered, Piece, shown_id};
+use tavern_wire::record::Subscription;
+
+/// An attempt that somebody must make, and answer once by subscription and number.
+#[derive(Clone, Debug)]
+pub struct Post {
+    pub subscription: Arc<Subscription>,
+    /// The number of the batch.
+    pub batch: u64,
+    pub attempt: u32,
+    pub reason: Reason,
+    /// When the first event was accepted.
+    pub accepted: Time,
+    pub events: Vec<Posted>,
+}
+
+/// One entry of a batch.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Posted {
+    Event {
+        seq: u64,
+        entry: Entry,
+    },
+    /// These were dropped.
+    Gap {
+        first: u64,
+        last: u64,
+    },
+}
+
+/// What the operator wants to know, in metrics and in the log.
+#[derive(Clone, Debug)]
+pub enum DeliveryNotice {
+    /// An attempt has ended; its batch was cut so long after its first event was accepted.
+    Attempted {
+        subscription: Arc<str>,
+        reason: Reason,
+        outcome: DeliveryOutcome,
+        events: u64,
+        waited_ms: u64,
+    },
+    Disabled {
+        subscription: Arc<str>,
+        why: Why,
+    },
+    Recovered {
+        subscription: Arc<str>,
+    },
+    /// Events that will never be delivered.
+    Lost {
+        subscription: Arc<str>,
+        first: u64,
+        last: u64,
+    },
+    Parked {
+        subscription: Arc<str>,
+        events: u64,
+    },
+    /// Another node's worker was followed.
+    TookOver {
+        subscription: Arc<str>,
+    },
+    /// The operator must look.
+    Trouble {
+        subscription: Arc<str>,
+        what: String,
+    },
+}
+
+impl DeliveryNotice {
+    /// What is to be told of an effect of the machine.
+    pub(super) fn of(name: &Arc<str>, effect: &Effect) -> Option<DeliveryNotice> {
+        let subscription = name.clone();
+        Some(match effect {
+            Effect::Disabled(why) => DeliveryNotice::Disabled { subscription, why: *why },
+            Effect::Recovered => DeliveryNotice::Recovered { subscription },
+            Effect::Lost { first, last } => DeliveryNotice::Lost { subscription, first: *first, last: *last },
+            Effect::Save { .. } => return None,
+        })
+    }
+}
+
+impl Post {
+    /// Names this batch of this subscription, and never another.
+    pub fn id(&self) -> String {
+        format!("msg_{}_{:x}_{}", self.subscription.name, self.subscription.created_at, self.batch)
+    }
+
+    /// The body: the same at every attempt.
+    pub fn body(&self) -> Vec<u8> {
+        let ids: Vec<Cow<'_, str>> = self.events.iter().map(Posted::id).collect();
+        let pieces: Vec<Piece<'_>> =
+            self.events.iter().zip(&ids).map(|(event, id)| event.piece(id)).collect();
+        self.subscription.format.batch(&self.subscription.name, &pieces)
+    }
+}
+
+impl Posted {
+    pub fn seq(&self) -> u64 {
+        match self {
+            Posted::Event { seq, .. } => *seq,
+            Posted::Gap { first, .. } => *first,
+        }
+    }
+
+    fn piece<'a>(&'a self, id: &'a str) -> Piece<'a> {
+        match self {
+            Posted::Event { seq, entry } => {
+                Piece::Event(Numbered { seq: *seq, id, topic: &entry.topic, body: &entry.body })
+            }
+            Posted::Gap { first, last } => Piece::Gap { first: *first, last: *last },
+        }
+    }
+
+    /// What the endpoint calls it. A gap has no name.
+    pub(super) fn id(&self) -> Cow<'_, str> {
+        match self {
+            Posted::Event { entry, .. } => shown_id(entry.id.as_deref(), entry.position),
+            Posted::Gap { .. } => Cow::Borrowed(""),
+        }
+    }
+}

@@ -1,0 +1,397 @@
+//! One subscription at this node: its settings, its posts under way, and its `Active` state while there is work.
+//! Must hold: an idle subscription costs nothing but its settings; a post is answered once, and its reply counts for its
+//! batch whichever life of the queue began it; what was delivered is not posted again before that is saved.
+
+use super::active::Active;
+use super::lease::{DELIVERY, Lease};
+use super::post::DeliveryNotice;
+use super::rules;
+use super::shared::{Request, Shared};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tavern_domain::Time;
+use tavern_domain::delivery::{Delivery, Effect, EndpointReply, Input};
+use tavern_engine::{Commit, Deadline, Document, DocumentKey, Expect, Read, StoreError, Versioned, Work};
+use tavern_wire::record::{self, Subscription};
+
+/// When to try again after an error that only the operator can fix.
+const HOPELESS_MS: u64 = 30_000;
+/// After the lease of another node has ended.
+const AFTERWARDS_MS: u64 = 100;
+
+pub(super) struct DeliveryQueue {
+    pub subscription: Arc<Subscription>,
+    /// Of its document.
+    pub version: u64,
+    pub state: State,
+    /// There may be events that were not read here.
+    pub unread: bool,
+    /// Posts under way, with their replies once they are there: they may outlive the machine that began them. Those that
+    /// were delivered stay until that is saved.
+    pub posts: BTreeMap<u64, Option<EndpointReply<String>>>,
+    /// Another node worked on it last.
+    pub follows: bool,
+    /// When it is looked at next.
+    pub alarm: Option<Time>,
+    /// The deadline of another worker, or of an earlier life of this one, that was found overdue.
+    pub overdue: Option<Time>,
+}
+
+pub(super) enum State {
+    /// Nothing to do.
+    Idle,
+    /// Waits for its turn to be loaded.
+    Waits,
+    Loads(Load),
+    /// Another node works on it, until its alarm at least.
+    Elsewhere,
+    Active(Box<Active>),
+}
+
+/// What was read of it so far.
+#[derive(Default)]
+pub(super) struct Load {
+    /// Something has changed since it began.
+    pub stale: bool,
+    pub progress: Option<Option<Versioned<Document>>>,
+    pub marks: Option<Option<Versioned<Document>>>,
+}
+
+impl DeliveryQueue {
+    pub fn new(subscription: Arc<Subscription>, version: u64) -> DeliveryQueue {
+        DeliveryQueue {
+            subscription,
+            version,
+            state: State::Idle,
+            unread: true,
+            posts: BTreeMap::new(),
+            follows: false,
+            alarm: None,
+            overdue: None,
+        }
+    }
+
+    pub fn name(&self) -> &Arc<str> {
+        &self.subscription.name
+    }
+
+    pub fn active(&mut self) -> Option<&mut Active> {
+        match &mut self.state {
+            State::Active(active) => Some(active),
+            _ => None,
+        }
+    }
+
+    /// The number of its life, while it is active.
+    pub fn life(&self) -> u64 {
+        match &self.state {
+            State::Active(active) => active.life,
+            _ => 0,
+        }
+    }
+
+    /// There may be new events.
+    pub fn feed(&mut self, shared: &mut Shared, now: Time) {
+        self.unread = true;
+        match &mut self.state {
+            // A queue that cannot take anything now looks by itself when it can.
+            State::Active(active) if active.reads || active.machine.want(now).is_none() => {}
+            State::Active(active) => {
+                active.idle_since = None;
+                self.step(shared, now);
+            }
+            State::Idle => self.wait_for_load(shared),
+            State::Elsewhere => shared.effects.nudges.push(self.name().clone()),
+            State::Waits | State::Loads(_) => {}
+        }
+    }
+
+    pub fn wait_for_load(&mut self, shared: &mut Shared) {
+        if shared.stopping || self.subscription.pull || matches!(self.state, State::Waits | State::Loads(_)) {
+            return;
+        }
+        self.state = State::Waits;
+        shared.wait_for_load(self.name());
+    }
+
+    pub fn start_load(&mut self, shared: &mut Shared) {
+        if !matches!(self.state, State::Waits) {
+            return;
+        }
+        self.state = State::Loads(Load::default());
+        shared.loading += 1;
+        let name = self.name();
+        let read = |kind| Work::Read(Read::Document(DocumentKey::new(kind, name)));
+        shared.ask(Request::Progress(name.clone()), read(record::DELIVERY));
+        shared.ask(Request::Marks(name.clone()), read(record::MARKS));
+    }
+
+    /// A part of a load has come.
+    pub fn loaded(&mut self, shared: &mut Shared, now: Time, note: impl FnOnce(&mut Load)) {
+        let State::Loads(load) = &mut self.state else { return };
+        note(load);
+        let Load { progress: Some(progress), marks: Some(marks), stale } = load else { return };
+        let (progress, marks, stale) = (progress.take(), marks.take(), *stale);
+        shared.loading -= 1;
+        self.state = State::Idle;
+        if stale {
+            return self.wait_for_load(shared);
+        }
+        let overdue = self.overdue.take();
+        let (Some(progress), Some(marks)) = (progress, marks) else { return };
+        match (record::read_progress(&progress.row.body), record::read_marks(&marks.row.body)) {
+            (Ok(kept), Ok(read)) => {
+                let machine = Delivery::new(now, kept, rules(&self.subscription), shared.settings.patience);
+                let (lease, marks) = (Lease::new(overdue), (read, marks.version));
+                let active = Active::new(shared.new_life(), machine, lease, marks, progress.version);
+                self.state = State::Active(Box::new(active));
+                self.unread = true;
+                self.give(shared, now, None);
+            }
+            (Err(error), _) | (_, Err(error)) => shared.trouble(self.name(), error.to_string()),
+        }
+    }
+
+    pub fn load_failed(&mut self, shared: &mut Shared, now: Time, error: &StoreError) {
+        if matches!(self.state, State::Loads(_)) {
+            shared.loading -= 1;
+            self.state = State::Idle;
+            self.load_again(shared, now, error);
+        }
+    }
+
+    /// Gives the machine something, or only the time, and carries out what it wants.
+    pub fn give(&mut self, shared: &mut Shared, now: Time, input: Option<Input>) {
+        let mut effects = Vec::new();
+        let Some(active) = self.active() else { return };
+        match input {
+            Some(input) => active.machine.handle(now, input, &mut effects),
+            None => active.machine.wake(now, &mut effects),
+        }
+        let mut told = Vec::new();
+        let mut save = None;
+        for effect in effects {
+            match effect {
+                Effect::Save { parked, retried } => save = Some((parked, retried)),
+                other => told.push(other),
+            }
+        }
+        for effect in &told {
+            shared.effects.notices.extend(DeliveryNotice::of(self.name(), effect));
+        }
+        if let Some((parked, retried)) = save {
+            self.save(shared, now, &parked, &retried, &told);
+        }
+        self.step(shared, now);
+    }
+
+    /// Does what its state wants: read, send, renew the lease, or rest.
+    pub fn step(&mut self, shared: &mut Shared, now: Time) {
+        self.read_more(shared, now);
+        let (lease_ms, linger_ms) = (shared.settings.lease_ms, shared.linger_ms());
+        let (name, unread) = (self.name().clone(), self.unread);
+        let Some(active) = self.active() else { return };
+        let ready = active.machine.is_ready(now) && !shared.stopping;
+        let (held, busy) = (active.lease.is_held(now), active.machine.in_flight() > 0);
+        if ready && held && !active.queued {
+            active.queued = true;
+            shared.ready.push_back(name);
+        }
+        let ends = active.lease.ends().unwrap_or(now);
+        let renew = busy && ends.since(now) <= lease_ms / 3;
+        if ((ready && !held) || renew) && !active.lease.taking {
+            active.lease.taking = true;
+            self.take_lease(shared, now);
+        }
+        let Some(active) = self.active() else { return };
+        let mut due = active.machine.next_wake();
+        if busy {
+            // Renewed in time, while a slow endpoint thinks.
+            let renewal = Time(ends.ms().saturating_sub(lease_ms / 3)).max(now + 1);
+            due = Some(due.unwrap_or(Time::NEVER).min(renewal));
+        }
+        if active.is_done(unread) {
+            let since = *active.idle_since.get_or_insert(now);
+            due = Some(since + linger_ms);
+        } else {
+            active.idle_since = None;
+        }
+        if let Some(due) = due {
+            self.set_alarm(shared, due.max(now));
+        }
+    }
+
+    /// It is looked at then, if not before.
+    fn set_alarm(&mut self, shared: &mut Shared, at: Time) {
+        if self.alarm.is_none_or(|alarm| at < alarm) {
+            let before = self.alarm.replace(at);
+            shared.schedule(self.name(), before, at);
+        }
+    }
+
+    /// Its alarm is due.
+    pub fn wake(&mut self, shared: &mut Shared, now: Time) {
+        self.alarm = None;
+        let unread = self.unread;
+        match &mut self.state {
+            State::Active(active) => {
+                let linger_ms = shared.linger_ms();
+                let rested = active.idle_since.is_some_and(|since| now.since(since) >= linger_ms);
+                if rested && active.is_done(unread) {
+                    let deadline = active.lease.deadline(&self.subscription.name);
+                    self.state = State::Idle;
+                    deadline.iter().for_each(|deadline| shared.unwatch(deadline));
+                    return;
+                }
+                self.give(shared, now, None);
+            }
+            State::Elsewhere => {
+                self.state = State::Idle;
+                self.wait_for_load(shared);
+            }
+            State::Idle if unread => self.wait_for_load(shared),
+            State::Idle | State::Waits | State::Loads(_) => {}
+        }
+    }
+
+    /// Its deadline was not renewed: its worker stopped, or has left it behind.
+    pub fn is_overdue(&mut self, shared: &mut Shared, now: Time, due: Time) {
+        match &mut self.state {
+            State::Active(active) => {
+                if active.lease.is_last(due) {
+                    // It is worked on here, without a lease: while it waits for its endpoint, or rests.
+                    self.move_deadline(shared, now, due);
+                }
+            }
+            State::Waits | State::Loads(_) => self.overdue = Some(due),
+            State::Idle | State::Elsewhere => {
+                (self.state, self.unread, self.overdue) = (State::Idle, true, Some(due));
+                self.wait_for_load(shared);
+            }
+        }
+    }
+
+    fn move_deadline(&mut self, shared: &mut Shared, now: Time, due: Time) {
+        let expected = Deadline::new(due, DELIVERY, self.name());
+        let Some(deadline) = self.watch(shared, now) else { return };
+        let expects = vec![Expect { key: expected.key(), version: due.ms() }];
+        let commit =
+            Commit { writer: Some(shared.writer()), expects, deadlines: vec![deadline], ..Commit::default() };
+        shared.ask(Request::Unwatch, Work::Commit(commit));
+    }
+
+    /// Its settings have changed.
+    pub fn change(&mut self, shared: &mut Shared, now: Time, subscription: Arc<Subscription>, version: u64) {
+        (self.subscription, self.version) = (subscription, version);
+        if self.subscription.pull && matches!(self.state, State::Active(_)) {
+            self.state = State::Idle;
+        }
+        let rules = rules(&self.subscription);
+        self.give(shared, now, Some(Input::Rules(rules)));
+        // Its topics may be others, and with them its marks.
+        self.check(shared);
+    }
+
+    /// Asks whether another writer has changed the progress; a change of topics does.
+    pub fn check(&mut self, shared: &mut Shared) {
+        if matches!(self.state, State::Active(_)) {
+            let key = DocumentKey::new(record::DELIVERY, self.name());
+            shared.ask(Request::Check(self.name().clone()), Work::Read(Read::Document(key)));
+        }
+    }
+
+    /// Loads it again unless the progress is still what this node has written.
+    pub fn checked(&mut self, shared: &mut Shared, version: u64) {
+        if self.active().is_some_and(|active| active.version != version && active.machine.is_at_rest()) {
+            self.state = State::Idle;
+            self.unread = true;
+            self.wait_for_load(shared);
+        }
+    }
+
+    /// A read or a commit failed: what is known here is stale.
+    pub fn failed(&mut self, shared: &mut Shared, now: Time, error: StoreError) {
+        if !matches!(self.state, State::Active(_)) {
+            return;
+        }
+        match error {
+            StoreError::Taken { until, .. } => {
+                (self.state, self.follows) = (State::Elsewhere, true);
+                self.set_alarm(shared, until + AFTERWARDS_MS);
+                shared.effects.nudges.push(self.name().clone());
+            }
+            error => {
+                self.state = State::Idle;
+                self.load_again(shared, now, &error);
+            }
+        }
+    }
+
+    /// Loads it again after an error.
+    fn load_again(&mut self, shared: &mut Shared, now: Time, error: &StoreError) {
+        self.unread = true;
+        let wait_ms = match error {
+            StoreError::Conflict { .. } => return self.wait_for_load(shared),
+            StoreError::Unavailable { retry_after_ms, .. } => *retry_after_ms,
+            // The node gets a new epoch in a moment.
+            StoreError::Fenced { .. } => 1_000,
+            error => {
+                shared.trouble(self.name(), error.to_string());
+                HOPELESS_MS
+            }
+        };
+        self.set_alarm(shared, now + wait_ms);
+    }
+
+    /// Its turn to send one batch. It gets another turn if it can send more.
+    pub fn post_next(&mut self, shared: &mut Shared, now: Time) {
+        let name = self.name().clone();
+        let State::Active(active) = &mut self.state else { return };
+        active.queued = false;
+        if !active.lease.is_held(now) {
+            return;
+        }
+        let Some(sending) = active.machine.start(now) else { return };
+        active.started.insert(sending.batch);
+        if active.machine.is_ready(now) {
+            active.queued = true;
+            shared.ready.push_back(name);
+        }
+        match self.posts.get(&sending.batch) {
+            // It was sent before this machine was made.
+            Some(None) => {}
+            Some(Some(reply)) => {
+                let reply = reply.clone();
+                self.settle(shared, now, sending.batch, reply);
+            }
+            None => self.send(shared, now, sending),
+        }
+    }
+
+    /// The endpoint has replied to a post.
+    pub fn posted(&mut self, shared: &mut Shared, now: Time, batch: u64, reply: EndpointReply<String>) {
+        let known = matches!(&self.state, State::Active(active) if active.started.contains(&batch));
+        self.posts.insert(batch, Some(reply.clone()));
+        if known {
+            self.settle(shared, now, batch, reply);
+        }
+    }
+
+    fn settle(&mut self, shared: &mut Shared, now: Time, batch: u64, reply: EndpointReply<String>) {
+        let roll = shared.roll();
+        if !reply.is_taken() {
+            // It will be tried again.
+            self.posts.remove(&batch);
+        }
+        let subscription = self.name().clone();
+        let Some(active) = self.active() else { return };
+        active.started.remove(&batch);
+        let reply = active.numbered(batch, reply);
+        if let Some(sent) = active.machine.batch(batch) {
+            let (reason, events, waited_ms) = (sent.reason, sent.entries(), now.since(sent.accepted));
+            let outcome = reply.outcome;
+            shared.notify(DeliveryNotice::Attempted { subscription, reason, outcome, events, waited_ms });
+        }
+        self.give(shared, now, Some(Input::Answered { batch, reply, roll }));
+    }
+}

@@ -1,0 +1,157 @@
+//! What a queue commits: its lease, progress, dead letters, and announcements on the topic of deliveries.
+//! Must hold: every save expects the progress, the marks and the lease as this node knows them, so that the save of a
+//! worker that was replaced is refused; a worker that was refused loads everything again.
+
+use super::lease;
+use super::post::DeliveryNotice;
+use super::queue::DeliveryQueue;
+use super::shared::{Request, Shared};
+use std::sync::Arc;
+use tavern_domain::Time;
+use tavern_domain::delivery::{Effect, Input, Run};
+use tavern_domain::topic::DELIVERIES;
+use tavern_engine::{Append, Commit, Deadline, Document, DocumentKey, Receipt, Row, RowKey, Work};
+use tavern_wire::json::event::stored;
+use tavern_wire::record;
+
+impl DeliveryQueue {
+    /// The deadline that goes along with a lease taken now.
+    pub(super) fn watch(&mut self, shared: &Shared, now: Time) -> Option<Deadline> {
+        let lease_ends = now + shared.settings.lease_ms;
+        let name = self.name().clone();
+        let active = self.active()?;
+        Some(active.lease.watch(&name, lease_ends, active.machine.next_wake()))
+    }
+
+    /// Takes the lease, or renews it.
+    pub(super) fn take_lease(&mut self, shared: &mut Shared, now: Time) {
+        let deadlines = self.watch(shared, now).into_iter().collect();
+        let name = self.name().clone();
+        let Some(active) = self.active() else { return };
+        let (expects, life) = (active.expects(&name), active.life);
+        let takes = vec![lease::take(&name, shared.settings.lease_ms)];
+        let commit = Commit { writer: Some(shared.writer()), expects, takes, deadlines, ..Commit::default() };
+        shared.ask(Request::Take(name, life), Work::Commit(commit));
+    }
+
+    pub(super) fn lease_taken(&mut self, shared: &mut Shared, now: Time, receipt: &Receipt) {
+        let Some(active) = self.active() else { return };
+        active.lease.taking = false;
+        self.lease_granted(shared, receipt);
+        self.give(shared, now, None);
+    }
+
+    /// When a node begins to work the others are told: they see the lease, and look again when it has ended. Who did
+    /// not hear it finds the deadline overdue.
+    fn lease_granted(&mut self, shared: &mut Shared, receipt: &Receipt) {
+        let lease_ms = shared.settings.lease_ms;
+        let Some(begun) = self.active().and_then(|active| active.lease.granted(receipt, lease_ms)) else {
+            return;
+        };
+        let name = self.name().clone();
+        if begun {
+            shared.effects.nudges.push(name.clone());
+        }
+        if std::mem::take(&mut self.follows) {
+            shared.notify(DeliveryNotice::TookOver { subscription: name });
+        }
+    }
+
+    pub(super) fn save(
+        &mut self,
+        shared: &mut Shared,
+        now: Time,
+        parked: &[Run],
+        retried: &[u64],
+        told: &[Effect],
+    ) {
+        let lease_ms = shared.settings.lease_ms;
+        let name = self.name().clone();
+        let Some(active) = self.active() else { return };
+        let (expects, life) = (active.expects(&name), active.life);
+        let document = |key, body: Vec<u8>| Row::Document(Document { key, body: body.into() });
+        let progress = record::write_progress(active.machine.progress());
+        let mut puts = vec![document(DocumentKey::new(record::DELIVERY, &name), progress)];
+        // A place to which a replay can go without reading everything.
+        active.notes = Arc::make_mut(&mut active.marks).note(active.machine.progress().sealed);
+        if active.notes {
+            puts.push(document(DocumentKey::new(record::MARKS, &name), record::write_marks(&active.marks)));
+        }
+        for letter in parked.iter().flat_map(|run| active.dead_letters(run, now)) {
+            let key = DocumentKey::new(record::DEAD, &record::dead_name(&name, letter.seq));
+            puts.push(document(key, record::write(&letter)));
+        }
+        for (number, copies) in active.new_copies() {
+            let key = DocumentKey::new(record::COPY, &record::copy_name(&name, number));
+            puts.push(document(key, record::write(&copies)));
+        }
+        active.saved = Some(active.machine.progress().batches.iter().map(|batch| batch.number).collect());
+        // Not before: what is parked waits for its save.
+        active.prune();
+        let parked: u64 = parked.iter().map(Run::entries).sum();
+        let deletes = retried
+            .iter()
+            .map(|seq| RowKey::Document(DocumentKey::new(record::DEAD, &record::dead_name(&name, *seq))))
+            .collect();
+        let fresh = active.lease.is_fresh(now, lease_ms);
+        // A queue that has to wait longer than its lease says so, or other nodes would look for nothing.
+        let waits = active.machine.next_wake().is_some_and(|wake| active.lease.is_beyond(wake));
+        let takes = if fresh { Vec::new() } else { vec![lease::take(&name, lease_ms)] };
+        let appends = if shared.announces { announcements(&name, now, parked, told) } else { Vec::new() };
+        if parked > 0 {
+            shared.notify(DeliveryNotice::Parked { subscription: name.clone(), events: parked });
+        }
+        let watched = (waits || !takes.is_empty()).then(|| self.watch(shared, now)).flatten();
+        let deadlines = watched.into_iter().collect();
+        let commit = Commit {
+            writer: Some(shared.writer()),
+            expects,
+            puts,
+            deletes,
+            takes,
+            deadlines,
+            appends,
+            ..Commit::default()
+        };
+        shared.ask(Request::Save(name, life), Work::Commit(commit));
+    }
+
+    pub(super) fn saved(&mut self, shared: &mut Shared, now: Time, receipt: &Receipt) {
+        let Some(active) = self.active() else { return };
+        active.version = receipt.put.first().copied().unwrap_or(active.version);
+        let durable = active.saved.take().unwrap_or_default();
+        // The second row is the marks, when a place was noted.
+        if let (Some(version), true) = (receipt.put.get(1), active.notes) {
+            active.marks_version = *version;
+        }
+        active.notes = false;
+        self.lease_granted(shared, receipt);
+        self.posts.retain(|batch, reply| reply.is_none() || durable.contains(batch));
+        shared.announced |= !receipt.appended.is_empty();
+        self.give(shared, now, Some(Input::Saved));
+    }
+}
+
+/// What is published on the topic of deliveries.
+fn announcements(name: &str, now: Time, parked: u64, told: &[Effect]) -> Vec<Append> {
+    let append = |kind: &str, more: String| Append {
+        topic: DELIVERIES.into(),
+        id: None,
+        body: stored(kind, None, now.ms(), &format!("{{\"subscription\":\"{name}\"{more}}}")).into(),
+    };
+    let mut appends: Vec<Append> = told
+        .iter()
+        .filter_map(|effect| match effect {
+            Effect::Disabled(why) => Some(append("disabled", format!(",\"why\":\"{}\"", why.as_str()))),
+            Effect::Recovered => Some(append("recovered", String::new())),
+            Effect::Lost { first, last } => {
+                Some(append("shed", format!(",\"first_seq\":{first},\"last_seq\":{last}")))
+            }
+            Effect::Save { .. } => None,
+        })
+        .collect();
+    if parked > 0 {
+        appends.push(append("dead_lettered", format!(",\"events\":{parked}")));
+    }
+    appends
+}

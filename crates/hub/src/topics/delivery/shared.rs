@@ -1,0 +1,183 @@
+//! What the queues of one worker share: the settings, requests to the store, the schedule, the turns, the effects.
+//! Must hold: a request is answered once; loads and posts under way are counted.
+
+use super::post::{DeliveryNotice, Post};
+use crate::node::{Dice, Node};
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
+use tavern_domain::Time;
+use tavern_domain::delivery::Patience;
+use tavern_engine::{Commit, Deadline, Expect, Ticket, Work, Writer};
+
+/// Queues that are loaded at once: a node that starts looks at all of them.
+const LOADS: usize = 64;
+/// Posts under way at once. Each is a socket; one subscription has at most its `concurrency` of them.
+const POSTS: usize = 4_096;
+/// How long an idle queue keeps its state: the next event mostly comes soon.
+const LINGER_MS: u64 = 10_000;
+
+#[derive(Clone, Copy, Debug)]
+pub struct DeliverySettings {
+    pub patience: Patience,
+    /// How long a worker has a subscription without renewing its lease.
+    pub lease_ms: u64,
+    /// How often it looks whether other nodes have changed subscriptions.
+    pub look_ms: u64,
+}
+
+/// What the driver must carry out. Buffers are reused: drain them, keep them.
+#[derive(Debug, Default)]
+pub struct DeliveryEffects {
+    pub work: Vec<(Ticket, Work)>,
+    pub posts: Vec<Post>,
+    /// Subscriptions with news whose worker is another node.
+    pub nudges: Vec<Arc<str>>,
+    pub notices: Vec<DeliveryNotice>,
+}
+
+/// What a request to the store is for.
+#[derive(Debug)]
+pub(super) enum Request {
+    /// Whether the subscriptions have changed.
+    Look,
+    /// A page of the subscriptions; the names so far.
+    List {
+        version: u64,
+        names: BTreeSet<Arc<str>>,
+    },
+    /// One subscription, as it is now.
+    One(Arc<str>),
+    Progress(Arc<str>),
+    Marks(Arc<str>),
+    /// Whether another writer has changed the progress.
+    Check(Arc<str>),
+    /// These are for one life of a queue.
+    Events(Arc<str>, u64),
+    Fetch(Arc<str>, u64, u64),
+    Take(Arc<str>, u64),
+    Save(Arc<str>, u64),
+    /// A deadline was moved or deleted: nothing depends on the answer.
+    Unwatch,
+}
+
+pub(super) struct Shared {
+    node: Arc<Node>,
+    pub settings: DeliverySettings,
+    dice: Box<dyn Dice + Send>,
+    tickets: u64,
+    requests: HashMap<Ticket, Request>,
+    lives: u64,
+    due: BTreeSet<(Time, Arc<str>)>,
+    /// Queues that wait to be loaded.
+    loads: VecDeque<Arc<str>>,
+    pub loading: usize,
+    /// Queues that may send, in turn.
+    pub ready: VecDeque<Arc<str>>,
+    /// Posts under way.
+    pub posts: usize,
+    pub stopping: bool,
+    /// A subscription receives announcements about deliveries.
+    pub announces: bool,
+    /// Such an announcement was published.
+    pub announced: bool,
+    pub effects: DeliveryEffects,
+}
+
+impl Shared {
+    pub fn new(node: Arc<Node>, settings: DeliverySettings, dice: Box<dyn Dice + Send>) -> Shared {
+        Shared {
+            node,
+            settings,
+            dice,
+            tickets: 0,
+            requests: HashMap::new(),
+            lives: 0,
+            due: BTreeSet::new(),
+            loads: VecDeque::new(),
+            loading: 0,
+            ready: VecDeque::new(),
+            posts: 0,
+            stopping: false,
+            announces: false,
+            announced: false,
+            effects: DeliveryEffects::default(),
+        }
+    }
+
+    pub fn writer(&self) -> Writer {
+        Writer { node: self.node.name.clone(), epoch: self.node.epoch() }
+    }
+
+    pub fn roll(&mut self) -> u64 {
+        self.dice.roll() as u64
+    }
+
+    /// A number for the next life of a queue.
+    pub fn new_life(&mut self) -> u64 {
+        self.lives += 1;
+        self.lives
+    }
+
+    pub fn ask(&mut self, request: Request, work: Work) {
+        self.tickets += 1;
+        let ticket = Ticket(self.tickets);
+        self.requests.insert(ticket, request);
+        self.effects.work.push((ticket, work));
+    }
+
+    pub fn take_request(&mut self, ticket: Ticket) -> Option<Request> {
+        self.requests.remove(&ticket)
+    }
+
+    pub fn notify(&mut self, notice: DeliveryNotice) {
+        self.effects.notices.push(notice);
+    }
+
+    pub fn trouble(&mut self, name: &Arc<str>, what: String) {
+        self.notify(DeliveryNotice::Trouble { subscription: name.clone(), what });
+    }
+
+    /// The work on a subscription is done: its deadline is deleted, unless another worker has moved it.
+    pub fn unwatch(&mut self, deadline: &Deadline) {
+        let expects = vec![Expect { key: deadline.key(), version: deadline.due.ms() }];
+        let deletes = vec![deadline.key()];
+        let commit = Commit { writer: Some(self.writer()), expects, deletes, ..Commit::default() };
+        self.ask(Request::Unwatch, Work::Commit(commit));
+    }
+
+    /// How long an idle queue keeps its state: less than its lease, or other nodes would look after it.
+    pub fn linger_ms(&self) -> u64 {
+        LINGER_MS.min(self.settings.lease_ms / 2)
+    }
+
+    pub fn may_post(&self) -> bool {
+        self.posts < POSTS
+    }
+
+    pub fn wait_for_load(&mut self, name: &Arc<str>) {
+        self.loads.push_back(name.clone());
+    }
+
+    /// The next queue to load, if there is room.
+    pub fn next_load(&mut self) -> Option<Arc<str>> {
+        if self.loading < LOADS { self.loads.pop_front() } else { None }
+    }
+
+    pub fn schedule(&mut self, name: &Arc<str>, before: Option<Time>, at: Time) {
+        if let Some(before) = before {
+            self.due.remove(&(before, name.clone()));
+        }
+        self.due.insert((at, name.clone()));
+    }
+
+    pub fn next_due(&self) -> Option<Time> {
+        self.due.first().map(|(due, _)| *due)
+    }
+
+    pub fn take_due(&mut self, now: Time) -> Option<Arc<str>> {
+        if self.next_due()? > now {
+            return None;
+        }
+        self.due.pop_first().map(|(_, name)| name)
+    }
+}

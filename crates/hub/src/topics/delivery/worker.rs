@@ -1,0 +1,258 @@
+//! The node's delivery worker: knows every subscription, works on those that have something to deliver and that no other
+//! node works on. News, the store's answers and the endpoints' replies come in; work for the store and posts go out.
+//! Must hold: the queues that can send take turns, and one that hangs holds up no other; posts, loads and events in
+//! memory are bounded.
+
+use super::queue::{DeliveryQueue, State};
+use super::shared::{DeliveryEffects, DeliverySettings, Request, Shared};
+use crate::node::{Dice, Node};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use tavern_domain::Time;
+use tavern_domain::delivery::{EndpointReply, Input};
+use tavern_domain::topic::DELIVERIES;
+use tavern_engine::{Answer, Deadline, Found, Ticket};
+use tavern_wire::record::Subscription;
+
+pub struct DeliveryWorker {
+    pub(super) shared: Shared,
+    pub(super) queues: BTreeMap<Arc<str>, DeliveryQueue>,
+    /// The subscriptions of each topic.
+    pub(super) topics: BTreeMap<Arc<str>, BTreeSet<Arc<str>>>,
+    pub(super) look_due: Time,
+    /// The version at which the subscriptions were read.
+    pub(super) listed: Option<u64>,
+    pub(super) looks: bool,
+}
+
+impl DeliveryWorker {
+    pub fn new(
+        node: Arc<Node>,
+        settings: DeliverySettings,
+        dice: Box<dyn Dice + Send>,
+        now: Time,
+    ) -> DeliveryWorker {
+        DeliveryWorker {
+            shared: Shared::new(node, settings, dice),
+            queues: BTreeMap::new(),
+            topics: BTreeMap::new(),
+            look_due: now,
+            listed: None,
+            looks: false,
+        }
+    }
+
+    /// What the driver must carry out.
+    pub fn effects(&mut self) -> &mut DeliveryEffects {
+        &mut self.shared.effects
+    }
+
+    /// Whether the subscriptions are known by now.
+    pub fn is_ready(&self) -> bool {
+        self.listed.is_some()
+    }
+
+    /// Whether a topic has subscriptions.
+    pub fn has_subscription(&self, topic: &str) -> bool {
+        self.topics.contains_key(topic)
+    }
+
+    /// All subscriptions, by name.
+    pub fn subscriptions(&self) -> impl Iterator<Item = &Arc<Subscription>> {
+        self.queues.values().map(|queue| &queue.subscription)
+    }
+
+    /// When the oldest event was accepted, of the subscriptions that this node works on.
+    pub fn oldest(&self) -> impl Iterator<Item = (&Arc<str>, Time)> {
+        self.queues.iter().filter_map(|(name, queue)| match &queue.state {
+            State::Active(active) => Some((name, active.machine.oldest()?)),
+            _ => None,
+        })
+    }
+
+    /// Posts under way.
+    pub fn in_flight(&self) -> usize {
+        self.shared.posts
+    }
+
+    /// A topic has new events.
+    pub fn published(&mut self, now: Time, topic: &str) {
+        self.feed(now, topic);
+        self.advance(now);
+    }
+
+    fn feed(&mut self, now: Time, topic: &str) {
+        for name in self.topics.get(topic).into_iter().flatten() {
+            if let Some(queue) = self.queues.get_mut(name) {
+                queue.feed(&mut self.shared, now);
+            }
+        }
+    }
+
+    /// What follows from an input: queues are loaded, those that can send do in turn, announcements are delivered too.
+    pub(super) fn advance(&mut self, now: Time) {
+        loop {
+            while let Some(name) = self.shared.next_load() {
+                if let Some(queue) = self.queues.get_mut(&name) {
+                    queue.start_load(&mut self.shared);
+                }
+            }
+            while self.shared.may_post()
+                && let Some(name) = self.shared.ready.pop_front()
+            {
+                if let Some(queue) = self.queues.get_mut(&name) {
+                    queue.post_next(&mut self.shared, now);
+                }
+            }
+            if !std::mem::take(&mut self.shared.announced) {
+                return;
+            }
+            self.feed(now, DELIVERIES);
+        }
+    }
+
+    /// News of another node: its worker here looks at the log. Without a name: subscriptions were changed.
+    pub fn nudged(&mut self, now: Time, name: &Arc<str>) {
+        if name.is_empty() {
+            return self.look();
+        }
+        match self.queues.get_mut(name) {
+            // A nudge is not passed on: two nodes that take each other for the worker would never end.
+            Some(queue) if matches!(queue.state, State::Elsewhere) => queue.unread = true,
+            Some(queue) => queue.feed(&mut self.shared, now),
+            None => {}
+        }
+        self.advance(now);
+    }
+
+    /// Looks at all subscriptions: this node has just started, or another one has ended.
+    pub fn look_all(&mut self, now: Time) {
+        for queue in self.queues.values_mut() {
+            if matches!(queue.state, State::Elsewhere) {
+                queue.state = State::Idle;
+            }
+            queue.feed(&mut self.shared, now);
+        }
+        self.advance(now);
+    }
+
+    pub fn next_wake(&self) -> Time {
+        self.shared.next_due().map_or(self.look_due, |due| due.min(self.look_due))
+    }
+
+    pub fn wake(&mut self, now: Time) {
+        if now >= self.look_due {
+            self.look_due = now + self.shared.settings.look_ms;
+            self.look();
+        }
+        while let Some(name) = self.shared.take_due(now) {
+            if let Some(queue) = self.queues.get_mut(&name) {
+                queue.wake(&mut self.shared, now);
+            }
+            self.advance(now);
+        }
+    }
+
+    /// The deadline of a subscription was not renewed: its worker stopped, or has left it behind.
+    pub fn overdue(&mut self, now: Time, deadline: &Deadline) {
+        if self.listed.is_none() || self.shared.stopping {
+            return;
+        }
+        match self.queues.get_mut(&deadline.name).filter(|queue| !queue.subscription.pull) {
+            Some(queue) => queue.is_overdue(&mut self.shared, now, deadline.due),
+            None => self.shared.unwatch(deadline),
+        }
+        self.advance(now);
+    }
+
+    /// The node stops: nothing new begins. What is under way may end.
+    pub fn stop(&mut self, now: Time) {
+        self.shared.stopping = true;
+        for queue in self.queues.values_mut() {
+            queue.give(&mut self.shared, now, Some(Input::Stop));
+        }
+        self.advance(now);
+    }
+
+    /// Nothing is under way and everything is saved.
+    pub fn is_at_rest(&self) -> bool {
+        let at_rest = |queue: &DeliveryQueue| match &queue.state {
+            State::Active(active) => active.machine.is_at_rest(),
+            _ => true,
+        };
+        self.shared.posts == 0 && self.queues.values().all(at_rest)
+    }
+
+    /// An endpoint has replied to a post. Each post is answered once.
+    pub fn posted(&mut self, now: Time, name: &Arc<str>, batch: u64, reply: EndpointReply<String>) {
+        self.shared.posts -= 1;
+        if let Some(queue) = self.queues.get_mut(name) {
+            queue.posted(&mut self.shared, now, batch, reply);
+        }
+        self.advance(now);
+    }
+
+    /// The store has answered.
+    pub fn answered(&mut self, now: Time, ticket: Ticket, answer: Answer) {
+        let Some(request) = self.shared.take_request(ticket) else { return };
+        match request {
+            Request::Look => self.looked(answer),
+            Request::List { version, names } => self.list_read(now, version, names, answer),
+            Request::One(name) => self.one_read(now, &name, answer),
+            Request::Unwatch => {}
+            request => self.queue_answered(now, request, answer),
+        }
+        self.advance(now);
+    }
+
+    fn queue_answered(&mut self, now: Time, request: Request, answer: Answer) {
+        let (Request::Progress(name)
+        | Request::Marks(name)
+        | Request::Check(name)
+        | Request::Events(name, _)
+        | Request::Fetch(name, ..)
+        | Request::Take(name, _)
+        | Request::Save(name, _)) = &request
+        else {
+            return;
+        };
+        let Some(queue) = self.queues.get_mut(name) else { return };
+        let shared = &mut self.shared;
+        match (request, answer) {
+            (Request::Progress(_), Answer::Read(Found::Document(found))) => {
+                queue.loaded(shared, now, |load| load.progress = Some(found));
+            }
+            (Request::Marks(_), Answer::Read(Found::Document(found))) => {
+                queue.loaded(shared, now, |load| load.marks = Some(found));
+            }
+            (Request::Progress(_) | Request::Marks(_), Answer::Failed(error)) => {
+                queue.load_failed(shared, now, &error);
+            }
+            (Request::Check(_), Answer::Read(Found::Document(found))) => {
+                queue.checked(shared, found.map_or(0, |found| found.version));
+            }
+            (Request::Check(_), _) => {}
+            (
+                Request::Events(_, life)
+                | Request::Fetch(_, life, _)
+                | Request::Take(_, life)
+                | Request::Save(_, life),
+                _,
+            ) if life != queue.life() => {}
+            (Request::Events(..), Answer::Read(Found::Log(stretch))) => {
+                queue.read_events(shared, now, stretch);
+            }
+            (Request::Fetch(_, _, batch), Answer::Read(Found::Log(stretch))) => {
+                queue.fetched(shared, now, batch, stretch);
+            }
+            (Request::Fetch(_, _, batch), Answer::Read(Found::Document(Some(copy)))) => {
+                queue.fetched_copy(shared, now, batch, &copy.row.body);
+            }
+            (Request::Fetch(_, _, batch), Answer::Read(_)) => queue.events_missing(shared, now, batch),
+            (Request::Take(..), Answer::Committed(receipt)) => queue.lease_taken(shared, now, &receipt),
+            (Request::Save(..), Answer::Committed(receipt)) => queue.saved(shared, now, &receipt),
+            (_, Answer::Failed(error)) => queue.failed(shared, now, error),
+            (request, answer) => unreachable!("{request:?} was answered with {answer:?}"),
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! What was counted about events, for the metrics. Must hold: one row for each subscription and topic that is known, no more.
+
+use crate::metrics::{Kind, Label, Series, Source};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tavern_domain::delivery::{DeliveryOutcome, Reason};
+use tavern_hub::topics::delivery::DeliveryNotice;
+
+/// Names beyond this many share one row, so that nobody can fill the memory with names.
+const NAMES_MAX: usize = 10_000;
+const OTHERS: &str = "others";
+
+#[derive(Default)]
+pub struct TopicCounters {
+    counts: Mutex<Counts>,
+}
+
+#[derive(Default)]
+struct Counts {
+    topics: BTreeMap<Arc<str>, Published>,
+    subscriptions: BTreeMap<Arc<str>, Delivered>,
+    /// Of the subscriptions that this node works on: how old the oldest event is.
+    oldest_ms: BTreeMap<Arc<str>, u64>,
+    in_flight: u64,
+    taken_over: u64,
+}
+
+/// All topics and all subscriptions together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sums {
+    /// Events accepted from publishers here.
+    pub accepted: u64,
+    /// Events delivered from here.
+    pub delivered: u64,
+    /// Attempts that ended otherwise.
+    pub failed: u64,
+    pub dropped: u64,
+    pub parked: u64,
+    pub in_flight: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Published {
+    events: u64,
+    duplicates: u64,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Delivered {
+    /// Batches that left, by why.
+    reasons: BTreeMap<&'static str, u64>,
+    /// Attempts, by what became of them.
+    outcomes: BTreeMap<&'static str, u64>,
+    events: u64,
+    dropped: u64,
+    parked: u64,
+    /// From the first event's acceptance to the batch's delivery.
+    waited_ms: u64,
+    delivered: u64,
+}
+
+impl TopicCounters {
+    fn counts(&self) -> MutexGuard<'_, Counts> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn published(&self, topic: &Arc<str>, events: u64, duplicates: u64) {
+        let mut counts = self.counts();
+        let row = row(&mut counts.topics, topic);
+        row.events += events;
+        row.duplicates += duplicates;
+    }
+
+    pub fn note(&self, notice: &DeliveryNotice) {
+        let mut counts = self.counts();
+        match notice {
+            DeliveryNotice::Attempted { subscription, reason, outcome, events, waited_ms } => {
+                let row = row(&mut counts.subscriptions, subscription);
+                *row.outcomes.entry(outcome.as_str()).or_default() += 1;
+                if *outcome == DeliveryOutcome::Delivered {
+                    *row.reasons.entry(Reason::as_str(*reason)).or_default() += 1;
+                    row.events += events;
+                    row.waited_ms += waited_ms;
+                    row.delivered += 1;
+                }
+            }
+            DeliveryNotice::Lost { subscription, first, last } => {
+                row(&mut counts.subscriptions, subscription).dropped += last - first + 1;
+            }
+            DeliveryNotice::Parked { subscription, events } => {
+                row(&mut counts.subscriptions, subscription).parked += events;
+            }
+            DeliveryNotice::TookOver { .. } => counts.taken_over += 1,
+            DeliveryNotice::Disabled { .. }
+            | DeliveryNotice::Recovered { .. }
+            | DeliveryNotice::Trouble { .. } => {}
+        }
+    }
+
+    /// How the work stands at this moment.
+    pub fn stands(&self, in_flight: usize, oldest_ms: BTreeMap<Arc<str>, u64>) {
+        let mut counts = self.counts();
+        (counts.in_flight, counts.oldest_ms) = (in_flight as u64, oldest_ms);
+    }
+
+    pub fn sums(&self) -> Sums {
+        let counts = self.counts();
+        let mut sums = Sums { in_flight: counts.in_flight, ..Sums::default() };
+        sums.accepted = counts.topics.values().map(|row| row.events).sum();
+        for row in counts.subscriptions.values() {
+            let attempts: u64 = row.outcomes.values().sum();
+            sums.delivered += row.events;
+            sums.failed += attempts - row.delivered.min(attempts);
+            sums.dropped += row.dropped;
+            sums.parked += row.parked;
+        }
+        sums
+    }
+}
+
+impl Source for TopicCounters {
+    fn gather(&self, all: &mut Vec<Series>) {
+        let counts = self.counts();
+        let mut put = |name, kind, help, rows: &mut dyn Iterator<Item = (Vec<Label>, u64)>| {
+            all.push(Series { rows: rows.collect(), ..Series::new(name, kind, help) });
+        };
+        let topic = |name: &Arc<str>| ("topic", name.clone());
+        let of = |name: &Arc<str>| ("subscription", name.clone());
+        let topics = || counts.topics.iter();
+        let subscriptions = || counts.subscriptions.iter();
+        put(
+            "tavern_topic_events_total",
+            Kind::Counter,
+            "Events accepted here",
+            &mut topics().map(|(name, row)| (vec![topic(name)], row.events)),
+        );
+        put(
+            "tavern_topic_duplicates_total",
+            Kind::Counter,
+            "Events whose id was known",
+            &mut topics().map(|(name, row)| (vec![topic(name)], row.duplicates)),
+        );
+        let by = |name: &Arc<str>, label, value: &'static str| vec![of(name), (label, value.into())];
+        put(
+            "tavern_deliveries_total",
+            Kind::Counter,
+            "Attempts to deliver, by what became of them",
+            &mut subscriptions().flat_map(|(name, row)| {
+                row.outcomes.iter().map(move |(outcome, count)| (by(name, "outcome", outcome), *count))
+            }),
+        );
+        put(
+            "tavern_batches_total",
+            Kind::Counter,
+            "Batches delivered, by why they left",
+            &mut subscriptions().flat_map(|(name, row)| {
+                row.reasons.iter().map(move |(reason, count)| (by(name, "reason", reason), *count))
+            }),
+        );
+        for (name, help, pick) in SUMS {
+            let mut rows = subscriptions().map(|(name, row)| (vec![of(name)], pick(row)));
+            put(name, Kind::Counter, help, &mut rows);
+        }
+        put(
+            "tavern_subscription_oldest_ms",
+            Kind::Gauge,
+            "Age of the oldest event that this node is to deliver",
+            &mut counts.oldest_ms.iter().map(|(name, age)| (vec![of(name)], *age)),
+        );
+        all.push(Series::one("tavern_webhooks_in_flight", Kind::Gauge, "Posts under way", counts.in_flight));
+        all.push(Series::one(
+            "tavern_delivery_leases_taken_over_total",
+            Kind::Counter,
+            "Subscriptions taken over from another worker",
+            counts.taken_over,
+        ));
+    }
+}
+
+type Sum = (&'static str, &'static str, fn(&Delivered) -> u64);
+
+const SUMS: [Sum; 5] = [
+    ("tavern_subscription_events_total", "Events delivered", |row| row.events),
+    ("tavern_subscription_dropped_total", "Events dropped before they were delivered", |row| row.dropped),
+    ("tavern_subscription_dead_letters_total", "Events refused and parked", |row| row.parked),
+    ("tavern_subscription_wait_ms_sum", "From acceptance of the first event to delivery", |row| {
+        row.waited_ms
+    }),
+    ("tavern_subscription_wait_ms_count", "Batches in tavern_subscription_wait_ms_sum", |row| row.delivered),
+];
+
+fn row<'a, T: Default>(rows: &'a mut BTreeMap<Arc<str>, T>, name: &Arc<str>) -> &'a mut T {
+    let name = match rows.len() < NAMES_MAX || rows.contains_key(name) {
+        true => name.clone(),
+        false => OTHERS.into(),
+    };
+    rows.entry(name).or_default()
+}

@@ -1,0 +1,153 @@
+//! Drives the node's worker: gives it time, news, the store's answers and the endpoints' answers, carries its work to the
+//! store and its posts to the sender. The rules are in `tavern_hub::events`.
+
+use super::counters::TopicCounters;
+use super::sender::BatchSender;
+use crate::random::SystemRandom;
+use crate::supervisor::panics;
+use crate::topics::TopicsApi;
+use std::sync::Arc;
+use std::time::Duration;
+use tavern_domain::delivery::{DeliveryOutcome, EndpointReply, Patience};
+use tavern_domain::topic::{PARTIES, PRESENCE};
+use tavern_hub::topics::delivery::{DeliveryNotice, DeliverySettings, DeliveryWorker};
+use tavern_store::{Answer, StoreError, Ticket};
+use tokio::sync::{Notify, mpsc};
+use tokio::task::JoinSet;
+
+/// The longest sleep: clocks may be set.
+const SLEEP: Duration = Duration::from_secs(60);
+/// How long posts that are under way may take when the server stops.
+const LAST_POSTS: Duration = Duration::from_secs(2);
+
+/// How often the metrics are told how the work stands.
+const TOLD_MS: u64 = 1_000;
+
+type Posted = (Arc<str>, u64, EndpointReply<String>);
+
+pub async fn keep(api: Arc<TopicsApi>, sender: Arc<BatchSender>, stop: Arc<Notify>) {
+    let settings = settings(&api);
+    let mut worker =
+        DeliveryWorker::new(api.node.clone(), settings, Box::new(SystemRandom::default()), api.now());
+    let mut asked: JoinSet<(Ticket, Answer)> = JoinSet::new();
+    // Bounded by the worker's own bound of posts.
+    let (done, mut posts) = mpsc::unbounded_channel::<Posted>();
+    let mut told = api.now();
+    let mut neighbours = api.node.neighbours();
+    let mut ending: Option<tokio::time::Instant> = None;
+    loop {
+        carry_out(&api, &mut worker, &mut asked, &sender, &done);
+        if ending.is_some_and(|end| worker.is_at_rest() || tokio::time::Instant::now() >= end) {
+            return;
+        }
+        let wait = Duration::from_millis(worker.next_wake().since(api.now())).min(SLEEP);
+        let wait = if ending.is_some() { wait.min(Duration::from_millis(20)) } else { wait };
+        tokio::select! {
+            Some(asked) = asked.join_next() => {
+                let (ticket, answer) = asked.expect("a question to the store panicked");
+                worker.answered(api.now(), ticket, answer);
+            }
+            Some((name, batch, reply)) = posts.recv() => worker.posted(api.now(), &name, batch, reply),
+            rung = api.wakeups.next() => {
+                let now = api.now();
+                rung.subscriptions.iter().for_each(|name| worker.changed(name));
+                if !rung.subscriptions.is_empty() {
+                    // The others look at what has changed, and not only at their next heartbeat.
+                    api.node.nudge("");
+                }
+                rung.overdue.iter().for_each(|deadline| worker.overdue(now, deadline));
+                rung.nudged.iter().for_each(|name| worker.nudged(now, name));
+                rung.topics.iter().for_each(|topic| worker.published(now, topic));
+            }
+            () = stop.notified(), if ending.is_none() => {
+                worker.stop(api.now());
+                ending = Some(tokio::time::Instant::now() + LAST_POSTS);
+            }
+            () = tokio::time::sleep(wait) => {}
+        }
+        let now = api.now();
+        worker.wake(now);
+        if now >= told {
+            told = now + TOLD_MS;
+            let oldest = worker.oldest().map(|(name, at)| (name.clone(), now.since(at))).collect();
+            api.counters.stands(worker.in_flight(), oldest);
+        }
+        api.node.tell_presence(!worker.is_ready() || worker.has_subscription(PRESENCE));
+        api.node.tell_parties(!worker.is_ready() || worker.has_subscription(PARTIES));
+        let living = api.node.neighbours();
+        if neighbours.iter().any(|known| !living.contains(known)) {
+            // What it worked on is somebody's now.
+            worker.look_all(now);
+        }
+        neighbours = living;
+    }
+}
+
+fn settings(api: &TopicsApi) -> DeliverySettings {
+    let events = &api.config.events;
+    DeliverySettings {
+        patience: Patience {
+            backoff_min_ms: events.backoff_min_ms,
+            backoff_max_ms: events.backoff_max_ms,
+            disable_after_ms: events.disable_after_ms,
+        },
+        lease_ms: events.lease_ms,
+        look_ms: api.config.nodes.heartbeat_ms,
+    }
+}
+
+fn carry_out(
+    api: &Arc<TopicsApi>,
+    worker: &mut DeliveryWorker,
+    asked: &mut JoinSet<(Ticket, Answer)>,
+    sender: &Arc<BatchSender>,
+    done: &mpsc::UnboundedSender<Posted>,
+) {
+    for (ticket, work) in worker.effects().work.drain(..) {
+        let api = api.clone();
+        asked.spawn(async move {
+            let answer = api.store.answer_to(work).await;
+            (ticket, answer.unwrap_or_else(|| Answer::Failed(StoreError::late())))
+        });
+    }
+    for post in worker.effects().posts.drain(..) {
+        let (sender, done) = (sender.clone(), done.clone());
+        let now_s = api.now().ms() / 1000;
+        tokio::spawn(async move {
+            // The worker waits for an outcome, whatever happens here.
+            let reply = panics::contain(sender.post(&post, now_s))
+                .await
+                .unwrap_or_else(|_| DeliveryOutcome::Failed.into());
+            // The worker may have ended with its server.
+            let _ = done.send((post.subscription.name.clone(), post.batch, reply));
+        });
+    }
+    for name in worker.effects().nudges.drain(..) {
+        api.node.nudge(&name);
+    }
+    for notice in worker.effects().notices.drain(..) {
+        tell(&api.counters, &notice);
+    }
+}
+
+fn tell(counters: &TopicCounters, notice: &DeliveryNotice) {
+    counters.note(notice);
+    match notice {
+        DeliveryNotice::Disabled { subscription, why } => {
+            tracing::warn!(%subscription, why = why.as_str(), "a subscription is disabled; it keeps collecting");
+        }
+        DeliveryNotice::Lost { subscription, first, last } => {
+            tracing::warn!(%subscription, first, last, "events were dropped before they were delivered");
+        }
+        DeliveryNotice::Parked { subscription, events } => {
+            tracing::warn!(%subscription, events, "events were refused and are dead letters now");
+        }
+        DeliveryNotice::Recovered { subscription } => {
+            tracing::info!(%subscription, "the endpoint takes events again");
+        }
+        DeliveryNotice::Trouble { subscription, what } => {
+            tracing::error!(%subscription, %what, "a subscription cannot be worked on");
+        }
+        DeliveryNotice::TookOver { .. } | DeliveryNotice::Attempted { .. } => {}
+    }
+}
