@@ -288,3 +288,172 @@ fn read_of(need: &Need) -> Read {
         Need::Person(user) => Read::People { users: vec![user.clone()], viewer: None },
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node::{Dice, Gate, Node};
+    use crate::settings::Settings;
+    use tavern_domain::{Identity, Time};
+    use tavern_wire::error::{Code, Refusal};
+
+    struct NoTokens;
+
+    impl Gate for NoTokens {
+        fn verify(&self, _: &str, _: Time) -> Result<Identity, Refusal> {
+            Err(Refusal::from(Code::Unauthenticated))
+        }
+    }
+
+    struct Zeros;
+
+    impl Dice for Zeros {
+        fn roll(&mut self) -> u128 {
+            0
+        }
+    }
+
+    /// Needs these documents, then commits; says how often it was asked with everything loaded.
+    struct Count {
+        keys: Vec<DocumentKey>,
+        decided: u32,
+        pauses: bool,
+    }
+
+    impl Decision for Count {
+        type Outcome = u32;
+
+        fn decide(&mut self, _: &Core, facts: &Facts) -> Step<u32> {
+            let missing = self.keys.iter().filter(|key| facts.document(key).is_none());
+            let missing: Vec<Need> = missing.cloned().map(Need::Document).collect();
+            if !missing.is_empty() {
+                return Step::Need(missing);
+            }
+            if std::mem::take(&mut self.pauses) {
+                return Step::Pause;
+            }
+            self.decided += 1;
+            Step::Commit { commit: Commit::default(), outcome: self.decided }
+        }
+    }
+
+    struct Fixture {
+        core: Core,
+        transactions: Transactions<Count>,
+    }
+
+    fn key(name: &str) -> DocumentKey {
+        DocumentKey::new("test", name)
+    }
+
+    fn row(name: &str, version: u64) -> Answer {
+        let row = Document { key: key(name), body: Arc::from(*b"{}") };
+        Answer::Read(Found::Document(Some(Versioned { version, row })))
+    }
+
+    fn conflict(key: RowKey) -> Answer {
+        Answer::Failed(StoreError::Conflict { key, expected: 1, found: 2 })
+    }
+
+    impl Fixture {
+        fn begin(names: &[&str], pauses: bool) -> Fixture {
+            let node = Node::new(Settings::default(), Box::new(NoTokens));
+            let mut core = Core::new(node, 0, Box::new(Zeros), Time(1_000));
+            let mut transactions = Transactions::new(Feature::Party);
+            let keys = names.iter().map(|name| key(name)).collect();
+            let decision = Count { keys, decided: 0, pauses };
+            assert!(matches!(transactions.begin(&mut core, decision, Facts::default()), Progress::Waits));
+            Fixture { core, transactions }
+        }
+
+        fn work(&mut self) -> Vec<(Ticket, Work)> {
+            std::mem::take(&mut self.core.effects.work)
+        }
+
+        /// Answers the only work under way.
+        fn answer(&mut self, answer: Answer) -> Progress<Count> {
+            let work = self.work();
+            assert_eq!(work.len(), 1);
+            self.transactions.answered(&mut self.core, work[0].0, answer)
+        }
+    }
+
+    #[test]
+    fn everything_needed_is_loaded_in_one_round_trip_and_expected() {
+        let mut fixture = Fixture::begin(&["a", "b"], false);
+        let reads = fixture.work();
+        assert_eq!(reads.len(), 2);
+        let Fixture { core, transactions } = &mut fixture;
+        assert!(matches!(transactions.answered(core, reads[0].0, row("a", 7)), Progress::Waits));
+        let none = Answer::Read(Found::Document(None));
+        assert!(matches!(transactions.answered(core, reads[1].0, none), Progress::Waits));
+        let commits = fixture.work();
+        let Work::Commit(commit) = &commits[0].1 else { panic!("it commits") };
+        let expects = [("a", 7), ("b", 0)].map(|(name, version)| {
+            let key = RowKey::Document(key(name));
+            Expect { key, version }
+        });
+        assert_eq!(commit.expects, expects);
+        let answer = Answer::Committed(Receipt::default());
+        let progress = fixture.transactions.answered(&mut fixture.core, commits[0].0, answer);
+        assert!(matches!(progress, Progress::Ended(_, Ended::Committed(1, _))));
+        assert!(!fixture.transactions.owns(commits[0].0));
+    }
+
+    #[test]
+    fn conflict_loads_and_decides_anew_until_it_gives_up() {
+        let mut fixture = Fixture::begin(&["a"], false);
+        for _ in 0..TRIES {
+            assert!(matches!(fixture.answer(row("a", 1)), Progress::Waits));
+            let again = fixture.answer(conflict(RowKey::Document(key("a"))));
+            assert!(matches!(again, Progress::Waits));
+        }
+        assert!(matches!(fixture.answer(row("a", 1)), Progress::Waits));
+        let progress = fixture.answer(conflict(RowKey::Document(key("a"))));
+        let Progress::Ended(decision, Ended::Failed { unknown: None, .. }) = progress else {
+            panic!("it gives up, and nothing happened")
+        };
+        assert_eq!(decision.decided, u32::from(TRIES) + 1);
+    }
+
+    #[test]
+    fn deadline_that_was_set_anew_ends_the_transaction() {
+        let mut fixture = Fixture::begin(&["a"], false);
+        fixture.answer(row("a", 1));
+        let deadline = RowKey::Deadline { kind: "party".into(), name: "1".into() };
+        assert!(matches!(fixture.answer(conflict(deadline)), Progress::Ended(_, Ended::Failed { .. })));
+    }
+
+    #[test]
+    fn lost_answer_to_a_commit_is_an_unknown_outcome() {
+        let mut fixture = Fixture::begin(&["a"], false);
+        fixture.answer(row("a", 1));
+        let lost = StoreError::from(tavern_engine::store::Outage::Late);
+        let progress = fixture.answer(Answer::Failed(lost));
+        assert!(matches!(progress, Progress::Ended(_, Ended::Failed { unknown: Some(1), .. })));
+    }
+
+    #[test]
+    fn failed_read_ends_the_transaction_once() {
+        let mut fixture = Fixture::begin(&["a", "b"], false);
+        let reads = fixture.work();
+        let Fixture { core, transactions } = &mut fixture;
+        let lost = Answer::Failed(StoreError::from(tavern_engine::store::Outage::Late));
+        assert!(matches!(transactions.answered(core, reads[0].0, lost), Progress::Waits));
+        let progress = transactions.answered(core, reads[1].0, row("b", 1));
+        assert!(matches!(progress, Progress::Ended(_, Ended::Failed { unknown: None, .. })));
+        assert!(matches!(transactions.answered(core, reads[1].0, row("b", 1)), Progress::Waits));
+    }
+
+    #[test]
+    fn resumed_transaction_loads_anew() {
+        let mut fixture = Fixture::begin(&["a"], true);
+        let Progress::Paused(number) = fixture.answer(row("a", 1)) else { panic!("it pauses") };
+        let progress = fixture.transactions.resume(&mut fixture.core, number);
+        assert!(matches!(progress, Progress::Waits));
+        assert!(matches!(fixture.answer(row("a", 2)), Progress::Waits));
+        let commits = fixture.work();
+        let Work::Commit(commit) = &commits[0].1 else { panic!("it commits") };
+        assert_eq!(commit.expects[0].version, 2);
+    }
+}

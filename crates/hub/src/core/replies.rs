@@ -28,12 +28,19 @@ pub(crate) enum Claim {
 #[derive(Default)]
 pub(crate) struct Replies {
     numbers: u64,
-    /// The command that each waiting transport waits for.
-    claims: HashMap<LinkId, u64, RandomState>,
-    /// Replies for transports whose command waits; found when the command runs again.
-    ready: HashMap<LinkId, Reply, RandomState>,
+    /// The command that each waiting transport waits for, and its reply once it is there.
+    waiting: HashMap<LinkId, Waiting, RandomState>,
     /// Commands of transports that pipeline, in their order. A transport without any is not here.
     pipelined: HashMap<LinkId, VecDeque<Pipelined>, RandomState>,
+}
+
+struct Waiting {
+    number: u64,
+    /// The command's own id, echoed in its reply.
+    id: Option<Box<str>>,
+    /// The command runs again when what it waits for is there; only a refusal is its reply.
+    runs_again: bool,
+    reply: Option<Reply>,
 }
 
 struct Pipelined {
@@ -44,16 +51,36 @@ struct Pipelined {
 }
 
 impl Replies {
-    /// A transport's command waits for a reply from now on.
+    /// A transport's command waits for its reply from now on.
     pub fn claim(&mut self, link: LinkId) -> Claim {
-        self.numbers += 1;
-        self.claims.insert(link, self.numbers);
-        Claim::Link { link, number: self.numbers }
+        self.wait(link, false)
     }
 
-    /// The reply to a transport's command, if it is there.
-    pub fn take(&mut self, link: LinkId) -> Option<Reply> {
-        self.ready.remove(&link)
+    /// A transport's command waits for something, and then runs again.
+    pub fn claim_to_run_again(&mut self, link: LinkId) -> Claim {
+        self.wait(link, true)
+    }
+
+    fn wait(&mut self, link: LinkId, runs_again: bool) -> Claim {
+        self.numbers += 1;
+        let number = self.numbers;
+        self.waiting.insert(link, Waiting { number, id: None, runs_again, reply: None });
+        Claim::Link { link, number }
+    }
+
+    /// Remembers the id of the command that waits, so that it need not be parsed again.
+    pub fn note_id(&mut self, link: LinkId, id: Option<&str>) {
+        if let Some(waiting) = self.waiting.get_mut(&link) {
+            waiting.id = id.map(Box::from);
+        }
+    }
+
+    /// The reply to a transport's waiting command, with the command's id. None: it is not there, or the command runs again.
+    pub fn take(&mut self, link: LinkId) -> Option<(Option<Box<str>>, Reply)> {
+        self.waiting.get(&link)?.reply.as_ref()?;
+        let waiting = self.waiting.remove(&link)?;
+        let reply = waiting.reply.filter(|reply| reply.is_err() || !waiting.runs_again)?;
+        Some((waiting.id, reply))
     }
 
     /// Keeps a reply for the transport that waits for it. False: none does, or an earlier reply must come first.
@@ -65,18 +92,16 @@ impl Replies {
             pipelined[at].reply = Some(reply);
             return at == 0;
         }
-        let waits = self.claims.get(&link) == Some(&number);
-        if waits {
-            self.claims.remove(&link);
-            self.ready.insert(link, reply);
-        }
-        waits
+        let Some(waiting) = self.waiting.get_mut(&link).filter(|waiting| waiting.number == number) else {
+            return false;
+        };
+        waiting.reply = Some(reply);
+        true
     }
 
     /// The transport is gone, or runs another command: its reply is dropped.
     pub fn forget(&mut self, link: LinkId) {
-        self.claims.remove(&link);
-        self.ready.remove(&link);
+        self.waiting.remove(&link);
     }
 
     /// The number of the transport may be used again.
@@ -93,8 +118,7 @@ impl Replies {
     /// The command has begun; its reply comes by `next`.
     pub fn pipeline(&mut self, claim: Claim, id: Option<&str>) {
         let Claim::Link { link, number } = claim else { return };
-        let reply = self.take(link);
-        self.claims.remove(&link);
+        let reply = self.waiting.remove(&link).and_then(|waiting| waiting.reply);
         self.push(link, Pipelined { number, id: id.map(Box::from), reply });
     }
 

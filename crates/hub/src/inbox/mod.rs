@@ -6,6 +6,7 @@
 use crate::core::listener::ListenerId;
 use crate::core::{Claim, Core, Feature, Notice, Timer, refusal};
 use crate::rows::{INBOX, ONCE, add_inbox_message};
+use crate::transaction::{Decision, Facts, Need, Step, Transactions};
 use crate::user::{is_user, own_channel};
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
@@ -14,8 +15,8 @@ use std::sync::Arc;
 use tavern_domain::presence::Rumour;
 use tavern_engine::limits::{PAGE_ROWS, RETRY_AFTER_MS};
 use tavern_engine::{
-    Answer, Commit, Deadline, Document, DocumentKey, Expect, Found, Freed, Letters, Person, Read, Row,
-    RowKey, StoreError, Ticket, Work,
+    Answer, Commit, Deadline, Document, DocumentKey, Expect, Found, Freed, Letters, Read, Row, RowKey,
+    StoreError, Ticket, Work,
 };
 use tavern_wire::error::{Code, Refusal};
 use tavern_wire::json::letter as json;
@@ -25,27 +26,23 @@ const ONCE_MS: u64 = 24 * 3_600_000;
 
 /// What was asked of the store about inboxes.
 pub(crate) enum Task {
-    Read {
-        user: Arc<str>,
-    },
-    Post {
-        user: Arc<str>,
-        claim: Claim,
-    },
-    /// Whether letters have been kept for long enough: who their user is, and the deadline that asked.
-    Keep {
-        deadline: Deadline,
-    },
+    Read { user: Arc<str> },
+    Post { user: Arc<str>, claim: Claim },
 }
 
-#[derive(Default)]
 pub(crate) struct Inbox {
+    frees: Transactions<FreeInbox>,
     under_way: HashMap<Ticket, Task, RandomState>,
     /// Inboxes that are being read. True: something came meanwhile, it is read again.
     reading: BTreeMap<Arc<str>, bool>,
 }
 
 impl Inbox {
+    pub fn new() -> Inbox {
+        let frees = Transactions::new(Feature::Inbox);
+        Inbox { frees, under_way: HashMap::default(), reading: BTreeMap::new() }
+    }
+
     /// Something may be in the inbox of a user.
     pub(crate) fn mail_came(&mut self, core: &mut Core, user: &Arc<str>) {
         if core.users.sessions(user).is_empty() {
@@ -74,6 +71,11 @@ impl Inbox {
     /// The store has answered something about an inbox.
     pub(crate) fn answered(&mut self, core: &mut Core, ticket: Ticket, answer: Answer) {
         let now = core.now;
+        if self.frees.owns(ticket) {
+            // If the store does not answer, some node looks again with the next heartbeat.
+            self.frees.answered(core, ticket, answer);
+            return;
+        }
         let Some(task) = self.under_way.remove(&ticket) else { return };
         match (task, answer) {
             (Task::Read { user }, Answer::Read(Found::Letters(letters))) => {
@@ -94,13 +96,6 @@ impl Inbox {
                 core.finish(claim, Ok(json::posted_before()));
             }
             (Task::Post { claim, .. }, answer) => core.finish(claim, Err(refusal(&answer))),
-            (Task::Keep { deadline }, Answer::Read(Found::People(people))) => {
-                if let Some(person) = people.first() {
-                    self.keep_or_free(core, &deadline, person);
-                }
-            }
-            // Somebody looks again with the next heartbeat.
-            (Task::Keep { .. }, _) => {}
         }
     }
 
@@ -197,21 +192,30 @@ impl Inbox {
         if !is_user(&deadline.name) {
             return;
         }
-        let read = Read::People { users: vec![deadline.name.clone()], viewer: None };
-        self.ask_inbox(core, Task::Keep { deadline: deadline.clone() }, Work::Read(read));
+        self.frees.begin(core, FreeInbox(deadline.clone()), Facts::default());
     }
+}
 
-    fn keep_or_free(&mut self, core: &mut Core, deadline: &Deadline, person: &Person) {
-        let now = core.now;
+/// Looks whether a user may still come for the messages in their inbox, and frees them if not.
+struct FreeInbox(Deadline);
+
+impl Decision for FreeInbox {
+    type Outcome = ();
+
+    fn decide(&mut self, core: &Core, facts: &Facts) -> Step<()> {
+        let (now, deadline) = (core.now, &self.0);
+        let Some(person) = facts.person(&deadline.name) else {
+            return Step::Need(vec![Need::Person(deadline.name.clone())]);
+        };
         let keep_ms = core.node.settings.inbox.keep_ms;
         let own = own_channel(&person.user);
         let here = person.presences.iter().any(|row| row.row.key.channel == own);
         let seen = person.known.as_ref().and_then(|row| row.row.last_seen);
-        // Somebody who never was here has had the time since the letter was written.
+        // A user who never was here has had the time since the message was written.
         let until = if here { now + keep_ms } else { seen.map_or(now, |seen| seen + keep_ms) };
         let mut commit = Commit {
             writer: Some(core.writer()),
-            // Another letter came meanwhile, or somebody else has looked.
+            // Another message came meanwhile, or another node has looked: then this ends.
             expects: vec![Expect { key: deadline.key(), version: deadline.due.ms() }],
             ..Commit::default()
         };
@@ -221,6 +225,6 @@ impl Inbox {
             commit.freed.push(Freed { user: person.user.clone(), through: u64::MAX, unread: true });
             commit.deletes.push(deadline.key());
         }
-        core.submit(Feature::None, Work::Commit(commit));
+        Step::Commit { commit, outcome: () }
     }
 }

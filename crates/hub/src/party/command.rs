@@ -21,9 +21,6 @@ impl Parties {
         wish: Result<Wish, Refusal>,
         body: &mut Vec<u8>,
     ) -> Step<()> {
-        if let Some(done) = core.take_reply(caller, body) {
-            return done;
-        }
         let session = core.listeners.get(id).and_then(|listener| listener.session());
         let who = session.map(|session| (session.identity.clone(), session.client));
         let Some((identity, client)) = who else { return Ok(()) };

@@ -1,85 +1,73 @@
-//! Numbers for parties: a shard takes a stretch of them at a time, so that no two nodes ever use the same one, also after a
-//! clock went back. Must hold: a number is given once.
+//! Ids of parties: a shard reserves a block of them at a time, so that no two nodes ever use the same one, also after a clock
+//! went back. Must hold: an id is given once.
 
-use super::{Parties, Task};
+use super::Parties;
 use crate::core::Core;
+use crate::transaction::{Decision, Ended, Facts, Need, Progress, Step};
 use std::sync::Arc;
-use tavern_engine::{
-    Answer, Commit, Document, DocumentKey, Expect, Found, Read, Row, RowKey, StoreError, Versioned, Work,
-};
+use tavern_engine::{Commit, Document, DocumentKey, Row};
 use tavern_wire::record::{NEXT, PARTIES};
 
-/// Numbers in one stretch. What a node does not use of it is never used.
-const STRETCH: u64 = 1_000;
+/// Ids in one block. What a node does not use of it is never used.
+const BLOCK: u64 = 1_000;
 
 #[derive(Default)]
 pub(super) struct Reserve {
     next: u64,
     end: u64,
+    /// A block is being reserved.
     asking: bool,
-    /// Cases that wait for a number.
+    /// Transactions that wait for an id.
     waiting: Vec<u64>,
 }
 
-/// What was asked of the store about numbers.
-pub(crate) enum Ids {
-    Read,
-    Take { first: u64 },
+/// Reserves the next block of ids.
+pub(super) struct ReserveIds;
+
+impl Decision for ReserveIds {
+    /// The first id of the block.
+    type Outcome = u64;
+
+    fn decide(&mut self, core: &Core, facts: &Facts) -> Step<u64> {
+        let key = DocumentKey::new(PARTIES, NEXT);
+        let Some(found) = facts.document(&key) else { return Step::Need(vec![Need::Document(key)]) };
+        let kept = found.and_then(|found| std::str::from_utf8(&found.row.body).ok()?.trim().parse().ok());
+        let first = kept.unwrap_or(0).max(core.now.ms() * 1_000);
+        let body: Arc<[u8]> = (first + BLOCK).to_string().into_bytes().into();
+        let puts = vec![Row::Document(Document { key, body })];
+        let commit = Commit { writer: Some(core.writer()), puts, ..Commit::default() };
+        Step::Commit { commit, outcome: first }
+    }
 }
 
 impl Parties {
-    /// A number that no party has had; without one the case waits.
-    pub(super) fn take_id(&mut self, core: &mut Core, case: u64) -> Option<u64> {
+    /// An id that no party has had. Without one the transaction waits until a block is reserved.
+    pub(super) fn take_id(&mut self, core: &mut Core, transaction: u64) -> Option<u64> {
         let reserve = &mut self.ids;
         if reserve.next < reserve.end {
             reserve.next += 1;
             return Some(reserve.next - 1);
         }
-        reserve.waiting.push(case);
+        reserve.waiting.push(transaction);
         if !std::mem::replace(&mut reserve.asking, true) {
-            self.read_ids(core);
+            let progress = self.reservations.begin(core, ReserveIds, Facts::default());
+            self.reserved(core, progress);
         }
         None
     }
 
-    fn read_ids(&mut self, core: &mut Core) {
-        let read = Read::Document(DocumentKey::new(PARTIES, NEXT));
-        self.ask_store(core, Task::Ids(Ids::Read), Work::Read(read));
-    }
-
-    pub(super) fn ids_answered(&mut self, core: &mut Core, ids: Ids, answer: Answer) {
-        match (ids, answer) {
-            (Ids::Read, Answer::Read(Found::Document(found))) => self.take_stretch(core, found.as_ref()),
-            (Ids::Take { first }, Answer::Committed(_)) => {
-                let reserve = &mut self.ids;
-                (reserve.next, reserve.end, reserve.asking) = (first, first + STRETCH, false);
-                for case in std::mem::take(&mut reserve.waiting) {
-                    self.give_id(core, case);
-                }
+    pub(super) fn reserved(&mut self, core: &mut Core, progress: Progress<ReserveIds>) {
+        let Progress::Ended(_, ended) = progress else { return };
+        self.ids.asking = false;
+        let waiting = std::mem::take(&mut self.ids.waiting);
+        match ended {
+            Ended::Committed(first, _) | Ended::Done(first) => {
+                (self.ids.next, self.ids.end) = (first, first + BLOCK);
+                waiting.into_iter().for_each(|number| self.give_id(core, number));
             }
-            (Ids::Take { .. }, Answer::Failed(StoreError::Conflict { .. })) => self.read_ids(core),
-            (_, answer) => {
-                self.ids.asking = false;
-                for case in std::mem::take(&mut self.ids.waiting) {
-                    self.fail_paused(core, case, answer.clone());
-                }
+            Ended::Failed { answer, .. } => {
+                waiting.into_iter().for_each(|number| self.fail_paused(core, number, answer.clone()));
             }
         }
-    }
-
-    fn take_stretch(&mut self, core: &mut Core, found: Option<&Versioned<Document>>) {
-        let now = core.now;
-        let key = DocumentKey::new(PARTIES, NEXT);
-        let kept = found.and_then(|found| std::str::from_utf8(&found.row.body).ok()?.trim().parse().ok());
-        let first = kept.unwrap_or(0).max(now.ms() * 1_000);
-        let version = found.map_or(0, |found| found.version);
-        let body: Arc<[u8]> = (first + STRETCH).to_string().into_bytes().into();
-        let commit = Commit {
-            writer: Some(core.writer()),
-            expects: vec![Expect { key: RowKey::Document(key.clone()), version }],
-            puts: vec![Row::Document(Document { key, body })],
-            ..Commit::default()
-        };
-        self.ask_store(core, Task::Ids(Ids::Take { first }), Work::Commit(commit));
     }
 }

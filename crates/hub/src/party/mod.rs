@@ -11,29 +11,26 @@ mod ids;
 mod view;
 
 use decision::PartyDecision;
-use ids::Ids;
+use forget::ForgetMembership;
+use ids::ReserveIds;
 use view::Glance;
 
 use crate::connection::LinkId;
 use crate::core::{Core, Feature};
 use crate::rows::{FORGET, GUEST};
-use crate::transaction::Transactions;
+use crate::transaction::{Facts, Transactions};
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use std::sync::Arc;
 use tavern_domain::party::Command;
-use tavern_engine::{Answer, Deadline, Ticket, Work};
-
-/// What else was asked of the store about parties.
-enum Task {
-    Ids(Ids),
-    Forget(Deadline),
-    Glance(Glance),
-}
+use tavern_engine::{Answer, Deadline, Read, Ticket, Work};
 
 pub(crate) struct Parties {
     transactions: Transactions<PartyDecision>,
-    under_way: HashMap<Ticket, Task, RandomState>,
+    reservations: Transactions<ReserveIds>,
+    forgets: Transactions<ForgetMembership>,
+    /// Party snapshots that are being read.
+    glances: HashMap<Ticket, Glance, RandomState>,
     ids: ids::Reserve,
     floods: flood::Floods,
     views: view::Views,
@@ -43,7 +40,9 @@ impl Parties {
     pub fn new() -> Parties {
         Parties {
             transactions: Transactions::new(Feature::Party),
-            under_way: HashMap::default(),
+            reservations: Transactions::new(Feature::Party),
+            forgets: Transactions::new(Feature::Party),
+            glances: HashMap::default(),
             ids: ids::Reserve::default(),
             floods: flood::Floods::default(),
             views: view::Views::default(),
@@ -57,13 +56,15 @@ impl Parties {
     pub(crate) fn answered(&mut self, core: &mut Core, ticket: Ticket, answer: Answer) {
         if self.transactions.owns(ticket) {
             let progress = self.transactions.answered(core, ticket, answer);
-            return self.progressed(core, progress);
-        }
-        let Some(task) = self.under_way.remove(&ticket) else { return };
-        match task {
-            Task::Forget(deadline) => forget::forget(core, &deadline, answer),
-            Task::Ids(ids) => self.ids_answered(core, ids, answer),
-            Task::Glance(glance) => self.glanced(core, glance, answer),
+            self.progressed(core, progress);
+        } else if self.reservations.owns(ticket) {
+            let progress = self.reservations.answered(core, ticket, answer);
+            self.reserved(core, progress);
+        } else if self.forgets.owns(ticket) {
+            // If the store does not answer, some node looks again with the next heartbeat.
+            self.forgets.answered(core, ticket, answer);
+        } else if let Some(glance) = self.glances.remove(&ticket) {
+            self.glanced(core, glance, answer);
         }
     }
 
@@ -75,7 +76,10 @@ impl Parties {
     /// A deadline that some node wrote down and none has settled.
     pub(crate) fn is_due(&mut self, core: &mut Core, deadline: &Deadline) {
         let command = match &*deadline.kind {
-            FORGET => return self.read_forgotten(core, deadline),
+            FORGET => {
+                self.forgets.begin(core, ForgetMembership(deadline.clone()), Facts::default());
+                return;
+            }
             GUEST => Command::Check { user: deadline.name.clone() },
             _ => match deadline.name.parse() {
                 Ok(party) => Command::Wake { party },
@@ -85,8 +89,8 @@ impl Parties {
         self.begin(core, PartyDecision::of_server(command).settling(deadline.key(), Some(deadline.due)));
     }
 
-    fn ask_store(&mut self, core: &mut Core, task: Task, work: Work) {
-        self.under_way.insert(core.submit(Feature::Party, work), task);
+    fn read_for(&mut self, core: &mut Core, glance: Glance, read: Read) {
+        self.glances.insert(core.submit(Feature::Party, Work::Read(read)), glance);
     }
 
     /// A user connected, or connected again: their party looks at them.

@@ -2,7 +2,7 @@
 //! to which they listen by themselves. Read when the first of them comes, and again whenever somebody says that it changed.
 //! Must hold: a hello tells the party as it is, or nothing when the store does not answer; who is no member does not listen.
 
-use super::{Parties, PartyDecision, Task};
+use super::{Parties, PartyDecision};
 use crate::connection::LinkId;
 use crate::core::{Core, Timer};
 use crate::event::Space;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use tavern_domain::Time;
 use tavern_domain::party::{Command, Party};
 use tavern_engine::limits::RETRY_AFTER_MS;
-use tavern_engine::{Answer, DocumentKey, Found, Read, Versioned, Work};
+use tavern_engine::{Answer, DocumentKey, Found, Read, Versioned};
 use tavern_wire::json::party as json;
 use tavern_wire::record::{self, read_party};
 
@@ -149,7 +149,7 @@ impl Parties {
 
     fn read_guest(&mut self, core: &mut Core, glance: Glance) {
         let read = Read::Document(DocumentKey::new(record::GUEST, &glance.user));
-        self.ask_store(core, Task::Glance(glance), Work::Read(read));
+        self.read_for(core, glance, read);
     }
 
     pub(super) fn glanced(&mut self, core: &mut Core, mut glance: Glance, answer: Answer) {
@@ -172,7 +172,7 @@ impl Parties {
             };
             glance.guest = Some(guest);
             let read = Read::Document(DocumentKey::new(record::PARTY, &party.to_string()));
-            return self.ask_store(core, Task::Glance(glance), Work::Read(read));
+            return self.read_for(core, glance, read);
         };
         let id = guest.guest.party.unwrap_or(0);
         match found.map(|found| read_party(id, &found.row.body)).transpose() {

@@ -22,11 +22,7 @@ impl Presence {
         caller: &Caller,
         id: ListenerId,
         join: &Join<'_>,
-        body: &mut Vec<u8>,
     ) -> Step<()> {
-        if let Some(done) = core.take_reply(caller, body) {
-            return done;
-        }
         let state = join.state.map(|text| state_of(core, text)).transpose()?;
         let channel = parse_channel(&join.channel)?;
         let name = permitted(core, caller, id, Verb::Join, &channel)?;
@@ -46,11 +42,7 @@ impl Presence {
         caller: &Caller,
         id: ListenerId,
         update: &Update<'_>,
-        body: &mut Vec<u8>,
     ) -> Step<()> {
-        if let Some(done) = core.take_reply(caller, body) {
-            return done;
-        }
         let state = state_of(core, update.state)?;
         let channel = parse_channel(&update.channel)?;
         let name = permitted(core, caller, id, Verb::Join, &channel)?;
@@ -66,11 +58,7 @@ impl Presence {
         caller: &Caller,
         id: ListenerId,
         channel: &str,
-        body: &mut Vec<u8>,
     ) -> Step<()> {
-        if let Some(done) = core.take_reply(caller, body) {
-            return done;
-        }
         if parse_channel(channel)?.is_reserved() {
             return refuse(Code::NotAllowed, format!("nobody leaves {channel:?} by name; the server does"));
         }
@@ -85,11 +73,7 @@ impl Presence {
         caller: &Caller,
         id: ListenerId,
         who: &Who<'_>,
-        body: &mut Vec<u8>,
     ) -> Step<()> {
-        if let Some(done) = core.take_reply(caller, body) {
-            return done;
-        }
         let channel = parse_channel(&who.channel)?;
         let name = permitted(core, caller, id, Verb::Presence, &channel)?;
         let claim = core.replies.claim(caller.link.id);
@@ -113,9 +97,6 @@ impl Presence {
         }
         let channel = parse_channel(name)?;
         permitted(core, caller, id, Verb::Presence, &channel)?;
-        if let Some(Err(refusal)) = core.replies.take(caller.link.id) {
-            return Err(Stop::Refused(refusal));
-        }
         // Carried first, read then: what happens in between is heard.
         carried_subscribe(core, caller, id, Space::Channel, name)?;
         carry_presence(core, caller, name)?;

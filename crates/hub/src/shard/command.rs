@@ -28,6 +28,13 @@ impl Shard {
 
     fn run_command(&mut self, caller: &mut Caller, frame: &[u8], out: &mut Vec<u8>) -> Flow {
         let behind = self.core.replies.pipelined(caller.link.id) > 0;
+        if caller.waited
+            && let Some((id, answer)) = self.core.replies.take(caller.link.id)
+        {
+            caller.waited = false;
+            self.core.refused_with = None;
+            return reply(&mut self.core, caller, id.as_deref(), answer, out);
+        }
         let parsed = json::parse_request(frame);
         if behind && !parsed.as_ref().is_ok_and(|request| may_pipeline(&self.core, caller, &request.op)) {
             return Flow::Wait;
@@ -67,6 +74,7 @@ impl Shard {
                 Flow::Begun
             }
             Err(Stop::Wait | Stop::Begun(_)) => {
+                self.core.replies.note_id(caller.link.id, id);
                 caller.waited = true;
                 Flow::Wait
             }
@@ -90,12 +98,10 @@ impl Shard {
                     Op::Subscribe(subscribe) => self.op_subscribe(caller, id, &subscribe, body),
                     Op::Unsubscribe(target) => op_unsubscribe(&mut self.core, id, &target),
                     Op::Publish(publish) => op_publish(&mut self.core, caller, id, &publish, body),
-                    Op::Join(join) => self.presence.op_join(&mut self.core, caller, id, &join, body),
-                    Op::Update(update) => self.presence.op_update(&mut self.core, caller, id, &update, body),
-                    Op::Leave { channel } => {
-                        self.presence.op_leave(&mut self.core, caller, id, &channel, body)
-                    }
-                    Op::Who(who) => self.presence.op_who(&mut self.core, caller, id, &who, body),
+                    Op::Join(join) => self.presence.op_join(&mut self.core, caller, id, &join),
+                    Op::Update(update) => self.presence.op_update(&mut self.core, caller, id, &update),
+                    Op::Leave { channel } => self.presence.op_leave(&mut self.core, caller, id, &channel),
+                    Op::Who(who) => self.presence.op_who(&mut self.core, caller, id, &who),
                     Op::Follow { user } => {
                         self.people.op_follow(&mut self.core, caller, id, &user, true, body)
                     }

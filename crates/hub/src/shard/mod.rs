@@ -63,7 +63,7 @@ impl Shard {
             core: Core::new(node, index, dice, now),
             presence: Presence::new(),
             people: People::new(),
-            inbox: Inbox::default(),
+            inbox: Inbox::new(),
             party: Parties::new(),
             migration: Migration::default(),
         }
