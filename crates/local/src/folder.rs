@@ -24,7 +24,7 @@ pub fn wake_file(process: i64) -> String {
 
 /// Identifies a folder, whatever path led to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Identity {
+pub struct FolderIdentity {
     device: u64,
     inode: u64,
 }
@@ -33,7 +33,7 @@ pub struct Identity {
 pub struct Folder {
     pub path: PathBuf,
     pub directory: OwnedFd,
-    pub identity: Identity,
+    pub identity: FolderIdentity,
 }
 
 impl Folder {
@@ -57,7 +57,7 @@ impl Folder {
         let directory = rustix::fs::open(&absolute, flags, Mode::empty())
             .map_err(|error| fault("it cannot be opened", error.into()))?;
         let stat = rustix::fs::fstat(&directory).map_err(|error| fault("it cannot be read", error.into()))?;
-        let identity = Identity { device: stat.st_dev as u64, inode: stat.st_ino as u64 };
+        let identity = FolderIdentity { device: stat.st_dev as u64, inode: stat.st_ino as u64 };
         Ok(Folder { path: absolute, directory, identity })
     }
 

@@ -24,7 +24,7 @@ pub struct Publisher<'a> {
 
 /// What one transaction wrote.
 #[derive(Default)]
-struct Batch {
+struct WrittenBatch {
     /// How many subscriptions received each message.
     recipients: Vec<u64>,
     /// The processes in the audiences, and whether they are alive.
@@ -35,8 +35,8 @@ struct Batch {
 }
 
 /// The result of one attempt to write a batch.
-enum Attempt {
-    Written(Batch),
+enum BatchAttempt {
+    Written(WrittenBatch),
     /// Nothing was written: these processes subscribe to everything and must first name what they want. It is done
     /// when the version of the subscriptions has changed.
     MustNarrow {
@@ -98,8 +98,8 @@ impl Publisher<'_> {
         let began = Instant::now();
         let batch = loop {
             match self.try_batch(drafts, own, began)? {
-                Attempt::Written(batch) => break batch,
-                Attempt::MustNarrow { processes, version } => {
+                BatchAttempt::Written(batch) => break batch,
+                BatchAttempt::MustNarrow { processes, version } => {
                     self.await_narrowing(&processes, version, began);
                 }
             }
@@ -117,11 +117,11 @@ impl Publisher<'_> {
     }
 
     /// Writes the batch in one transaction, unless a process that subscribes to everything must narrow first.
-    fn try_batch(self, drafts: &[Draft<'_>], own: &[Matches], began: Instant) -> Result<Attempt, Error> {
+    fn try_batch(self, drafts: &[Draft<'_>], own: &[Matches], began: Instant) -> Result<BatchAttempt, Error> {
         let mut cache = self.folder.audiences();
         let own = |at: usize| own.get(at).copied().unwrap_or_default();
         self.folder.process.database.write(self.options.busy_timeout, |database, counters| {
-            let mut batch = Batch { sweep_due: is_sweep_due(counters), ..Batch::default() };
+            let mut batch = WrittenBatch { sweep_due: is_sweep_due(counters), ..WrittenBatch::default() };
             cache.refresh(database, counters)?;
             let mut audiences = Vec::with_capacity(drafts.len());
             for draft in drafts {
@@ -133,7 +133,10 @@ impl Publisher<'_> {
                     .flat_map(|(at, audience)| self.subscribing_to_everything(audience, own(at)))
                     .collect();
                 if !processes.is_empty() {
-                    return Ok(Attempt::MustNarrow { processes, version: counters.subscriptions_version });
+                    return Ok(BatchAttempt::MustNarrow {
+                        processes,
+                        version: counters.subscriptions_version,
+                    });
                 }
             }
             for (at, (draft, audience)) in drafts.iter().zip(&audiences).enumerate() {
@@ -142,7 +145,7 @@ impl Publisher<'_> {
             if !batch.queued.is_empty() {
                 bound(database, counters, self.options)?;
             }
-            Ok(Attempt::Written(batch))
+            Ok(BatchAttempt::Written(batch))
         })
     }
 
@@ -196,7 +199,7 @@ impl Publisher<'_> {
         self,
         database: &Connection,
         counters: &mut Counters,
-        batch: &mut Batch,
+        batch: &mut WrittenBatch,
         draft: &Draft<'_>,
         audience: &Audience,
         own: Matches,

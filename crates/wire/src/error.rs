@@ -34,7 +34,7 @@ pub enum Code {
     PartyFull,
 }
 
-struct Row {
+struct CodeRow {
     code: Code,
     name: &'static str,
     status: u16,
@@ -42,13 +42,13 @@ struct Row {
     meaning: &'static str,
 }
 
-const fn row(code: Code, name: &'static str, status: u16, retry: bool, meaning: &'static str) -> Row {
-    Row { code, name, status, retry, meaning }
+const fn row(code: Code, name: &'static str, status: u16, retry: bool, meaning: &'static str) -> CodeRow {
+    CodeRow { code, name, status, retry, meaning }
 }
 
 /// In the order of the enum, so that a code finds its row by its number.
 #[rustfmt::skip]
-const TABLE: [Row; 26] = [
+const TABLE: [CodeRow; 26] = [
     row(Code::BadRequest,      "bad_request",       400, false, "The request is malformed; the message says where."),
     row(Code::Unauthenticated, "unauthenticated",   401, false, "A valid token or key is needed."),
     row(Code::NotAllowed,      "not_allowed",       403, false, "The caller has no right to do this here."),

@@ -53,9 +53,9 @@ pub fn resp(data: &[u8]) {
     assert_eq!(parts.iter().map(part).collect::<Vec<_>>(), [b"pmessage", data, data, data]);
 }
 
-type Commands = Vec<Vec<Vec<u8>>>;
+type CommandList = Vec<Vec<Vec<u8>>>;
 
-fn read_commands(data: &[u8], limits: &Limits, step: usize) -> (Commands, Option<RespError>) {
+fn read_commands(data: &[u8], limits: &Limits, step: usize) -> (CommandList, Option<RespError>) {
     let (mut parser, mut args, mut commands) = (Parser::default(), Vec::new(), Vec::new());
     let (mut start, mut end) = (0, 0);
     while end < data.len() {

@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 
 /// How an attempt ended.
 #[derive(Clone, Copy)]
-struct Ended {
+struct EndedAttempt {
     now: Time,
     /// It began after the last failure, so its outcome says something about the endpoint.
     fresh: bool,
@@ -29,7 +29,7 @@ impl Delivery {
     ) {
         let Some(attempt) = self.attempts.end(number) else { return };
         let Some(at) = self.progress.find(number) else { return };
-        let ended = Ended { now, fresh: !attempt.stale || self.progress.trouble.is_none(), roll };
+        let ended = EndedAttempt { now, fresh: !attempt.stale || self.progress.trouble.is_none(), roll };
         self.progress.last = Some(Last { at: now, reason: attempt.reason, outcome: reply.outcome });
         match reply.outcome {
             DeliveryOutcome::Delivered => self.settle(ended, at, effects),
@@ -43,7 +43,7 @@ impl Delivery {
         }
     }
 
-    fn settle(&mut self, ended: Ended, at: usize, effects: &mut Vec<Effect>) {
+    fn settle(&mut self, ended: EndedAttempt, at: usize, effects: &mut Vec<Effect>) {
         self.progress.batches.remove(at);
         self.saves.settle(ended.now);
         match &mut self.progress.trouble {
@@ -59,7 +59,7 @@ impl Delivery {
     }
 
     /// The endpoint acknowledged all but these entries.
-    fn keep(&mut self, ended: Ended, at: usize, failed: Vec<u64>, effects: &mut Vec<Effect>) {
+    fn keep(&mut self, ended: EndedAttempt, at: usize, failed: Vec<u64>, effects: &mut Vec<Effect>) {
         let batch = &self.progress.batches[at];
         let (entries, accepted, runs) = (batch.entries(), batch.accepted, batch.pick(failed));
         if runs.is_empty() {
@@ -74,7 +74,7 @@ impl Delivery {
         self.fail(ended, Pace::Backoff, effects);
     }
 
-    fn throttle(&mut self, ended: Ended, after_ms: Option<u64>) {
+    fn throttle(&mut self, ended: EndedAttempt, after_ms: Option<u64>) {
         self.saves.make_urgent();
         let trouble = self.progress.trouble.get_or_insert_default();
         trouble.throttle(ended.now, &self.patience, after_ms, ended.fresh, ended.roll);
@@ -83,7 +83,7 @@ impl Delivery {
         }
     }
 
-    fn refuse(&mut self, ended: Ended, at: usize, effects: &mut Vec<Effect>) {
+    fn refuse(&mut self, ended: EndedAttempt, at: usize, effects: &mut Vec<Effect>) {
         let batch = &mut self.progress.batches[at];
         batch.refusals = batch.refusals.saturating_add(1);
         if !batch.suspect && batch.refusals < REFUSALS {
@@ -98,7 +98,7 @@ impl Delivery {
 
     /// The only entry of a batch becomes a dead letter. The rest of the batch it was split from continues quickly; but an
     /// endpoint that refuses everything must not turn a queue into dead letters at full speed.
-    fn park(&mut self, ended: Ended, at: usize, effects: &mut Vec<Effect>) {
+    fn park(&mut self, ended: EndedAttempt, at: usize, effects: &mut Vec<Effect>) {
         let batch = self.progress.batches.remove(at);
         self.saves.park(batch.runs);
         let next = self.progress.batches.first();
@@ -116,7 +116,7 @@ impl Delivery {
         }
     }
 
-    fn fail(&mut self, ended: Ended, pace: Pace, effects: &mut Vec<Effect>) {
+    fn fail(&mut self, ended: EndedAttempt, pace: Pace, effects: &mut Vec<Effect>) {
         self.saves.make_urgent();
         // One fault of the endpoint hits every attempt in flight, and is counted once.
         if !ended.fresh {

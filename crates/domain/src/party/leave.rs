@@ -21,16 +21,16 @@ impl From<Reason> for InviteEnd {
 }
 
 /// How a member leaves.
-pub(super) struct Departure {
+pub(super) struct MemberDeparture {
     pub reason: Reason,
     /// The leader who kicked them.
     pub by: Option<User>,
     pub message: Option<Arc<str>>,
 }
 
-impl From<Reason> for Departure {
-    fn from(reason: Reason) -> Departure {
-        Departure { reason, by: None, message: None }
+impl From<Reason> for MemberDeparture {
+    fn from(reason: Reason) -> MemberDeparture {
+        MemberDeparture { reason, by: None, message: None }
     }
 }
 
@@ -57,8 +57,13 @@ pub(super) fn end_invite(draft: &mut PartyDraft<'_>, id: u64, user: &User, end: 
 }
 
 /// Removes a member. After a leader the next online member leads, or the next one if none is online.
-pub(super) fn remove_member(draft: &mut PartyDraft<'_>, id: u64, user: &User, departure: Departure) -> Step {
-    let Departure { reason, by, message } = departure;
+pub(super) fn remove_member(
+    draft: &mut PartyDraft<'_>,
+    id: u64,
+    user: &User,
+    departure: MemberDeparture,
+) -> Step {
+    let MemberDeparture { reason, by, message } = departure;
     let actor = draft.party(id).actor(user);
     draft.changes.told.push(Told::Left { id, user: user.clone(), reason });
     if draft.party(id).members.len() == 1 {

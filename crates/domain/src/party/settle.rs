@@ -7,7 +7,7 @@ use super::{Party, Reason, Standing, User, presence, ticket};
 use crate::time::Time;
 
 /// A deadline of a party.
-enum Deadline {
+enum PartyDeadline {
     Invite(User),
     Gathering,
     Away(User),
@@ -36,9 +36,9 @@ pub(super) fn settle(draft: &mut PartyDraft<'_>, id: u64) -> Step {
     while draft.exists(id) {
         let Some(deadline) = first_passed(draft.party(id), draft.now) else { break };
         match deadline {
-            Deadline::Invite(user) => end_invite(draft, id, &user, Reason::Expired.into())?,
-            Deadline::Gathering => ticket::fail_gathering(draft, id, None),
-            Deadline::Away(user) => time_out(draft, id, &user)?,
+            PartyDeadline::Invite(user) => end_invite(draft, id, &user, Reason::Expired.into())?,
+            PartyDeadline::Gathering => ticket::fail_gathering(draft, id, None),
+            PartyDeadline::Away(user) => time_out(draft, id, &user)?,
         }
         end_if_empty(draft, id)?;
     }
@@ -62,13 +62,13 @@ fn time_out(draft: &mut PartyDraft<'_>, id: u64, user: &User) -> Step {
     Ok(())
 }
 
-fn first_passed(party: &Party, now: Time) -> Option<Deadline> {
+fn first_passed(party: &Party, now: Time) -> Option<PartyDeadline> {
     let invites =
-        party.pending.iter().map(|pending| (pending.expires, Deadline::Invite(pending.user.clone())));
-    let gathering = party.go.iter().filter_map(|go| Some((go.until?, Deadline::Gathering)));
+        party.pending.iter().map(|pending| (pending.expires, PartyDeadline::Invite(pending.user.clone())));
+    let gathering = party.go.iter().filter_map(|go| Some((go.until?, PartyDeadline::Gathering)));
     let away = party.members.iter().filter_map(|member| {
         let until = member.away?.until;
-        Some((until, Deadline::Away(member.user.clone())))
+        Some((until, PartyDeadline::Away(member.user.clone())))
     });
     let passed = invites.chain(gathering).chain(away).filter(|(at, _)| now >= *at);
     passed.min_by_key(|(at, _)| *at).map(|(_, deadline)| deadline)

@@ -93,12 +93,12 @@ pub struct Followee {
     shown_version: u64,
     last_seen: Option<Time>,
     /// Sorted by channel. Channels they left stay for a while, so that an older fact does not bring them back.
-    places: Vec<Place>,
-    held: Option<Box<Held>>,
+    places: Vec<KnownChannel>,
+    held: Option<Box<HeldDisconnect>>,
 }
 
 #[derive(Clone, Debug)]
-struct Place {
+struct KnownChannel {
     channel: Arc<str>,
     version: u64,
     at: Time,
@@ -114,7 +114,7 @@ struct Moved {
 
 /// A disconnect that is held back, and the status that followers were told last.
 #[derive(Clone, Debug)]
-struct Held {
+struct HeldDisconnect {
     due: Time,
     believed: Status,
 }
@@ -207,7 +207,7 @@ impl Followee {
             // They are back: drop the disconnect that was held back.
             returned = self.held.take().is_some();
         } else if believed.online && hold_ms > 0 {
-            self.held.get_or_insert_with(|| Box::new(Held { due: now + hold_ms, believed }));
+            self.held.get_or_insert_with(|| Box::new(HeldDisconnect { due: now + hold_ms, believed }));
             return None;
         }
         let status = self.status(activities);
@@ -262,7 +262,7 @@ impl Followee {
                 Some(was)
             }
             Err(at) => {
-                self.places.insert(at, Place { channel: channel.clone(), version, at: now, stay });
+                self.places.insert(at, KnownChannel { channel: channel.clone(), version, at: now, stay });
                 Some(false)
             }
         }

@@ -16,7 +16,7 @@ pub fn trim(database: &Connection, counters: &mut Counters) -> rusqlite::Result<
 
 /// Keeps the log within its limits. Processes that had not read what goes find it in their `lost` count.
 pub fn bound(database: &Connection, counters: &mut Counters, options: &Options) -> rusqlite::Result<()> {
-    let bounds = Bounds::new(options);
+    let bounds = LogBounds::new(options);
     loop {
         let full = counters.log_messages > bounds.messages || counters.log_bytes > bounds.bytes;
         let aged = !full && oldest(database)?.is_some_and(|(_, at)| at < bounds.oldest_at);
@@ -31,19 +31,19 @@ pub fn bound(database: &Connection, counters: &mut Counters, options: &Options) 
 }
 
 /// The limits of the log at one moment.
-struct Bounds {
+struct LogBounds {
     messages: i64,
     bytes: i64,
     /// Messages published before this are too old, in ms since 1970.
     oldest_at: i64,
 }
 
-impl Bounds {
-    fn new(options: &Options) -> Bounds {
+impl LogBounds {
+    fn new(options: &Options) -> LogBounds {
         let number = |bound: u64| i64::try_from(bound).unwrap_or(i64::MAX);
         let age = i64::try_from(options.log_age.as_millis()).unwrap_or(i64::MAX);
         let (messages, bytes) = (number(options.log_messages), number(options.log_bytes));
-        Bounds { messages, bytes, oldest_at: now_ms().saturating_sub(age) }
+        LogBounds { messages, bytes, oldest_at: now_ms().saturating_sub(age) }
     }
 }
 
@@ -73,7 +73,7 @@ fn remove_below(database: &Connection, counters: &mut Counters, floor: i64) -> r
 fn drop_oldest(
     database: &Connection,
     counters: &mut Counters,
-    bounds: &Bounds,
+    bounds: &LogBounds,
     full: bool,
 ) -> rusqlite::Result<usize> {
     let last = last_to_drop(database, counters, bounds, full)?;
@@ -95,7 +95,7 @@ fn drop_oldest(
 fn last_to_drop(
     database: &Connection,
     counters: &Counters,
-    bounds: &Bounds,
+    bounds: &LogBounds,
     full: bool,
 ) -> rusqlite::Result<i64> {
     let spare = |bound: i64| if full { bound - bound / 10 } else { bound };

@@ -6,7 +6,7 @@ mod wait;
 
 use crate::audience::AudienceCache;
 use crate::error::Error;
-use crate::folder::{Folder, Identity};
+use crate::folder::{Folder, FolderIdentity};
 use crate::options::Options;
 use crate::process::Process;
 use crate::receiver::Receiver;
@@ -17,18 +17,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 pub struct OpenFolder {
-    identity: Identity,
+    identity: FolderIdentity,
     pub process: Process,
     audiences: Mutex<AudienceCache>,
     receiver: Mutex<Receiver>,
 }
 
 /// The folders that this process has open, each with the number of its handles.
-static OPEN: Mutex<BTreeMap<u64, Entry>> = Mutex::new(BTreeMap::new());
+static OPEN: Mutex<BTreeMap<u64, OpenEntry>> = Mutex::new(BTreeMap::new());
 /// The process that opened them. A child forked meanwhile must not even take the mutex above.
 static OPENER: AtomicU32 = AtomicU32::new(0);
 
-struct Entry {
+struct OpenEntry {
     folder: Arc<OpenFolder>,
     handles: usize,
 }
@@ -56,7 +56,7 @@ impl OpenFolder {
         let folder = Arc::new(opened?);
         let subscriber = folder.receiver().add_subscriber(options);
         let key = open.last_key_value().map_or(0, |(key, _)| key + 1);
-        open.insert(key, Entry { folder: folder.clone(), handles: 1 });
+        open.insert(key, OpenEntry { folder: folder.clone(), handles: 1 });
         Ok((folder, subscriber))
     }
 

@@ -11,13 +11,13 @@ use crate::options::Options;
 use crate::process::Process;
 use crate::routing::RoutingTable;
 use crate::subscribers::Subscribers;
-use queue::Queue;
+use queue::ProcessQueue;
 use rusqlite::Connection;
 use std::time::{Duration, Instant};
 
 pub struct Receiver {
     pub subscribers: Subscribers,
-    queue: Queue,
+    queue: ProcessQueue,
     /// Another process took this one for dead, and it has not registered again yet.
     displaced: bool,
     /// Subscribers that are gone and whose subscriptions are still in the database.
@@ -31,7 +31,7 @@ impl Receiver {
     pub fn new() -> Receiver {
         Receiver {
             subscribers: Subscribers::default(),
-            queue: Queue::default(),
+            queue: ProcessQueue::default(),
             displaced: false,
             departed: Vec::new(),
             sleeping: false,

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 #[derive(Default)]
-pub struct Queue {
+pub struct ProcessQueue {
     connection: Option<Connection>,
     /// Every message up to this id was fetched.
     cursor: i64,
@@ -31,18 +31,18 @@ pub struct Fetched {
 }
 
 /// What one read transaction found.
-struct Part {
+struct QueuePart {
     publications: Vec<Arc<Publication>>,
     /// `process.lost`. `None`: the row is gone, another process took this one for dead.
     lost: Option<i64>,
     more: bool,
 }
 
-impl Queue {
+impl ProcessQueue {
     /// Begins again after this message, under a new process number.
     pub fn restart(&mut self, last_id: i64) {
         let connection = self.connection.take();
-        *self = Queue { connection, cursor: last_id, ..Queue::default() };
+        *self = ProcessQueue { connection, cursor: last_id, ..ProcessQueue::default() };
     }
 
     /// The connection for reading, opened on first use.
@@ -113,7 +113,7 @@ fn lost_of(database: &Connection, process: i64) -> rusqlite::Result<Option<i64>>
 }
 
 /// Reads the loss count and the next messages in one short transaction.
-fn read(database: &Connection, process: i64, cursor: i64) -> rusqlite::Result<Part> {
+fn read(database: &Connection, process: i64, cursor: i64) -> rusqlite::Result<QueuePart> {
     let run = |sql: &str| database.prepare_cached(sql)?.execute([]);
     run("BEGIN")?;
     let part = read_part(database, process, cursor);
@@ -121,7 +121,7 @@ fn read(database: &Connection, process: i64, cursor: i64) -> rusqlite::Result<Pa
     part
 }
 
-fn read_part(database: &Connection, process: i64, cursor: i64) -> rusqlite::Result<Part> {
+fn read_part(database: &Connection, process: i64, cursor: i64) -> rusqlite::Result<QueuePart> {
     let lost = lost_of(database, process)?;
     let mut publications = Vec::new();
     let mut bytes = 0;
@@ -148,5 +148,5 @@ fn read_part(database: &Connection, process: i64, cursor: i64) -> rusqlite::Resu
         }
     }
     let more = publications.len() >= limits::FETCH || bytes >= limits::FETCH_BYTES;
-    Ok(Part { publications, lost, more })
+    Ok(QueuePart { publications, lost, more })
 }

@@ -1,7 +1,7 @@
 //! The messages between nodes about a session that moves. The order of the steps is `tavern-hub`'s.
 
 use super::envelope;
-use super::message::{self, AskClaim, Empty, Kind, MigrationMessage, MigrationStep};
+use super::message::{self, AskClaim, Empty, EnvelopeKind, MigrationMessage, MigrationStep};
 use std::collections::BTreeMap;
 use tavern_domain::{ClientId, SessionKey};
 
@@ -98,7 +98,7 @@ pub fn encode(letter: &Letter) -> Vec<u8> {
         }
         Says::Taken => MigrationStep::Taken(Empty {}),
     };
-    envelope(Kind::Migration(MigrationMessage { key, number: letter.number, step: Some(step) }))
+    envelope(EnvelopeKind::Migration(MigrationMessage { key, number: letter.number, step: Some(step) }))
 }
 
 pub(super) fn read(letter: MigrationMessage) -> Option<Letter> {

@@ -3,13 +3,13 @@
 use prost::{Message, Oneof};
 
 #[derive(Clone, PartialEq, Message)]
-pub struct BusMessage {
-    #[prost(oneof = "Kind", tags = "1, 2, 3, 4, 5")]
-    pub kind: Option<Kind>,
+pub struct Envelope {
+    #[prost(oneof = "EnvelopeKind", tags = "1, 2, 3, 4, 5")]
+    pub kind: Option<EnvelopeKind>,
 }
 
 #[derive(Clone, PartialEq, Oneof)]
-pub enum Kind {
+pub enum EnvelopeKind {
     #[prost(message, tag = "1")]
     Presence(PresenceChange),
     #[prost(message, tag = "2")]
@@ -82,11 +82,11 @@ pub struct ClientState {
     #[prost(string, tag = "1")]
     pub client: String,
     #[prost(message, optional, tag = "2")]
-    pub state: Option<State>,
+    pub state: Option<StateText>,
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct State {
+pub struct StateText {
     #[prost(string, tag = "1")]
     pub text: String,
     #[prost(fixed64, tag = "2")]

@@ -10,7 +10,7 @@ pub mod people;
 pub mod service;
 
 use letter::Letter;
-use message::{Empty, Kind};
+use message::{Empty, EnvelopeKind};
 use prost::Message as _;
 use std::sync::Arc;
 use tavern_domain::presence::{News, Rumour, Visibility};
@@ -34,28 +34,28 @@ pub enum BusMessage {
 impl BusMessage {
     /// `None`: not a message that this release understands.
     pub fn decode(bytes: &[u8]) -> Option<BusMessage> {
-        Some(match message::BusMessage::decode(bytes).ok()?.kind? {
-            Kind::Presence(change) => BusMessage::Presence(news::read(change)?),
-            Kind::User(update) => BusMessage::Person(people::read(update)?),
-            Kind::Migration(step) => BusMessage::Session(letter::read(step)?),
-            Kind::NodeLeft(_) => BusMessage::NodeLeft,
-            Kind::Subscription(name) => BusMessage::Subscription(name.into()),
+        Some(match message::Envelope::decode(bytes).ok()?.kind? {
+            EnvelopeKind::Presence(change) => BusMessage::Presence(news::read(change)?),
+            EnvelopeKind::User(update) => BusMessage::Person(people::read(update)?),
+            EnvelopeKind::Migration(step) => BusMessage::Session(letter::read(step)?),
+            EnvelopeKind::NodeLeft(_) => BusMessage::NodeLeft,
+            EnvelopeKind::Subscription(name) => BusMessage::Subscription(name.into()),
         })
     }
 }
 
 /// The message that a node has left sessions in the store.
 pub fn node_left() -> Vec<u8> {
-    envelope(Kind::NodeLeft(Empty {}))
+    envelope(EnvelopeKind::NodeLeft(Empty {}))
 }
 
 /// The message that a subscription has events to deliver; with an empty name, that subscriptions were changed.
 pub fn subscription(name: &str) -> Vec<u8> {
-    envelope(Kind::Subscription(name.into()))
+    envelope(EnvelopeKind::Subscription(name.into()))
 }
 
-fn envelope(kind: Kind) -> Vec<u8> {
-    message::BusMessage { kind: Some(kind) }.encode_to_vec()
+fn envelope(kind: EnvelopeKind) -> Vec<u8> {
+    message::Envelope { kind: Some(kind) }.encode_to_vec()
 }
 
 fn visibility(number: i32) -> Option<Visibility> {

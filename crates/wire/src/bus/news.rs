@@ -1,7 +1,7 @@
 //! Presence changes, as nodes send them to each other.
 
 use super::message::{
-    self, ClientOffline, ClientState, Empty, Kind, PresenceChange, PresenceEvent, PresenceEventKind,
+    self, ClientOffline, ClientState, Empty, EnvelopeKind, PresenceChange, PresenceEvent, PresenceEventKind,
     UserOffline, VisibilityChange,
 };
 use super::{envelope, visibility, visibility_number};
@@ -19,7 +19,7 @@ pub fn encode(news: &News) -> Vec<u8> {
         events: news.changes.iter().map(|change| PresenceEvent { event: written(change) }).collect(),
         visibility: visibility_number(news.visibility),
     };
-    envelope(Kind::Presence(message))
+    envelope(EnvelopeKind::Presence(message))
 }
 
 pub(super) fn read(message: PresenceChange) -> Option<News> {
@@ -37,7 +37,7 @@ pub(super) fn read(message: PresenceChange) -> Option<News> {
 }
 
 fn written(change: &Change) -> Option<PresenceEventKind> {
-    let written = |state: &State| message::State { text: state.text.to_string(), digest: state.meaning };
+    let written = |state: &State| message::StateText { text: state.text.to_string(), digest: state.meaning };
     Some(match change {
         Change::UserOnline => PresenceEventKind::UserOnline(Empty {}),
         Change::ClientOnline { client, state } => {
@@ -65,7 +65,7 @@ fn written(change: &Change) -> Option<PresenceEventKind> {
 }
 
 fn change(event: PresenceEventKind) -> Option<Change> {
-    let read = |state: message::State| State { text: state.text.into(), meaning: state.digest };
+    let read = |state: message::StateText| State { text: state.text.into(), meaning: state.digest };
     Some(match event {
         PresenceEventKind::UserOnline(_) => Change::UserOnline,
         PresenceEventKind::ClientOnline(ClientState { client, state }) => {

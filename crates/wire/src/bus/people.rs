@@ -1,7 +1,7 @@
 //! Updates about users, as nodes send them to each other.
 
 use super::message::{
-    self, ChannelPresence, Empty, Follow, Kind, UserUpdate, UserUpdateKind, UserVisibility,
+    self, ChannelPresence, Empty, EnvelopeKind, Follow, UserUpdate, UserUpdateKind, UserVisibility,
 };
 use super::{envelope, visibility, visibility_number};
 use tavern_domain::Time;
@@ -28,7 +28,7 @@ pub fn encode(rumour: &Rumour) -> Vec<u8> {
         Rumour::Removed { channel } => UserUpdateKind::RemovedFrom(channel.to_string()),
         Rumour::Mail => UserUpdateKind::Inbox(Empty {}),
     };
-    envelope(Kind::User(UserUpdate { update: Some(update) }))
+    envelope(EnvelopeKind::User(UserUpdate { update: Some(update) }))
 }
 
 pub(super) fn read(message: UserUpdate) -> Option<Rumour> {

@@ -32,7 +32,7 @@ pub struct NewEvent {
 }
 
 #[derive(Deserialize)]
-struct Fields<'a> {
+struct EventFields<'a> {
     #[serde(borrow, default, deserialize_with = "present")]
     id: Raw<'a>,
     #[serde(borrow, default, deserialize_with = "present", rename = "type")]
@@ -67,7 +67,7 @@ pub fn parse_events(body: &[u8], now_ms: u64) -> Result<Vec<NewEvent>, Refusal> 
 }
 
 fn parse_event(json: &[u8], now_ms: u64) -> Result<NewEvent, Refusal> {
-    let fields: Fields<'_> = field::object(json)?;
+    let fields: EventFields<'_> = field::object(json)?;
     let bounded = |name: &'static str, text: &str, most: usize| match text.len() <= most {
         true => Ok(()),
         false => {
@@ -237,7 +237,7 @@ pub fn gap_entry(out: &mut Vec<u8>, first: u64, last: u64) {
 }
 
 #[derive(Deserialize)]
-struct Kept<'a> {
+struct StoredEvent<'a> {
     #[serde(borrow, rename = "type")]
     kind: &'a RawValue,
     #[serde(borrow)]
@@ -270,7 +270,7 @@ fn routemaster(pieces: &[Piece<'_>]) -> Vec<u8> {
 
 fn classic_entry(out: &mut Vec<u8>, event: Numbered<'_>) {
     // The server wrote it; anything else is shown unchanged.
-    let Ok(kept) = serde_json::from_slice::<Kept<'_>>(event.body) else {
+    let Ok(kept) = serde_json::from_slice::<StoredEvent<'_>>(event.body) else {
         return out.extend_from_slice(event.body);
     };
     out.extend_from_slice(b"{\"topic\":");

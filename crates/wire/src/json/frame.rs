@@ -9,15 +9,15 @@ use serde::de::IgnoredAny;
 /// yields itself, so that its sender gets an error.
 pub fn commands(frame: &[u8]) -> impl Iterator<Item = &[u8]> {
     let several = memchr(b'\n', frame).is_some() && !is_one_object(frame) && !frame.trim_ascii().is_empty();
-    Commands { rest: Some(frame), several }
+    FrameCommands { rest: Some(frame), several }
 }
 
-struct Commands<'a> {
+struct FrameCommands<'a> {
     rest: Option<&'a [u8]>,
     several: bool,
 }
 
-impl<'a> Iterator for Commands<'a> {
+impl<'a> Iterator for FrameCommands<'a> {
     type Item = &'a [u8];
 
     fn next(&mut self) -> Option<&'a [u8]> {

@@ -21,7 +21,7 @@ pub enum Wish {
 
 /// The JSON members of party commands; others are ignored.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Fields<'a> {
+pub(super) struct PartyFields<'a> {
     pub user: Raw<'a>,
     pub party_id: Raw<'a>,
     pub go_id: Raw<'a>,
@@ -83,7 +83,7 @@ struct Body<'a> {
 /// A command as an HTTP body: `{"cmd": "invite", …}`, with the members of the op.
 pub fn parse(body: &[u8]) -> Result<Wish, Refusal> {
     let body: Body<'_> = object(body)?;
-    let fields = Fields {
+    let fields = PartyFields {
         user: body.user,
         party_id: body.party_id,
         go_id: body.go_id,
@@ -109,7 +109,7 @@ pub fn parse_answer(body: &[u8]) -> Result<(bool, Option<Arc<str>>), Refusal> {
 }
 
 /// Parses a command.
-pub(super) fn read(command: &str, fields: &Fields<'_>) -> Result<Wish, Refusal> {
+pub(super) fn read(command: &str, fields: &PartyFields<'_>) -> Result<Wish, Refusal> {
     let party = number("party_id", fields.party_id)?;
     let given = |name, raw| text(name, raw).map(|text| text.map(|text| Arc::<str>::from(&*text)));
     let user = || need("user", given("user", fields.user)?);

@@ -146,7 +146,7 @@ const PARTY: &str = "party.";
 
 /// The members of all ops. Values stay raw until the op is known: what one op needs, another ignores.
 #[derive(Deserialize)]
-struct Fields<'a> {
+struct RequestFields<'a> {
     #[serde(borrow, default, deserialize_with = "present")]
     id: Raw<'a>,
     #[serde(borrow, default, deserialize_with = "present")]
@@ -196,7 +196,7 @@ struct Fields<'a> {
 }
 
 pub fn parse_request(frame: &[u8]) -> Result<Request<'_>, BadRequest<'_>> {
-    let fields: Fields<'_> =
+    let fields: RequestFields<'_> =
         field::object(frame).map_err(|refusal| BadRequest { id: find_id(frame), refusal })?;
     let id = read_id(fields.id).map_err(|refusal| BadRequest { id: None, refusal })?;
     match read_op(&fields) {
@@ -215,7 +215,7 @@ fn read_id(raw: Raw<'_>) -> Result<Option<&str>, Refusal> {
     }
 }
 
-fn read_op<'a>(fields: &Fields<'a>) -> Result<Op<'a>, Refusal> {
+fn read_op<'a>(fields: &RequestFields<'a>) -> Result<Op<'a>, Refusal> {
     let op = need("op", text("op", fields.op)?)?;
     Ok(match op.as_ref() {
         "publish" => Op::Publish(Publish {
@@ -267,8 +267,8 @@ fn read_op<'a>(fields: &Fields<'a>) -> Result<Op<'a>, Refusal> {
     })
 }
 
-fn read_party(command: &str, fields: &Fields<'_>) -> Result<party::Wish, Refusal> {
-    let given = party::Fields {
+fn read_party(command: &str, fields: &RequestFields<'_>) -> Result<party::Wish, Refusal> {
+    let given = party::PartyFields {
         user: fields.user,
         party_id: fields.party_id,
         go_id: fields.go_id,
@@ -281,7 +281,7 @@ fn read_party(command: &str, fields: &Fields<'_>) -> Result<party::Wish, Refusal
     party::read(command, &given)
 }
 
-fn read_part<'a>(fields: &Fields<'a>) -> Result<Part<'a>, Refusal> {
+fn read_part<'a>(fields: &RequestFields<'a>) -> Result<Part<'a>, Refusal> {
     Ok(Part { after: text("after", fields.after)?, limit: number("limit", fields.limit)? })
 }
 
@@ -291,7 +291,7 @@ pub fn read_visibility(value: impl AsRef<str>) -> Result<Visibility, Refusal> {
         .ok_or_else(|| refuse("the field `value` must be everyone, followers_i_follow or nobody"))
 }
 
-fn read_target<'a>(fields: &Fields<'a>) -> Result<Target<'a>, Refusal> {
+fn read_target<'a>(fields: &RequestFields<'a>) -> Result<Target<'a>, Refusal> {
     match (text("channel", fields.channel)?, text("pattern", fields.pattern)?) {
         (Some(channel), None) => Ok(Target::Channel(channel)),
         (None, Some(pattern)) => Ok(Target::Pattern(pattern)),

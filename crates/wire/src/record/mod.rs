@@ -96,15 +96,15 @@ impl fmt::Debug for Secret {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Marks {
-    changes: Vec<Change>,
+struct StoredMarks {
+    changes: Vec<StoredChange>,
     /// Number and position.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     notes: Vec<(u64, u64)>,
 }
 
 #[derive(Serialize, Deserialize)]
-struct Change {
+struct StoredChange {
     position: u64,
     seq: u64,
     topics: BTreeMap<Arc<str>, u64>,
@@ -161,18 +161,22 @@ pub fn read<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, RecordError> {
 }
 
 pub fn write_marks(marks: &topic::Marks) -> Vec<u8> {
-    let change = |change: &topic::Change| Change {
+    let change = |change: &topic::Change| StoredChange {
         position: change.position,
         seq: change.seq,
         topics: change.counts.clone(),
     };
     let notes = marks.notes().iter().map(|note| (note.seq, note.position));
-    write(&Marks { changes: marks.changes().iter().map(change).collect(), notes: notes.collect() })
+    write(&StoredMarks { changes: marks.changes().iter().map(change).collect(), notes: notes.collect() })
 }
 
 pub fn read_marks(bytes: &[u8]) -> Result<topic::Marks, RecordError> {
-    let marks: Marks = read(bytes)?;
-    let change = |kept: Change| topic::Change { position: kept.position, seq: kept.seq, counts: kept.topics };
+    let marks: StoredMarks = read(bytes)?;
+    let change = |stored: StoredChange| topic::Change {
+        position: stored.position,
+        seq: stored.seq,
+        counts: stored.topics,
+    };
     let notes = marks.notes.into_iter().map(|(seq, position)| Mark { seq, position });
     let changes = marks.changes.into_iter().map(change).collect();
     topic::Marks::restore(changes, notes.collect()).ok_or(RecordError::Marks)

@@ -17,19 +17,19 @@ pub const NEXT: &str = "next";
 type Text = Arc<str>;
 
 #[derive(Serialize, Deserialize)]
-struct KeptParty {
+struct StoredParty {
     version: u64,
-    members: Vec<KeptMember>,
+    members: Vec<StoredMember>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pending: Vec<KeptPending>,
+    pending: Vec<StoredPending>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    go: Option<KeptGo>,
+    go: Option<StoredGo>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     data: Option<Box<RawValue>>,
 }
 
 #[derive(Serialize, Deserialize)]
-struct KeptMember {
+struct StoredMember {
     user: Text,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     name: Option<Text>,
@@ -40,7 +40,7 @@ struct KeptMember {
 }
 
 #[derive(Serialize, Deserialize)]
-struct KeptPending {
+struct StoredPending {
     user: Text,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     name: Option<Text>,
@@ -51,7 +51,7 @@ struct KeptPending {
 }
 
 #[derive(Serialize, Deserialize)]
-struct KeptGo {
+struct StoredGo {
     go_id: u64,
     members: Vec<Text>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -64,7 +64,7 @@ struct KeptGo {
 }
 
 #[derive(Default, Serialize, Deserialize)]
-struct KeptGuest {
+struct StoredGuest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     party: Option<u64>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -76,22 +76,22 @@ struct KeptGuest {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     sent: Vec<u64>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    done: Vec<KeptDone>,
+    done: Vec<StoredDone>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     bye: Option<u64>,
 }
 
 #[derive(Serialize, Deserialize)]
-struct KeptDone {
+struct StoredDone {
     rid: Text,
     at: u64,
-    reply: KeptReply,
+    reply: StoredReply,
 }
 
 /// A stored reply, without the party.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum KeptReply {
+enum StoredReply {
     Ok,
     Party,
     Invited(u64),
@@ -100,27 +100,27 @@ enum KeptReply {
 }
 
 pub fn write_party(party: &Party) -> Vec<u8> {
-    let member = |member: &Member| KeptMember {
+    let member = |member: &Member| StoredMember {
         user: member.user.clone(),
         name: member.name.clone(),
         since: member.since.ms(),
         away: member.away.map(|away| (away.since.ms(), away.until.ms())),
     };
-    let pending = |pending: &Pending| KeptPending {
+    let pending = |pending: &Pending| StoredPending {
         user: pending.user.clone(),
         name: pending.name.clone(),
         by: pending.by.clone(),
         expires_at: pending.expires.ms(),
         dark: pending.dark,
     };
-    let go = |go: &Go| KeptGo {
+    let go = |go: &Go| StoredGo {
         go_id: go.id,
         members: go.members.clone(),
         params: go.params.as_deref().and_then(raw),
         ready: go.ready.clone(),
         until: go.until.map(Time::ms),
     };
-    write(&KeptParty {
+    write(&StoredParty {
         version: party.version,
         members: party.members.iter().map(member).collect(),
         pending: party.pending.iter().map(pending).collect(),
@@ -136,53 +136,53 @@ fn raw(text: &str) -> Option<Box<RawValue>> {
 
 /// `id` is the name of its document.
 pub fn read_party(id: u64, bytes: &[u8]) -> Result<Party, RecordError> {
-    let kept: KeptParty = read(bytes)?;
-    let member = |kept: KeptMember| Member {
-        user: kept.user,
-        name: kept.name,
-        since: Time(kept.since),
-        away: kept.away.map(|(since, until)| Away { since: Time(since), until: Time(until) }),
+    let stored: StoredParty = read(bytes)?;
+    let member = |stored: StoredMember| Member {
+        user: stored.user,
+        name: stored.name,
+        since: Time(stored.since),
+        away: stored.away.map(|(since, until)| Away { since: Time(since), until: Time(until) }),
     };
-    let pending = |kept: KeptPending| Pending {
-        user: kept.user,
-        name: kept.name,
-        by: kept.by,
-        expires: Time(kept.expires_at),
-        dark: kept.dark,
+    let pending = |stored: StoredPending| Pending {
+        user: stored.user,
+        name: stored.name,
+        by: stored.by,
+        expires: Time(stored.expires_at),
+        dark: stored.dark,
     };
-    let go = |kept: KeptGo| Go {
-        id: kept.go_id,
-        members: kept.members,
-        params: kept.params.map(|raw| raw.get().into()),
-        ready: kept.ready,
-        until: kept.until.map(Time),
+    let go = |stored: StoredGo| Go {
+        id: stored.go_id,
+        members: stored.members,
+        params: stored.params.map(|raw| raw.get().into()),
+        ready: stored.ready,
+        until: stored.until.map(Time),
     };
-    if kept.members.is_empty() {
+    if stored.members.is_empty() {
         return Err(RecordError::Empty);
     }
     Ok(Party {
         id,
-        version: kept.version,
-        members: kept.members.into_iter().map(member).collect(),
-        pending: kept.pending.into_iter().map(pending).collect(),
-        go: kept.go.map(go),
-        data: kept.data.map(|raw| raw.get().into()),
+        version: stored.version,
+        members: stored.members.into_iter().map(member).collect(),
+        pending: stored.pending.into_iter().map(pending).collect(),
+        go: stored.go.map(go),
+        data: stored.data.map(|raw| raw.get().into()),
     })
 }
 
 pub fn write_guest(guest: &Guest) -> Vec<u8> {
-    let done = |done: &Done| KeptDone {
+    let done = |done: &Done| StoredDone {
         rid: done.rid.clone(),
         at: done.at.ms(),
         reply: match &done.reply {
-            Reply::Nothing => KeptReply::Ok,
-            Reply::Party(_) => KeptReply::Party,
-            Reply::Invited { party_id } => KeptReply::Invited(*party_id),
-            Reply::Gone { go_id } => KeptReply::Gone(*go_id),
-            Reply::Refused { why, .. } => KeptReply::Refused(why.as_str().into()),
+            Reply::Nothing => StoredReply::Ok,
+            Reply::Party(_) => StoredReply::Party,
+            Reply::Invited { party_id } => StoredReply::Invited(*party_id),
+            Reply::Gone { go_id } => StoredReply::Gone(*go_id),
+            Reply::Refused { why, .. } => StoredReply::Refused(why.as_str().into()),
         },
     };
-    write(&KeptGuest {
+    write(&StoredGuest {
         party: guest.party,
         invites: guest.invites.clone(),
         blocks: guest.blocks.clone(),
@@ -194,28 +194,28 @@ pub fn write_guest(guest: &Guest) -> Vec<u8> {
 }
 
 pub fn read_guest(bytes: &[u8]) -> Result<Guest, RecordError> {
-    let kept: KeptGuest = read(bytes)?;
-    let done = |kept: KeptDone| {
-        let reply = match kept.reply {
-            KeptReply::Ok => Reply::Nothing,
-            KeptReply::Party => Reply::Party(None),
-            KeptReply::Invited(party_id) => Reply::Invited { party_id },
-            KeptReply::Gone(go_id) => Reply::Gone { go_id },
-            KeptReply::Refused(code) => {
+    let stored: StoredGuest = read(bytes)?;
+    let done = |stored: StoredDone| {
+        let reply = match stored.reply {
+            StoredReply::Ok => Reply::Nothing,
+            StoredReply::Party => Reply::Party(None),
+            StoredReply::Invited(party_id) => Reply::Invited { party_id },
+            StoredReply::Gone(go_id) => Reply::Gone { go_id },
+            StoredReply::Refused(code) => {
                 let why = Refusal::parse(&code).ok_or(RecordError::Word)?;
                 Reply::Refused { why, retry_after_ms: None, party: None }
             }
         };
-        Ok(Done { rid: kept.rid, at: Time(kept.at), reply })
+        Ok(Done { rid: stored.rid, at: Time(stored.at), reply })
     };
     Ok(Guest {
-        party: kept.party,
-        invites: kept.invites,
-        blocks: kept.blocks,
-        declined: kept.declined.into_iter().map(|(user, until)| (user, Time(until))).collect(),
-        sent: kept.sent.into_iter().map(Time).collect(),
-        done: kept.done.into_iter().map(done).collect::<Result<_, RecordError>>()?,
-        bye: kept.bye.map(Time),
+        party: stored.party,
+        invites: stored.invites,
+        blocks: stored.blocks,
+        declined: stored.declined.into_iter().map(|(user, until)| (user, Time(until))).collect(),
+        sent: stored.sent.into_iter().map(Time).collect(),
+        done: stored.done.into_iter().map(done).collect::<Result<_, RecordError>>()?,
+        bye: stored.bye.map(Time),
     })
 }
 

@@ -8,15 +8,15 @@ use tavern_domain::delivery::{
 };
 
 #[derive(Serialize, Deserialize)]
-struct Kept {
-    sealed: Place,
+struct StoredProgress {
+    sealed: StoredMark,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    shed: Option<(Place, u64)>,
+    shed: Option<(StoredMark, u64)>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    batches: Vec<KeptBatch>,
+    batches: Vec<StoredBatch>,
     numbered: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    trouble: Option<KeptTrouble>,
+    trouble: Option<StoredTrouble>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     disabled: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -25,12 +25,12 @@ struct Kept {
 
 /// Number and position.
 #[derive(Clone, Copy, Serialize, Deserialize)]
-struct Place(u64, u64);
+struct StoredMark(u64, u64);
 
 #[derive(Serialize, Deserialize)]
-struct KeptBatch {
+struct StoredBatch {
     number: u64,
-    runs: Vec<KeptRun>,
+    runs: Vec<StoredRun>,
     reason: String,
     accepted: u64,
     attempts: u32,
@@ -39,8 +39,8 @@ struct KeptBatch {
 }
 
 #[derive(Serialize, Deserialize)]
-struct KeptRun {
-    after: Place,
+struct StoredRun {
+    after: StoredMark,
     first: u64,
     last: u64,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -48,19 +48,19 @@ struct KeptRun {
 }
 
 #[derive(Serialize, Deserialize)]
-struct KeptTrouble {
+struct StoredTrouble {
     failing_since: Option<u64>,
     failures: u32,
     retry_at: u64,
 }
 
 pub fn write_progress(progress: &Progress) -> Vec<u8> {
-    super::write(&Kept {
-        sealed: place(progress.sealed),
-        shed: progress.shed.map(|shed| (place(shed.through), shed.at.ms())),
-        batches: progress.batches.iter().map(kept_batch).collect(),
+    super::write(&StoredProgress {
+        sealed: stored_mark(progress.sealed),
+        shed: progress.shed.map(|shed| (stored_mark(shed.through), shed.at.ms())),
+        batches: progress.batches.iter().map(stored_batch).collect(),
         numbered: progress.numbered,
-        trouble: progress.trouble.map(|trouble| KeptTrouble {
+        trouble: progress.trouble.map(|trouble| StoredTrouble {
             failing_since: trouble.failing_since.map(Time::ms),
             failures: trouble.failures,
             retry_at: trouble.retry_at.ms(),
@@ -73,38 +73,43 @@ pub fn write_progress(progress: &Progress) -> Vec<u8> {
 }
 
 pub fn read_progress(bytes: &[u8]) -> Result<Progress, RecordError> {
-    let kept: Kept = super::read(bytes)?;
-    let last = kept.last.map(|(at, reason, outcome)| {
+    let stored: StoredProgress = super::read(bytes)?;
+    let last = stored.last.map(|(at, reason, outcome)| {
         let reason = Reason::parse(&reason).ok_or(RecordError::Word)?;
         let outcome = DeliveryOutcome::parse(&outcome).ok_or(RecordError::Word)?;
         Ok::<_, RecordError>(Last { at: Time(at), reason, outcome })
     });
     Ok(Progress {
-        sealed: mark(kept.sealed),
-        shed: kept.shed.map(|(through, at)| Shed { through: mark(through), at: Time(at) }),
-        batches: kept.batches.into_iter().map(batch).collect::<Result<_, _>>()?,
-        numbered: kept.numbered,
-        trouble: kept.trouble.map(|trouble| Trouble {
+        sealed: mark(stored.sealed),
+        shed: stored.shed.map(|(through, at)| Shed { through: mark(through), at: Time(at) }),
+        batches: stored.batches.into_iter().map(batch).collect::<Result<_, _>>()?,
+        numbered: stored.numbered,
+        trouble: stored.trouble.map(|trouble| Trouble {
             failing_since: trouble.failing_since.map(Time),
             failures: trouble.failures,
             retry_at: Time(trouble.retry_at),
         }),
-        disabled: kept.disabled.map(|why| Why::parse(&why).ok_or(RecordError::Word)).transpose()?,
+        disabled: stored.disabled.map(|why| Why::parse(&why).ok_or(RecordError::Word)).transpose()?,
         last: last.transpose()?,
     })
 }
 
-fn place(mark: Mark) -> Place {
-    Place(mark.seq, mark.position)
+fn stored_mark(mark: Mark) -> StoredMark {
+    StoredMark(mark.seq, mark.position)
 }
 
-fn mark(place: Place) -> Mark {
-    Mark { seq: place.0, position: place.1 }
+fn mark(stored_mark: StoredMark) -> Mark {
+    Mark { seq: stored_mark.0, position: stored_mark.1 }
 }
 
-fn kept_batch(batch: &Batch) -> KeptBatch {
-    let run = |run: &Run| KeptRun { after: place(run.after), first: run.first, last: run.last, gap: run.gap };
-    KeptBatch {
+fn stored_batch(batch: &Batch) -> StoredBatch {
+    let run = |run: &Run| StoredRun {
+        after: stored_mark(run.after),
+        first: run.first,
+        last: run.last,
+        gap: run.gap,
+    };
+    StoredBatch {
         number: batch.number,
         runs: batch.runs.iter().map(run).collect(),
         reason: batch.reason.as_str().to_owned(),
@@ -115,19 +120,19 @@ fn kept_batch(batch: &Batch) -> KeptBatch {
     }
 }
 
-fn batch(kept: KeptBatch) -> Result<Batch, RecordError> {
-    let run = |kept: KeptRun| {
-        let run = Run { after: mark(kept.after), first: kept.first, last: kept.last, gap: kept.gap };
+fn batch(stored: StoredBatch) -> Result<Batch, RecordError> {
+    let run = |stored: StoredRun| {
+        let run = Run { after: mark(stored.after), first: stored.first, last: stored.last, gap: stored.gap };
         (run.first <= run.last && run.after.seq < run.first).then_some(run).ok_or(RecordError::Run)
     };
     Ok(Batch {
-        number: kept.number,
-        runs: kept.runs.into_iter().map(run).collect::<Result<_, _>>()?,
-        reason: Reason::parse(&kept.reason).ok_or(RecordError::Word)?,
-        accepted: Time(kept.accepted),
-        attempts: kept.attempts,
-        refusals: kept.refusals,
-        suspect: kept.suspect,
+        number: stored.number,
+        runs: stored.runs.into_iter().map(run).collect::<Result<_, _>>()?,
+        reason: Reason::parse(&stored.reason).ok_or(RecordError::Word)?,
+        accepted: Time(stored.accepted),
+        attempts: stored.attempts,
+        refusals: stored.refusals,
+        suspect: stored.suspect,
     })
 }
 

@@ -5,15 +5,19 @@ use super::parse::Limits;
 use std::ops::Range;
 
 /// The words of a line: ranges of it, or copies where quotes changed the bytes.
-pub(super) enum Line {
+pub(super) enum InlineLine {
     Plain,
     Quoted(Vec<Vec<u8>>),
 }
 
 /// Parses a line without its line break. Plain words are ranges of `line`.
-pub(super) fn split(line: &[u8], limits: &Limits, args: &mut Vec<Range<usize>>) -> Result<Line, RespError> {
+pub(super) fn split(
+    line: &[u8],
+    limits: &Limits,
+    args: &mut Vec<Range<usize>>,
+) -> Result<InlineLine, RespError> {
     if memchr::memchr2(b'"', b'\'', line).is_some() {
-        return split_quoted(line, limits).map(Line::Quoted);
+        return split_quoted(line, limits).map(InlineLine::Quoted);
     }
     let mut at = 0;
     loop {
@@ -25,7 +29,7 @@ pub(super) fn split(line: &[u8], limits: &Limits, args: &mut Vec<Range<usize>>) 
             at += 1;
         }
         if start == at {
-            return Ok(Line::Plain);
+            return Ok(InlineLine::Plain);
         }
         admit(args.len(), at - start, limits)?;
         args.push(start..at);
@@ -142,8 +146,8 @@ mod tests {
     fn words(line: &[u8]) -> Result<Vec<Vec<u8>>, RespError> {
         let mut args = Vec::new();
         Ok(match split(line, &LIMITS, &mut args)? {
-            Line::Plain => args.into_iter().map(|arg| line[arg].to_vec()).collect(),
-            Line::Quoted(words) => words,
+            InlineLine::Plain => args.into_iter().map(|arg| line[arg].to_vec()).collect(),
+            InlineLine::Quoted(words) => words,
         })
     }
 

@@ -3,7 +3,7 @@
 //! announced length is allocated in advance.
 
 use super::RespError;
-use super::inline::{self, Line};
+use super::inline::{self, InlineLine};
 use memchr::memchr;
 use std::ops::Range;
 
@@ -199,8 +199,8 @@ impl Parser {
         let end = self.scanned + found;
         let line = buf[..end].strip_suffix(b"\r").unwrap_or(&buf[..end]);
         Ok(match inline::split(line, limits, args)? {
-            Line::Plain => Parsed::Command { consumed: end + 1 },
-            Line::Quoted(args) => Parsed::Inline { consumed: end + 1, args },
+            InlineLine::Plain => Parsed::Command { consumed: end + 1 },
+            InlineLine::Quoted(args) => Parsed::Inline { consumed: end + 1, args },
         })
     }
 

@@ -27,16 +27,16 @@ pub enum Value {
 
 /// Parses the value at the start of `buf`, and returns how many bytes it has. `None`: more bytes are needed.
 pub fn read_value(buf: &[u8]) -> Result<Option<(Value, usize)>, RespError> {
-    let mut input = Input { buf, at: 0 };
+    let mut input = ReplyInput { buf, at: 0 };
     Ok(input.value(REPLY_DEPTH)?.map(|value| (value, input.at)))
 }
 
-struct Input<'a> {
+struct ReplyInput<'a> {
     buf: &'a [u8],
     at: usize,
 }
 
-impl Input<'_> {
+impl ReplyInput<'_> {
     fn value(&mut self, depth: usize) -> Result<Option<Value>, RespError> {
         if depth == 0 {
             return Err(RespError::Reply("the reply nests too deep"));

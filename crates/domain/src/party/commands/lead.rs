@@ -2,7 +2,7 @@
 
 use super::CommandHandler;
 use crate::party::draft::Step;
-use crate::party::leave::{Departure, dissolve, make_leader, remove_member};
+use crate::party::leave::{MemberDeparture, dissolve, make_leader, remove_member};
 use crate::party::{Reason, Refusal, Reply, Standing, State, User, Word};
 use alloc::sync::Arc;
 
@@ -11,7 +11,7 @@ impl CommandHandler<'_, '_> {
         let id = self.led_party()?;
         self.check_other_member(id, target)?;
         self.draft.begin_command();
-        let departure = Departure { reason: Reason::Kicked, by: Some(self.user.clone()), message };
+        let departure = MemberDeparture { reason: Reason::Kicked, by: Some(self.user.clone()), message };
         remove_member(self.draft, id, target, departure)?;
         Ok(Reply::Nothing)
     }
@@ -19,7 +19,7 @@ impl CommandHandler<'_, '_> {
     pub(super) fn leave(&mut self, message: Option<Arc<str>>) -> Step<Reply> {
         let id = self.own_party()?;
         self.draft.begin_command();
-        let departure = Departure { reason: Reason::Left, by: None, message };
+        let departure = MemberDeparture { reason: Reason::Left, by: None, message };
         remove_member(self.draft, id, self.user, departure)?;
         Ok(Reply::Nothing)
     }
