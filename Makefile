@@ -56,7 +56,7 @@ fmt: ## format the Rust code
 fuzz: ## fuzz each target for FUZZ_SECONDS (60)
 	@scripts/fuzz
 
-sim: ## the deterministic simulator, a long run of both worlds, then random lives of the core, then parties and deliveries in virtual time; ARGS go to it
+sim: ## the deterministic simulator, a long run of every workload, then random runs of the rules, then parties and deliveries in virtual time; ARGS go to it
 	cargo run --release -p tavern-sim -- --runs 20000 $(ARGS)
 	PROPTEST_CASES=20000 cargo test --release -p tavern-domain
 	TAVERN_PARTY_SEEDS=2000 TAVERN_DELIVERY_SEEDS=5000 cargo test --release -p tavern-hub --test parties_campaign --test deliveries

@@ -1,11 +1,25 @@
-//! The deterministic simulator: the production hub in a world whose time, chance and sockets come from one seed.
-//! Not shipped. `tavern-sim --seed N` replays a run.
+//! The deterministic simulator: the production hub in a cluster whose time, chance and sockets come from one seed.
+//! Not shipped. `tavern-sim --workload presence --seed N` replays a run.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `cluster` | nodes, store, bus, transports, the clock |
+//! | `faults` | what goes wrong between nodes and engines |
+//! | `planted` | faults that the judges must find |
+//! | `workload` | what clients do and what must hold |
+//! | `session_client` | a client as most workloads need it |
+//! | `run` | one run, from a seed or from a script |
+//! | `script` | a recorded run as text |
+//! | `shrink` | makes a recorded failure small |
 #![forbid(unsafe_code)]
 
-pub mod client;
-mod hear;
-pub mod promise;
+pub mod cluster;
+pub mod faults;
+pub mod planted;
 pub mod rng;
 pub mod run;
-pub mod street;
-pub mod world;
+pub mod script;
+pub mod session_client;
+pub mod shrink;
+pub mod trace;
+pub mod workload;

@@ -1,128 +1,118 @@
-//! A campaign of runs of both worlds. Prints what it saw and, for a failure, the command that replays it.
+//! Runs workloads on the simulated cluster. Prints what happened and, for a failure, the command that replays it.
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
-use tavern_sim::street::{self, Plant};
-use tavern_sim::world::Sabotage;
-use tavern_sim::{run, street::Report};
+use tavern_sim::run::{self, Order};
+use tavern_sim::script::Script;
+use tavern_sim::shrink::shrink;
+use tavern_sim::workload::Name;
 
-const USAGE: &str =
-    "usage: tavern-sim [--world messages|street|both] [--runs N] [--seed N] [--steps N] [--tell]";
+const USAGE: &str = "usage: tavern-sim [--workload NAME|all] [--runs N] [--seed N] [--steps N] [--trace]
+       tavern-sim --workload NAME --seed N --record FILE    keep a failure as a small script
+       tavern-sim --script FILE [--trace]                   run a script";
 
 struct Campaign {
-    messages: bool,
-    street: bool,
+    workloads: Vec<Name>,
     first: u64,
     runs: u64,
     steps: Option<usize>,
-    /// Tell everything that happens on the street.
-    tell: bool,
+    trace: bool,
+    record: Option<String>,
+    script: Option<String>,
 }
 
 fn main() -> ExitCode {
     let Some(campaign) = read_arguments() else {
-        eprintln!("{USAGE}");
+        let names: Vec<&str> = Name::ALL.iter().map(|name| name.text()).collect();
+        eprintln!("{USAGE}\nworkloads: {}", names.join(", "));
         return ExitCode::from(2);
     };
-    let mut failed = 0;
-    if campaign.messages {
-        failed += campaign.run_messages();
+    if let Some(file) = &campaign.script {
+        return campaign.run_script(file);
     }
-    if campaign.street {
-        failed += campaign.run_street();
-    }
+    let failed: u64 = campaign.workloads.iter().map(|workload| campaign.run(*workload)).sum();
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn read_arguments() -> Option<Campaign> {
+    let workloads = Name::ALL.to_vec();
     let mut campaign =
-        Campaign { messages: true, street: true, first: 1, runs: 200, steps: None, tell: false };
+        Campaign { workloads, first: 1, runs: 200, steps: None, trace: false, record: None, script: None };
     let mut args = std::env::args().skip(1);
     while let Some(flag) = args.next() {
-        if flag == "--tell" {
-            campaign.tell = true;
+        if flag == "--trace" {
+            campaign.trace = true;
             continue;
         }
         let value = args.next()?;
         match flag.as_str() {
-            "--world" => {
-                campaign.messages = matches!(value.as_str(), "messages" | "both");
-                campaign.street = matches!(value.as_str(), "street" | "both");
-            }
+            "--workload" if value == "all" => {}
+            "--workload" => campaign.workloads = vec![Name::parse(&value)?],
             "--runs" => campaign.runs = value.parse().ok()?,
             "--seed" => (campaign.first, campaign.runs) = (value.parse().ok()?, 1),
+            "--record" => campaign.record = Some(value),
+            "--script" => campaign.script = Some(value),
             "--steps" => campaign.steps = Some(value.parse().ok()?),
             _ => return None,
         }
     }
-    (campaign.messages || campaign.street).then_some(campaign)
+    Some(campaign)
 }
 
 impl Campaign {
-    fn seeds(&self) -> std::ops::Range<u64> {
-        self.first..self.first + self.runs
+    fn run_script(&self, file: &str) -> ExitCode {
+        let text = std::fs::read_to_string(file).map_err(|error| error.to_string());
+        let outcome = text.and_then(|text| Script::parse(&text));
+        match outcome.map(|script| run::replay(&script, self.trace).violation) {
+            Ok(None) => println!("{file}: passed"),
+            Ok(Some(violation)) => {
+                println!("{file}: {violation}");
+                return ExitCode::FAILURE;
+            }
+            Err(error) => {
+                eprintln!("{file}: {error}");
+                return ExitCode::from(2);
+            }
+        }
+        ExitCode::SUCCESS
     }
 
-    fn run_messages(&self) -> u64 {
-        let steps = self.steps.unwrap_or(2_000);
-        let mut sum = (0, 0, 0, 0);
+    /// Keeps a failure as a script.
+    fn keep(&self, script: Option<Script>) {
+        if let (Some(file), Some(script)) = (&self.record, script) {
+            let small = shrink(&script);
+            match std::fs::write(file, small.to_string()) {
+                Ok(()) => println!("  {} of {} lines in {file}", small.lines.len(), script.lines.len()),
+                Err(error) => eprintln!("{file}: {error}"),
+            }
+        }
+    }
+
+    /// Gives the number of failures.
+    fn run(&self, workload: Name) -> u64 {
+        let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
         let mut failed = 0;
-        for seed in self.seeds() {
-            let report = run::run(seed, steps, Sabotage::None);
-            sum =
-                (sum.0 + report.heard, sum.1 + report.gaps, sum.2 + report.resumed, sum.3 + report.restarts);
-            failed += self.judge("messages", seed, steps, report.trace, report.violation.as_deref());
+        let steps = self.steps.unwrap_or(workload.steps());
+        let name = workload.text();
+        for seed in self.first..self.first + self.runs {
+            let record = self.record.is_some();
+            let report = run::run(Order { steps, print: self.trace, record, ..Order::new(workload, seed) });
+            report.counts.iter().for_each(|(what, count)| *counts.entry(what).or_default() += count);
+            if self.runs == 1 {
+                println!("{name}, seed {seed}: trace {:016x}", report.trace);
+            }
+            if let Some(violation) = report.violation {
+                failed += 1;
+                self.keep(report.script);
+                println!("{name}, seed {seed}: {violation}");
+                println!(
+                    "  replay: cargo run --release -p tavern-sim -- --workload {name} --seed {seed} --steps {steps}"
+                );
+            }
         }
-        let (heard, gaps, resumed, restarts) = sum;
-        println!(
-            "messages: {heard} events heard, {gaps} gaps told, {resumed} sessions resumed, {restarts} restarts"
-        );
-        println!("messages: {} passed, {failed} failed", self.runs - failed);
+        let counts: Vec<String> = counts.iter().map(|(what, count)| format!("{count} {what}")).collect();
+        println!("{name}: {}", counts.join(", "));
+        println!("{name}: {} passed, {failed} failed", self.runs - failed);
         failed
-    }
-
-    fn run_street(&self) -> u64 {
-        let steps = self.steps.unwrap_or(street::STEPS);
-        let mut reports: Vec<Report> = Vec::new();
-        let mut failed = 0;
-        for seed in self.seeds() {
-            let report =
-                if self.tell { street::show(seed, steps) } else { street::run(seed, steps, Plant::None) };
-            failed += self.judge("street", seed, steps, report.trace, report.violation.as_deref());
-            reports.push(report);
-        }
-        let sum = |of: fn(&Report) -> usize| reports.iter().map(of).sum::<usize>();
-        println!(
-            "street: {} events heard, {} commits, {} crashes, {} naps, {} cuts, {} stops, {} sessions resumed, {} taken up",
-            sum(|report| report.heard),
-            sum(|report| report.commits as usize),
-            sum(|report| report.crashes),
-            sum(|report| report.naps),
-            sum(|report| report.cuts),
-            sum(|report| report.stops),
-            sum(|report| report.resumed),
-            sum(|report| report.adopted),
-        );
-        println!(
-            "street: {} nodes began again, {} clients taken over, {} graces ran out, {} commands refused",
-            sum(|report| report.epochs),
-            sum(|report| report.taken_over),
-            sum(|report| report.expired),
-            sum(|report| report.refused),
-        );
-        println!("street: {} passed, {failed} failed", self.runs - failed);
-        failed
-    }
-
-    /// Says what is wrong with a run and how to see it again. A single run says its trace: the same each time.
-    fn judge(&self, world: &str, seed: u64, steps: usize, trace: u64, violation: Option<&str>) -> u64 {
-        if self.runs == 1 {
-            println!("{world}, seed {seed}: trace {trace:016x}");
-        }
-        let Some(violation) = violation else { return 0 };
-        println!("{world}, seed {seed}: {violation}");
-        println!(
-            "  replay: cargo run --release -p tavern-sim -- --world {world} --seed {seed} --steps {steps}"
-        );
-        1
     }
 }

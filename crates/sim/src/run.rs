@@ -1,127 +1,378 @@
-//! One run: a seed chooses what happens, step by step; every promise is checked as it goes and at the end.
+//! One run: a seed chooses what happens, or a script says it; every change is judged as it happens, and the end when the
+//! faults have ended.
 
-use crate::client::Transport;
-use crate::world::{CHANNELS, Outcome, SHARDS, Sabotage, World};
+use crate::cluster::{Cluster, Exit, Signal, Start};
+use crate::faults::Cut;
+use crate::planted::PlantedFault;
+use crate::rng::Rng;
+use crate::script::Script;
+use crate::trace::{BEGINS, Trace};
+use crate::workload::{Name, Outcome, Profile, Workload, number};
+use std::collections::BTreeMap;
+use tavern_domain::Time;
+
+/// How long after a failure a process is started again.
+const RESTART_MS: u64 = 500;
+/// How often it is looked whether all nodes are up when the faults have ended, and how often at most.
+const LOOK_MS: u64 = 250;
+const LOOKS: usize = 200;
+
+/// What a run is asked to do.
+#[derive(Clone, Copy, Debug)]
+pub struct Order {
+    pub workload: Name,
+    pub seed: u64,
+    pub steps: usize,
+    pub fault: Option<PlantedFault>,
+    /// Print everything that happens.
+    pub print: bool,
+    /// Keep everything that happens as a script.
+    pub record: bool,
+}
+
+impl Order {
+    pub fn new(workload: Name, seed: u64) -> Order {
+        let steps = workload.steps();
+        Order { workload, seed, steps, fault: None, print: false, record: false }
+    }
+}
 
 #[derive(Clone, Debug)]
 pub struct Report {
     pub seed: u64,
     /// The same seed gives the same trace.
     pub trace: u64,
-    pub heard: usize,
-    pub gaps: usize,
-    pub resumed: usize,
-    pub restarts: usize,
-    pub closed_slow: usize,
-    pub sabotaged: bool,
+    pub counts: BTreeMap<&'static str, u64>,
+    /// The planted fault has happened.
+    pub struck: bool,
     pub violation: Option<String>,
+    pub script: Option<Script>,
 }
 
-/// Runs one seed for so many steps.
-pub fn run(seed: u64, steps: usize, sabotage: Sabotage) -> Report {
-    let mut world = World::new(seed, sabotage);
-    let outcome = play(&mut world, steps);
-    Report {
-        seed,
-        trace: world.trace,
-        heard: world.heard,
-        gaps: world.gaps,
-        resumed: world.resumed,
-        restarts: world.restarts,
-        closed_slow: world.closed_slow,
-        sabotaged: world.sabotaged,
-        violation: outcome.err(),
+/// Runs one seed.
+pub fn run(order: Order) -> Report {
+    let mut rng = Rng::new(order.seed);
+    let workload = order.workload.begin(&[], &mut rng);
+    let mut run = Run::new(order, workload, rng);
+    if order.record {
+        run.cluster.faults.record();
     }
+    let outcome = run.play(order.steps);
+    run.report(outcome)
 }
 
-fn play(world: &mut World, steps: usize) -> Outcome {
-    for step in 0..steps {
-        act(world).map_err(|error| format!("step {step}: {error}"))?;
-        world.note(world.now.ms());
-    }
-    settle(world).map_err(|error| format!("at the end: {error}"))
+/// Runs a script.
+pub fn replay(script: &Script, print: bool) -> Report {
+    let order = Order { print, ..Order::new(script.workload, script.seed) };
+    let mut rng = Rng::new(order.seed);
+    let workload = order.workload.begin(&script.shards, &mut rng);
+    let mut run = Run::new(order, workload, rng);
+    run.scripted = true;
+    run.cluster.faults.follow_script();
+    let outcome = run.follow(script);
+    run.report(outcome)
 }
 
-fn act(world: &mut World) -> Outcome {
-    let who = world.rng.below(world.clients.len());
-    let channel = world.rng.below(CHANNELS);
-    let dice = world.rng.below(1000);
-    if world.clients[who].is_detached() && dice < 400 {
-        return come_back(world, who);
-    }
-    match dice {
-        0..450 => world.publish(who, channel),
-        450..520 => world.subscribe(who, channel),
-        520..540 => unsubscribe(world, who, channel),
-        540..560 => {
-            world.lose(who);
-            Ok(())
-        }
-        560..590 => {
-            world.clients[who].stalled = !world.clients[who].stalled;
-            world.write(who)
-        }
-        590..620 => acknowledge(world, who),
-        620..640 => come_back(world, who),
-        640..643 => world.restart(),
-        643..646 => world.advance(80_000),
-        646..700 => {
-            let ms = world.rng.below(300) as u64 + 1;
-            world.advance(ms)
-        }
-        700..850 => {
-            let most = world.rng.below(4);
-            world.deliver_parcels(most)
-        }
-        _ => world.write(who),
-    }
+struct Run {
+    order: Order,
+    profile: Profile,
+    cluster: Cluster,
+    workload: Box<dyn Workload>,
+    rng: Rng,
+    /// A script says what happens, and nothing else does.
+    scripted: bool,
+    /// What was put off: a start after a crash, the end of a sleep.
+    planned: BTreeMap<(Time, u64), String>,
+    plans: u64,
+    recorded: Vec<(u64, String)>,
+    /// Where the last action stands in it.
+    acted: usize,
+    counts: BTreeMap<&'static str, u64>,
 }
 
-/// By WebSocket on any shard, or by a poll.
-fn come_back(world: &mut World, who: usize) -> Outcome {
-    if world.clients[who].session.is_some() && world.rng.chance(30) {
-        return world.poll(who);
-    }
-    let shard = world.rng.below(SHARDS);
-    world.connect(who, shard)
-}
-
-fn unsubscribe(world: &mut World, who: usize, channel: usize) -> Outcome {
-    if !world.clients[who].greeted {
-        return Ok(());
-    }
-    for target in [format!(r#""channel":"room#{channel}""#), format!(r#""pattern":"room#{channel}*""#)] {
-        world.command(who, &format!(r#"{{"id":4,"op":"unsubscribe",{target}}}"#))?;
-    }
-    world.clients[who].promise.unsubscribed(channel);
-    Ok(())
-}
-
-fn acknowledge(world: &mut World, who: usize) -> Outcome {
-    let seq = world.clients[who].promise.seq;
-    if seq == 0 || !world.clients[who].greeted {
-        return Ok(());
-    }
-    world.command(who, &format!(r#"{{"id":5,"op":"ack","seq":{seq}}}"#))
-}
-
-/// The faults end: everybody comes back and reads; then nothing that was promised may be missing.
-fn settle(world: &mut World) -> Outcome {
-    while world.parcels.iter().any(|parcels| !parcels.is_empty()) {
-        world.deliver_parcels(8)?;
-    }
-    for who in 0..world.clients.len() {
-        world.clients[who].stalled = false;
-        if !matches!(world.clients[who].transport, Transport::Socket(_)) {
-            world.connect(who, who % SHARDS)?;
-        }
-        for _ in 0..400 {
-            world.write(who)?;
+impl Run {
+    fn new(order: Order, workload: Box<dyn Workload>, rng: Rng) -> Run {
+        let profile = workload.profile();
+        let trace = Trace::new(order.seed, order.print);
+        let cluster = Cluster::new(order.seed, &profile.setup, order.fault, trace);
+        Run {
+            order,
+            profile,
+            cluster,
+            workload,
+            rng,
+            scripted: false,
+            planned: BTreeMap::new(),
+            plans: 0,
+            recorded: Vec::new(),
+            acted: 0,
+            counts: BTreeMap::new(),
         }
     }
-    let counts = world.counts.clone();
-    for (who, client) in world.clients.iter().enumerate() {
-        client.promise.complete(&counts).map_err(|error| format!("client {who}: {error}"))?;
+
+    fn play(&mut self, steps: usize) -> Outcome {
+        for node in 0..self.cluster.nodes.len() {
+            let start = self.choose_start(node);
+            self.act(&start)?;
+        }
+        self.pass(1_000)?;
+        for step in 0..steps {
+            let at = |run: &Run, error| format!("step {step} at {}: {error}", run.cluster.now.ms());
+            self.step().map_err(|error| at(self, error))?;
+            self.cluster.trace.note(self.cluster.now.ms());
+        }
+        self.finish().map_err(|error| format!("after the faults, at {}: {error}", self.cluster.now.ms()))
     }
-    Ok(())
+
+    fn follow(&mut self, script: &Script) -> Outcome {
+        for (ms, action) in &script.lines {
+            let wait = (BEGINS + *ms).since(self.cluster.now);
+            self.pass(wait)?;
+            self.act(action).map_err(|error| format!("{ms} {action}: {error}"))?;
+        }
+        self.pass(self.profile.end_ms)?;
+        self.workload.check_end(&self.cluster)
+    }
+
+    fn report(mut self, outcome: Outcome) -> Report {
+        self.counts.extend(self.workload.counts());
+        self.counts.insert("commits", self.cluster.commits());
+        self.counts.insert("new epochs", self.cluster.new_epochs as u64);
+        let script = self.order.record.then(|| Script {
+            workload: self.order.workload,
+            seed: self.order.seed,
+            shards: self.profile.setup.shards.clone(),
+            story: outcome.as_ref().err().cloned().unwrap_or_default(),
+            lines: std::mem::take(&mut self.recorded),
+        });
+        Report {
+            seed: self.order.seed,
+            trace: self.cluster.trace.hash(),
+            counts: self.counts,
+            struck: self.cluster.planted.has_struck(),
+            violation: outcome.err(),
+            script,
+        }
+    }
+
+    /// One thing happens, then some time passes.
+    fn step(&mut self) -> Outcome {
+        let trouble = self.profile.trouble;
+        let dice = self.rng.below(1000);
+        self.cluster.trace.note(dice as u64);
+        let actions = if dice < trouble.nodes {
+            self.choose_trouble()
+        } else if dice < trouble.nodes + trouble.level {
+            self.choose_level()
+        } else {
+            self.workload.choose(&self.cluster, &mut self.rng)
+        };
+        for action in actions {
+            self.act(&action)?;
+        }
+        let [often, less, seldom, rare] = self.profile.pace_ms;
+        let most = match self.rng.below(100) {
+            0..70 => often,
+            70..92 => less,
+            92..99 => seldom,
+            _ => rare,
+        };
+        let ms = self.rng.below(most.max(1)) as u64;
+        self.pass(ms)
+    }
+
+    fn choose_start(&mut self, node: usize) -> String {
+        let skew_ms = self.profile.trouble.skew_ms as usize;
+        let skew = self.rng.below(2 * skew_ms + 1) as i64 - skew_ms as i64;
+        let variant = (0..8).map(|bit| u64::from(self.rng.chance(20)) << bit).sum::<u64>();
+        format!("node {node} start {skew} {variant}")
+    }
+
+    fn choose_trouble(&mut self) -> Vec<String> {
+        let trouble = self.profile.trouble;
+        let node = self.rng.below(self.cluster.nodes.len());
+        if !self.cluster.nodes[node].is_open() {
+            return Vec::new();
+        }
+        let short = self.rng.chance(50);
+        let ms = if short { self.rng.below(3_000) } else { self.rng.below(22_000) } as u64;
+        let until = self.cluster.now + ms + 1;
+        let (crash, stop, sleep) = (trouble.crash, trouble.crash + trouble.stop, trouble.sleep);
+        let dice = self.rng.below(stop + sleep + trouble.cut);
+        if dice < stop {
+            let start = self.choose_start(node);
+            self.plan(until, start);
+            return vec![format!("node {node} {}", if dice < crash { "crash" } else { "stop" })];
+        }
+        if dice < stop + sleep {
+            self.plan(until, format!("node {node} wake"));
+            return vec![format!("node {node} sleep")];
+        }
+        let silent_ms = if self.rng.chance(40) { ms } else { 0 };
+        let (store, bus) = (self.rng.chance(75), self.rng.chance(75));
+        self.plan(until, format!("node {node} mend"));
+        vec![format!("node {node} cut {} {} {silent_ms}", u8::from(store), u8::from(bus))]
+    }
+
+    fn choose_level(&mut self) -> Vec<String> {
+        let most = self.profile.trouble.level_max.max(1);
+        let level = if self.rng.chance(50) { 2 } else { self.rng.below(most) };
+        let until = self.cluster.now + self.rng.below(20_000) as u64;
+        self.plan(until, "faults 0".into());
+        vec![format!("faults {level}")]
+    }
+
+    fn plan(&mut self, due: Time, action: String) {
+        self.plans += 1;
+        self.planned.insert((due, self.plans), action);
+    }
+
+    /// Does what a line says, and everything that follows at once.
+    fn act(&mut self, action: &str) -> Outcome {
+        self.keep_fates();
+        if self.order.record {
+            self.acted = self.recorded.len();
+            self.recorded.push((self.cluster.now.since(BEGINS), action.to_owned()));
+        }
+        self.cluster.trace.say(self.cluster.now, || format!("-- {action}"));
+        let words: Vec<&str> = action.split(' ').collect();
+        match &words[..] {
+            // Nothing happens yet.
+            ["fate", ..] => return self.cluster.faults.expect(action.trim_start_matches("fate ")),
+            ["faults", level] => self.cluster.faults.state().level = number(level)?,
+            ["node", node, rest @ ..] => self.act_on_node(number(node)?, rest)?,
+            _ => self.workload.perform(&mut self.cluster, &words)?,
+        }
+        self.settle()
+    }
+
+    /// Does everything that is due now.
+    fn settle(&mut self) -> Outcome {
+        self.react()?;
+        while self.cluster.step() {
+            self.react()?;
+        }
+        Ok(())
+    }
+
+    fn act_on_node(&mut self, node: usize, words: &[&str]) -> Outcome {
+        if node >= self.cluster.nodes.len() {
+            return Err("no such node".into());
+        }
+        match words {
+            ["start", skew, variant] => {
+                let settings = self.workload.settings(number(variant)?, self.order.fault);
+                self.cluster.start(node, Start { skew: number(skew)?, settings });
+            }
+            ["crash"] => {
+                *self.counts.entry("crashes").or_default() += 1;
+                self.cluster.crash(node);
+            }
+            ["stop"] => {
+                *self.counts.entry("stops").or_default() += 1;
+                self.cluster.stop(node);
+            }
+            ["sleep"] => {
+                *self.counts.entry("sleeps").or_default() += 1;
+                self.cluster.sleep(node);
+            }
+            ["wake"] => self.cluster.wake(node),
+            ["cut", store, bus, silent_ms] => {
+                *self.counts.entry("cuts").or_default() += 1;
+                let cut = Cut { store: *store == "1", bus: *bus == "1", silent_ms: number(silent_ms)? };
+                let name = self.cluster.nodes[node].name.clone();
+                self.cluster.faults.state().cut.insert(name, cut);
+            }
+            ["mend"] => drop(self.cluster.faults.state().cut.remove(&self.cluster.nodes[node].name)),
+            _ => return Err("not something that happens to a node".into()),
+        }
+        Ok(())
+    }
+
+    /// What was decided since the last action is written before it, so that a script says it in time.
+    fn keep_fates(&mut self) {
+        if !self.order.record || self.recorded.is_empty() {
+            return;
+        }
+        let ms = self.recorded[self.acted].0;
+        let fates = self.cluster.faults.take_recorded().into_iter().map(|fate| (ms, format!("fate {fate}")));
+        drop(self.recorded.splice(self.acted..self.acted, fates));
+    }
+
+    /// Lets clients and judges see what happened.
+    fn react(&mut self) -> Outcome {
+        while let Some(signal) = self.cluster.next_signal() {
+            if let Signal::Ended { node, how: Exit::StoreFailed } = &signal
+                && !self.scripted
+            {
+                let start = self.choose_start(*node);
+                self.plan(self.cluster.now + RESTART_MS, start);
+            }
+            self.workload.observe(&mut self.cluster, signal)?;
+        }
+        Ok(())
+    }
+
+    /// Lets time pass, event by event.
+    fn pass(&mut self, ms: u64) -> Outcome {
+        let until = self.cluster.now + ms;
+        loop {
+            self.settle()?;
+            let now = self.cluster.now;
+            if let Some(entry) = self.planned.first_entry().filter(|entry| entry.key().0 <= now) {
+                let action = entry.remove();
+                self.act(&action)?;
+                continue;
+            }
+            if now >= until {
+                return Ok(());
+            }
+            let planned = self.planned.first_key_value().map(|((due, _), _)| *due);
+            let dues = [self.cluster.next_due(), self.workload.next_wake(), planned];
+            let due = dues.into_iter().flatten().min().unwrap_or(until);
+            self.cluster.set_time(due.max(now + 1).min(until));
+            if self.workload.next_wake().is_some_and(|due| due <= self.cluster.now) {
+                self.workload.wake(&mut self.cluster)?;
+            }
+        }
+    }
+
+    /// The last fault, then none any more: everything must come right.
+    fn finish(&mut self) -> Outcome {
+        if self.profile.last_sleep_ms > 0 {
+            let busiest = self.workload.busiest_node();
+            self.act(&format!("node {busiest} sleep"))?;
+            self.pass(self.profile.last_sleep_ms)?;
+        }
+        self.planned.clear();
+        self.act("faults 0")?;
+        for node in 0..self.cluster.nodes.len() {
+            self.act(&format!("node {node} mend"))?;
+            self.act(&format!("node {node} wake"))?;
+        }
+        self.start_all()?;
+        for action in self.workload.choose_last(&self.cluster, &mut self.rng) {
+            self.act(&action)?;
+        }
+        self.pass(self.profile.end_ms)?;
+        self.keep_fates();
+        self.workload.check_end(&self.cluster)
+    }
+
+    fn start_all(&mut self) -> Outcome {
+        for _ in 0..LOOKS {
+            self.planned.clear();
+            for node in 0..self.cluster.nodes.len() {
+                if self.cluster.nodes[node].is_down() {
+                    let start = self.choose_start(node);
+                    self.act(&start)?;
+                }
+            }
+            if self.cluster.nodes.iter().all(|node| node.is_open()) {
+                return Ok(());
+            }
+            self.pass(LOOK_MS)?;
+        }
+        Err("a node does not come up again".into())
+    }
 }

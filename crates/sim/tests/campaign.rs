@@ -1,58 +1,63 @@
-//! A short campaign, the planted faults, and the seeds that once failed.
+//! A short campaign of each workload: every promise holds, enough happens, and equal seeds give equal runs.
 
-use tavern_sim::run::run;
-use tavern_sim::world::Sabotage;
+use std::collections::BTreeMap;
+use tavern_sim::run::{Order, run};
+use tavern_sim::workload::Name;
 
-const STEPS: usize = 1_500;
-
-#[test]
-fn every_promise_holds_in_a_short_campaign() {
-    let mut heard = 0;
-    let mut gaps = 0;
-    let mut resumed = 0;
-    let mut restarts = 0;
-    let mut closed_slow = 0;
-    for seed in 1..=60 {
-        let report = run(seed, STEPS, Sabotage::None);
-        assert_eq!(report.violation, None, "seed {seed}");
-        heard += report.heard;
-        gaps += report.gaps;
-        resumed += report.resumed;
-        restarts += report.restarts;
-        closed_slow += report.closed_slow;
+/// Runs so many seeds; what happened at least so often.
+fn campaign(workload: Name, runs: u64, least: &[(&str, u64)]) {
+    let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
+    for seed in 1..=runs {
+        let report = run(Order::new(workload, seed));
+        assert_eq!(report.violation, None, "{workload:?}, seed {seed}");
+        report.counts.into_iter().for_each(|(what, count)| *counts.entry(what).or_default() += count);
     }
     // A campaign in which nothing happens proves nothing.
-    assert!(heard > 10_000, "{heard} events heard");
-    assert!(gaps > 20, "{gaps} gaps");
-    assert!(resumed > 200, "{resumed} resumed");
-    assert!(restarts > 20, "{restarts} restarts");
-    assert!(closed_slow > 5, "{closed_slow} closed for slow reading");
-}
-
-#[test]
-fn the_same_seed_gives_the_same_trace() {
-    for seed in [3, 77, 4711] {
-        let first = run(seed, STEPS, Sabotage::None);
-        let second = run(seed, STEPS, Sabotage::None);
-        assert_eq!((first.trace, first.heard), (second.trace, second.heard));
-        assert_ne!(first.trace, run(seed + 1, STEPS, Sabotage::None).trace);
+    for (what, least) in least {
+        let found = counts.get(what).copied().unwrap_or(0);
+        assert!(found >= *least, "{workload:?}: {found} {what}, expected {least}");
     }
 }
 
 #[test]
-fn planted_faults_are_found() {
-    for sabotage in [
-        Sabotage::LoseFrame,
-        Sabotage::RepeatFrame,
-        Sabotage::LoseParcel,
-        Sabotage::ReorderParcels,
-        Sabotage::ForgetRefused,
-        Sabotage::SettleTooMuch,
-    ] {
-        let reports: Vec<_> = (1..=20).map(|seed| run(seed, STEPS, sabotage)).collect();
-        let planted = reports.iter().filter(|report| report.sabotaged).count();
-        let found = reports.iter().filter(|report| report.violation.is_some()).count();
-        assert!(planted >= 10, "{sabotage:?} was planted in {planted} of 20 runs");
-        assert!(found * 2 >= planted, "{sabotage:?} was found in {found} of {planted} runs");
+fn messages_keep_their_promises() {
+    let least = [
+        ("events heard", 20_000),
+        ("gaps", 50),
+        ("sessions resumed", 500),
+        ("stops", 50),
+        ("sleeps", 10),
+        ("closed slow readers", 3),
+    ];
+    campaign(Name::Messages, 30, &least);
+}
+
+#[test]
+fn presence_keeps_its_promises() {
+    let least = [
+        ("events heard", 10_000),
+        ("commits", 5_000),
+        ("crashes", 20),
+        ("sleeps", 20),
+        ("cuts", 15),
+        ("stops", 15),
+        ("sessions resumed", 300),
+        ("sessions taken up", 50),
+        ("new epochs", 5),
+        ("clients taken over", 50),
+        ("graces over", 50),
+        ("commands refused", 50),
+    ];
+    campaign(Name::Presence, 25, &least);
+}
+
+#[test]
+fn equal_seeds_give_equal_runs() {
+    for workload in Name::ALL {
+        for seed in [3, 77] {
+            let (first, second) = (run(Order::new(*workload, seed)), run(Order::new(*workload, seed)));
+            assert_eq!((first.trace, &first.counts), (second.trace, &second.counts), "{workload:?}");
+            assert_ne!(first.trace, run(Order::new(*workload, seed + 1)).trace, "{workload:?}");
+        }
     }
 }

@@ -1,8 +1,8 @@
-//! What one watcher knows of one channel: the snapshot it was given and what it was told since, as a client would keep it.
-//! Must hold: versions grow by one, or by a difference that says from where; a user comes before his clients and goes
+//! What one watcher knows of one channel: the snapshot it was given and the changes since, as a client would keep it.
+//! Must hold: versions grow by one, or by a difference that says from where; a user comes before their clients and goes
 //! after them; nothing is told that is known already.
 
-use super::truth::Snapshot;
+use super::store_judge::Snapshot;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -42,7 +42,7 @@ impl View {
             self.version = version;
             return self.differ(event);
         }
-        // An emptied channel may jump when somebody comes back.
+        // An emptied channel may jump when a user comes back.
         let begins = kind == "user_online" && self.users.is_empty() && version > self.version;
         if version != self.version + 1 && !begins {
             return Err(format!("version {version} was told after {}: {event}", self.version));

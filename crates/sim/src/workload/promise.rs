@@ -1,5 +1,5 @@
-//! What a client may expect, checked as it hears: numbers without holes, each publisher in order, nothing twice,
-//! nothing missing unless a gap was announced. Knows nothing of how events travel.
+//! What a session may expect of messages, checked as it hears them: numbers without holes, each publisher in order, nothing
+//! twice, nothing missing unless a gap was announced. Knows nothing of how events travel.
 
 use std::collections::BTreeMap;
 
@@ -27,13 +27,16 @@ struct Heard {
     open: bool,
 }
 
+impl Heard {
+    fn open(&mut self) {
+        self.next.clear();
+        self.open = true;
+    }
+}
+
 impl Promise {
     pub fn listens(&self, channel: usize) -> bool {
         self.channels.contains_key(&channel)
-    }
-
-    pub fn channels(&self) -> Vec<usize> {
-        self.channels.keys().copied().collect()
     }
 
     /// A subscription was confirmed while the publishers stood at `counts`.
@@ -65,10 +68,7 @@ impl Promise {
             return Err(format!("gap {from}..{to} came after {}", self.seq));
         }
         self.seq = to;
-        for heard in self.channels.values_mut() {
-            heard.next.clear();
-            heard.open = true;
-        }
+        self.channels.values_mut().for_each(Heard::open);
         Ok(())
     }
 

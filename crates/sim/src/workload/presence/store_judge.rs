@@ -1,16 +1,16 @@
-//! The store as it changes, commit by commit. Each change of a presence is held against what really happened to the
-//! clients: who asked to come or go, whose transport went when, whose node was closed when.
-//! Must hold: nobody is lost without a reason, or before the window for coming back is over; a deadline is the loss plus
-//! the grace and never moves; nobody goes before his deadline; only an open epoch vouches for anybody; two states of a
-//! channel never have one version.
+//! Judges the store as it changes, commit by commit. Each change of a presence is held against what really happened to the
+//! clients: which of them asked to come or go, whose transport went when, whose node was closed when.
+//! Must hold: no client is lost without a reason, or before the time for resuming is over; a deadline is the loss plus the
+//! grace period and never moves; no client goes before its deadline; only an open epoch vouches for clients; two states of
+//! a channel never have one version.
 
-use super::house::{House, Life};
-use super::{CHANNELS, Outcome, RESUME_MS, SKEW_MS};
+use super::{CHANNELS, RESUME_MS, SKEW_MS};
+use crate::cluster::Cluster;
+use crate::workload::Outcome;
 use std::collections::{BTreeMap, BTreeSet};
 use tavern_domain::presence::{Attendance, Attendee, Home, Lost};
 use tavern_domain::{ClientId, Time};
-use tavern_engine::memory::Hall;
-use tavern_engine::{Found, Node, PresenceKey, Read, Writer};
+use tavern_store::{Found, Node, PresenceKey, Read, Writer};
 
 /// How long the store may take for what a client asked.
 const PATIENCE_MS: u64 = 10_000;
@@ -19,22 +19,19 @@ const PATIENCE_MS: u64 = 10_000;
 pub type Snapshot = BTreeMap<String, BTreeMap<String, String>>;
 
 #[derive(Default)]
-pub struct Truth {
+pub struct StoreJudge {
     rows: BTreeMap<(usize, String), Attendance>,
     pub history: [BTreeMap<u64, Snapshot>; CHANNELS.len()],
-    pub facts: BTreeMap<ClientId, Fact>,
-    commits: u64,
+    pub clients: BTreeMap<ClientId, ClientHistory>,
     nodes: BTreeMap<Writer, Node>,
-    /// What changed, in words.
-    pub news: Vec<String>,
-    /// Presences that were ended by a dead node's take-over, and graces that ran out: a campaign needs some.
-    pub taken_over: usize,
-    pub expired: usize,
+    /// Presences that were ended because their node died, and grace periods that ran out: a campaign needs some.
+    pub taken_over: u64,
+    pub expired: u64,
 }
 
 /// What really happened to one client.
 #[derive(Clone, Debug, Default)]
-pub struct Fact {
+pub struct ClientHistory {
     /// How far the clock of its node is ahead.
     pub skew: i64,
     /// The channels that it asked to join, and when last, by the clock of the store.
@@ -50,7 +47,7 @@ pub struct Away {
     pub until: Option<Time>,
 }
 
-impl Fact {
+impl ClientHistory {
     pub fn goes(&mut self, local: Time) {
         if self.away.last().is_none_or(|away| away.until.is_some()) {
             self.away.push(Away { from: local, until: None });
@@ -64,23 +61,22 @@ impl Fact {
     }
 }
 
-impl Truth {
-    /// Looks at what the last step changed.
-    pub fn observe(&mut self, hall: &Hall, now: Time) -> Outcome {
-        if hall.commits() == self.commits {
+impl StoreJudge {
+    /// Looks at what the last commit changed.
+    pub fn observe(&mut self, cluster: &Cluster) -> Outcome {
+        let Found::Nodes(nodes) = cluster.peek(Read::Nodes { after: None, limit: 1000 }) else {
             return Ok(());
-        }
-        self.commits = hall.commits();
-        let Found::Nodes(nodes) = hall.peek(Read::Nodes { after: None, limit: 1000 }) else { return Ok(()) };
+        };
         self.nodes = nodes.rows.into_iter().map(|node| (node.writer.clone(), node)).collect();
         for channel in 0..CHANNELS.len() {
-            self.observe_channel(hall, now, channel)?;
+            self.observe_channel(cluster, channel)?;
         }
-        self.check_deadlines(hall)
+        self.check_deadlines(cluster)
     }
 
-    fn observe_channel(&mut self, hall: &Hall, now: Time, channel: usize) -> Outcome {
-        let (version, rows) = roster(hall, channel);
+    fn observe_channel(&mut self, cluster: &Cluster, channel: usize) -> Outcome {
+        let now = cluster.now;
+        let (version, rows) = roster(cluster, channel);
         let mut users: BTreeSet<String> = rows.keys().cloned().collect();
         let known = self.rows.keys().filter(|(of, _)| *of == channel);
         users.extend(known.map(|(_, user)| user.clone()));
@@ -91,7 +87,8 @@ impl Truth {
             let after = rows.get(&key.1).unwrap_or(&absent);
             if before != *after {
                 let told = |error| format!("{} in {} at {}: {error}", key.1, CHANNELS[channel].0, now.ms());
-                self.news.push(format!("{} {} at {version}: {after:?}", CHANNELS[channel].0, key.1));
+                let name = CHANNELS[channel].0;
+                cluster.trace.say(now, || format!("store: {name} {} at {version}: {after:?}", key.1));
                 self.audit(now, channel, &before, after).map_err(told)?;
             }
             match after.is_present() {
@@ -105,7 +102,7 @@ impl Truth {
     fn remember(&mut self, channel: usize, version: u64, snapshot: Snapshot) -> Outcome {
         let history = &mut self.history[channel];
         if version == 0 {
-            return if snapshot.is_empty() { Ok(()) } else { Err("somebody is there at version 0".into()) };
+            return if snapshot.is_empty() { Ok(()) } else { Err("a user is there at version 0".into()) };
         }
         let name = CHANNELS[channel].0;
         match history.last_key_value() {
@@ -126,10 +123,10 @@ impl Truth {
         Ok(())
     }
 
-    /// Whoever is there for the sake of a grace goes by a deadline that is kept.
-    fn check_deadlines(&self, hall: &Hall) -> Outcome {
+    /// A client that is kept for its grace period goes by a deadline that is in the store.
+    fn check_deadlines(&self, cluster: &Cluster) -> Outcome {
         let read = Read::DueDeadlines { by: Time::NEVER, after: None, limit: 1000 };
-        let Found::Deadlines(kept) = hall.peek(read) else { return Ok(()) };
+        let Found::Deadlines(kept) = cluster.peek(read) else { return Ok(()) };
         let kept: BTreeMap<&str, Time> = kept.rows.iter().map(|row| (&*row.name, row.due)).collect();
         for ((channel, user), row) in &self.rows {
             let name = PresenceKey::new(CHANNELS[*channel].0, user).to_string();
@@ -153,7 +150,7 @@ impl Truth {
             self.audit_client(now, channel, (was, is), arrived, after)
                 .map_err(|error| format!("client {id}: {error}"))?;
         }
-        self.expired += usize::from(before.is_leaving() && !after.is_present());
+        self.expired += u64::from(before.is_leaving() && !after.is_present());
         Ok(())
     }
 
@@ -171,7 +168,8 @@ impl Truth {
                 if was.is_none_or(|was| was.home != is.home) {
                     self.check_home(&is.home)?;
                 }
-                let asked = self.facts.get(&is.client).is_some_and(|fact| fact.joins.contains_key(&channel));
+                let asked =
+                    self.clients.get(&is.client).is_some_and(|fact| fact.joins.contains_key(&channel));
                 if asked { Ok(()) } else { Err("is present without having asked".into()) }
             }
             (Some(was), Some(is)) => match (was.lost, is.lost) {
@@ -190,10 +188,10 @@ impl Truth {
         }
     }
 
-    /// A join that changes nothing else means that the user is back, too.
+    /// A join that changes nothing else also means that the user is back.
     fn joined_since(&self, channel: usize, row: &Attendance, lost: Lost) -> bool {
         let moved = |client: &Attendee| {
-            let fact = self.facts.get(&client.client)?;
+            let fact = self.clients.get(&client.client)?;
             let returned = fact.away.iter().filter_map(|away| away.until).max();
             fact.joins.get(&channel).copied().max(returned)
         };
@@ -221,7 +219,9 @@ impl Truth {
             let early = clean && now + SKEW_MS < closed_at + grace;
             return if early { Err("lost before the grace of a clean stop was over".into()) } else { Ok(()) };
         }
-        let Some(fact) = self.facts.get(&was.client) else { return Err("nobody knows it".into()) };
+        let Some(fact) = self.clients.get(&was.client) else {
+            return Err("no client with this id ever said hello".into());
+        };
         let local = Time(now.ms().saturating_add_signed(fact.skew));
         let Some(away) = fact.away.iter().rev().find(|away| away.from == loss.at) else {
             return Err(format!("lost at {} without a reason", loss.at.ms()));
@@ -235,7 +235,7 @@ impl Truth {
 
     /// A client that was there is not any more, in one step.
     fn check_departure(&self, now: Time, channel: usize, was: &Attendee, present: bool) -> Outcome {
-        let fact = self.facts.get(&was.client);
+        let fact = self.clients.get(&was.client);
         if fact.is_some_and(|fact| fact.leaves.contains(&channel)) {
             return Ok(());
         }
@@ -250,7 +250,7 @@ impl Truth {
         if [closed, detached].into_iter().flatten().any(over) || !self.knows(&was.home) {
             return Ok(());
         }
-        let rest = if present { "his user stays" } else { "his user too" };
+        let rest = if present { "its user stays" } else { "its user too" };
         Err(format!("is gone, {rest}, and neither left nor was lost long enough"))
     }
 
@@ -263,18 +263,17 @@ impl Truth {
         self.nodes.contains_key(&Writer { node: home.node.clone(), epoch: home.epoch })
     }
 
+    /// What is known about a client, also one that never heard the answer to its hello.
+    pub fn client(&mut self, id: ClientId) -> &mut ClientHistory {
+        self.clients.entry(id).or_default()
+    }
+
     pub fn row(&self, channel: usize, user: &str) -> Option<&Attendance> {
         self.rows.get(&(channel, user.to_owned()))
     }
 
     pub fn rows(&self) -> impl Iterator<Item = (usize, &String, &Attendance)> {
         self.rows.iter().map(|((channel, user), row)| (*channel, user, row))
-    }
-
-    /// The house is not taken for dead.
-    pub fn is_current(&self, house: &House) -> bool {
-        let Life::Up(running) = &house.life else { return false };
-        self.is_home_open(&Home { node: house.name.as_str().into(), epoch: running.node.epoch() })
     }
 
     pub fn is_home_open(&self, home: &Home) -> bool {
@@ -290,10 +289,10 @@ pub fn find(row: &Attendance, client: ClientId) -> Option<&Attendee> {
     row.clients().iter().find(|attendee| attendee.client == client)
 }
 
-pub fn roster(hall: &Hall, channel: usize) -> (u64, BTreeMap<String, Attendance>) {
+pub fn roster(cluster: &Cluster, channel: usize) -> (u64, BTreeMap<String, Attendance>) {
     let name = CHANNELS[channel].0;
     let read = Read::Roster { channel: name.into(), after: None, limit: 1000 };
-    let Found::Roster(roster) = hall.peek(read) else { return Default::default() };
+    let Found::Roster(roster) = cluster.peek(read) else { return Default::default() };
     let rows = roster.page.rows.into_iter().map(|row| (row.row.key.user.to_string(), row.row.attendance));
     (roster.version, rows.collect())
 }

@@ -1,0 +1,143 @@
+//! A process looks who else lives, and takes up the sessions that stopped nodes left in the store: before it is ready, at
+//! each heartbeat, and when another node says that it left some. Each session is taken out of the store before it is used.
+//! As the server does it (`estate`).
+
+use super::Cluster;
+use super::port::{Asker, Port};
+use super::process::adopt;
+use super::signal::{Exit, Signal};
+use std::collections::{BTreeMap, BTreeSet};
+use tavern_domain::Time;
+use tavern_store::{
+    Answer, Commit, Expect, Found, Read, RowKey, StoreError, StoredSession, Ticket, Versioned, Work, Writer,
+};
+
+const PAGE: u32 = 100;
+/// The look itself asks one thing at a time; sessions have tickets of their own.
+const LOOK: Ticket = Ticket(0);
+
+#[derive(Default)]
+pub struct Adoption {
+    stage: Stage,
+    /// The first look is over: the process is ready.
+    looked: bool,
+    /// The next look.
+    due: Option<Time>,
+    tickets: u64,
+    taking: BTreeMap<u64, StoredSession>,
+}
+
+#[derive(Default)]
+enum Stage {
+    #[default]
+    Idle,
+    AskingTime,
+    AskingNodes(Time),
+    AskingSessions(BTreeSet<Writer>),
+    Taking,
+}
+
+impl Adoption {
+    /// Begins a look, unless one is under way.
+    pub fn begin(&mut self, port: &mut Port) {
+        if self.is_idle() {
+            self.stage = Stage::AskingTime;
+            port.submit(Asker::Adoption, LOOK, Work::Read(Read::Time));
+        }
+    }
+
+    pub fn is_idle(&self) -> bool {
+        matches!(self.stage, Stage::Idle)
+    }
+
+    pub fn next_wake(&self) -> Option<Time> {
+        self.due.filter(|_| self.is_idle())
+    }
+}
+
+impl Cluster {
+    pub(super) fn adoption_answered(&mut self, at: usize, ticket: Ticket, answer: Answer) {
+        let Some(running) = self.nodes[at].running() else { return };
+        let (adoption, port) = (&mut running.adoption, &mut running.port);
+        if ticket != LOOK {
+            return self.session_answered(at, ticket, answer);
+        }
+        match (std::mem::take(&mut adoption.stage), answer) {
+            (Stage::AskingTime, Answer::Read(Found::Time(time))) => {
+                adoption.stage = Stage::AskingNodes(time);
+                port.submit(Asker::Adoption, LOOK, Work::Read(Read::Nodes { after: None, limit: PAGE }));
+            }
+            (Stage::AskingNodes(time), Answer::Read(Found::Nodes(page))) => {
+                let own = running.hub.settings.node.as_str();
+                let open = page.rows.iter().filter(|node| node.closed_at.is_none());
+                let lives = open.clone().filter(|node| time < node.lease_until && *node.writer.node != *own);
+                running.hub.set_neighbours(lives.map(|node| node.writer.node.clone()).collect());
+                adoption.stage = Stage::AskingSessions(open.map(|node| node.writer.clone()).collect());
+                let read = Read::Sessions { node: None, after: None, limit: PAGE };
+                port.submit(Asker::Adoption, LOOK, Work::Read(read));
+            }
+            (Stage::AskingSessions(open), Answer::Read(Found::Sessions(page))) => {
+                adoption.stage = Stage::Taking;
+                let writer = Writer::new(&running.hub.settings.node, running.hub.epoch());
+                for found in page.rows.into_iter().filter(|found| !open.contains(&found.row.owner)) {
+                    adoption.take(port, &writer, found);
+                }
+                self.end_look(at);
+            }
+            _ if !adoption.looked => self.exit(at, Exit::StoreFailed),
+            // Put off to the next heartbeat.
+            _ => self.end_look(at),
+        }
+    }
+
+    fn session_answered(&mut self, at: usize, ticket: Ticket, answer: Answer) {
+        let local = self.nodes[at].local(self.now);
+        let Some(running) = self.nodes[at].running() else { return };
+        let Some(stored) = running.adoption.taking.remove(&ticket.0) else { return };
+        let client = stored.client;
+        let late = running.adoption.looked || !running.hub.neighbours().is_empty();
+        match answer {
+            Answer::Committed(_) => {
+                let adopted = adopt(running, stored, local, late);
+                self.signals.extend(adopted.then_some(Signal::Adopted { node: at, session: client }));
+            }
+            // Another node was quicker.
+            Answer::Failed(StoreError::Conflict { .. }) => {}
+            _ if !running.adoption.looked => return self.exit(at, Exit::StoreFailed),
+            _ => {}
+        }
+        self.end_look(at);
+    }
+
+    /// All sessions that were found are here, or with others.
+    fn end_look(&mut self, at: usize) {
+        let (now, heartbeat_ms) = (self.now, self.rules.heartbeat_ms);
+        let Some(running) = self.nodes[at].running() else { return };
+        if !running.adoption.taking.is_empty() {
+            return;
+        }
+        running.adoption.stage = Stage::Idle;
+        running.adoption.due = Some(now + heartbeat_ms);
+        running.adoption.looked = true;
+        running.ready = true;
+    }
+
+    /// It is time to look again, or another node says that it left something.
+    pub(super) fn look_for_sessions(&mut self, at: usize) {
+        if let Some(running) = self.nodes[at].awake().filter(|running| running.leaves_by.is_none()) {
+            running.adoption.begin(&mut running.port);
+        }
+    }
+}
+
+impl Adoption {
+    fn take(&mut self, port: &mut Port, writer: &Writer, found: Versioned<StoredSession>) {
+        self.tickets += 1;
+        let key = RowKey::Session(found.row.client);
+        let expects = vec![Expect { key: key.clone(), version: found.version }];
+        let commit =
+            Commit { writer: Some(writer.clone()), expects, deletes: vec![key], ..Commit::default() };
+        port.submit(Asker::Adoption, Ticket(self.tickets), Work::Commit(commit));
+        self.taking.insert(self.tickets, found.row);
+    }
+}

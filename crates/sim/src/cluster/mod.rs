@@ -1,0 +1,166 @@
+//! The simulated cluster: nodes that run the production hub, one store and one bus between them that fail, clients'
+//! transports, and a clock that only the run moves. It carries out and reports (`Signal`); what clients do and what must
+//! hold is with the workloads.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `node` | one node and the hub of its process |
+//! | `port` | the place of a process at the store and the bus |
+//! | `process` | how a process starts, stops, crashes, sleeps |
+//! | `adoption` | sessions of stopped nodes are taken up |
+//! | `turn` | what a server does after each turn of a shard |
+//! | `socket` | the transports of clients |
+//! | `signal` | what clients and judges see |
+//! | `tamper` | planted faults on what passes between the hub and the cluster |
+//!
+//! Must hold: everything comes from the seed or the script; nothing here knows what a workload promises.
+
+mod adoption;
+mod node;
+mod port;
+mod process;
+pub mod signal;
+pub mod socket;
+mod tamper;
+mod turn;
+
+pub use node::{Node, Start};
+pub use signal::{Ended, Exit, Signal};
+pub use socket::{ConnectionId, PollRequest};
+
+use crate::faults::Faults;
+use crate::planted::{Planted, PlantedFault};
+use crate::rng::Rng;
+use crate::trace::{BEGINS, Trace};
+use socket::{ParkedPoll, Socket};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use tavern_domain::Time;
+use tavern_hub::{LivenessRules, Scratch};
+use tavern_store::memory::Hall;
+use tavern_store::{Found, ManualClock, Read};
+
+pub struct Cluster {
+    pub now: Time,
+    pub nodes: Vec<Node>,
+    pub faults: Faults,
+    pub planted: Planted,
+    pub trace: Trace,
+    /// Times that a node was taken for dead and began a new epoch.
+    pub new_epochs: usize,
+    clock: Arc<ManualClock>,
+    engine: Arc<Hall>,
+    rng: Rng,
+    rules: LivenessRules,
+    moves: bool,
+    shard_delay_ms: u64,
+    commits: u64,
+    signals: VecDeque<Signal>,
+    sockets: BTreeMap<ConnectionId, Socket>,
+    polls: BTreeMap<ConnectionId, ParkedPoll>,
+    /// Which transport a link of the hub is.
+    connections: BTreeMap<u32, ConnectionId>,
+    links: u32,
+    scratch: Scratch,
+}
+
+/// What a cluster is made of.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// How many shards each node has.
+    pub shards: Vec<usize>,
+    pub rules: LivenessRules,
+    /// Sessions move between living nodes, and any node takes up what a stopped one left.
+    pub moves: bool,
+    /// Messages of channels keep one order between nodes.
+    pub ordered_channels: bool,
+    /// How long something may travel from one shard of a node to another.
+    pub shard_delay_ms: u64,
+}
+
+impl Cluster {
+    pub fn new(seed: u64, setup: &Setup, fault: Option<PlantedFault>, trace: Trace) -> Cluster {
+        let mut rng = Rng::new(seed ^ 0x5eed_0057_4ee7);
+        let clock = Arc::new(ManualClock::at(BEGINS));
+        let faults = Faults::new(rng.fork());
+        faults.state().ordered_channels = setup.ordered_channels;
+        if fault == Some(PlantedFault::NoResync) {
+            faults.state().bus_loss = 60;
+        }
+        let nodes = setup.shards.iter().enumerate().map(|(number, shards)| Node::new(number, *shards));
+        Cluster {
+            now: BEGINS,
+            nodes: nodes.collect(),
+            engine: Hall::stepped(clock.clone(), Box::new(faults.clone())),
+            planted: Planted::new(fault, rng.fork()),
+            faults,
+            trace,
+            new_epochs: 0,
+            clock,
+            rng,
+            rules: setup.rules,
+            moves: setup.moves,
+            shard_delay_ms: setup.shard_delay_ms,
+            commits: 0,
+            signals: VecDeque::new(),
+            sockets: BTreeMap::new(),
+            polls: BTreeMap::new(),
+            connections: BTreeMap::new(),
+            links: 0,
+            scratch: Scratch::default(),
+        }
+    }
+
+    /// What happened and was not looked at yet.
+    pub fn next_signal(&mut self) -> Option<Signal> {
+        self.signals.pop_front()
+    }
+
+    /// Does the next thing that is due now. False: nothing is.
+    pub fn step(&mut self) -> bool {
+        for at in 0..self.nodes.len() {
+            if self.take_in(at) {
+                return true;
+            }
+        }
+        if self.engine.step() {
+            if self.engine.commits() != self.commits {
+                self.commits = self.engine.commits();
+                self.signals.push_back(Signal::Committed);
+            }
+            return true;
+        }
+        (0..self.nodes.len()).any(|at| self.wake_due(at))
+    }
+
+    /// When something is due again.
+    pub fn next_due(&self) -> Option<Time> {
+        self.nodes.iter().filter_map(Node::next_wake).chain(self.engine.next_due()).min()
+    }
+
+    /// Lets time pass. Everything that is due before must have been done.
+    pub fn set_time(&mut self, now: Time) {
+        self.clock.advance(now.since(self.now));
+        self.now = now;
+    }
+
+    pub fn local(&self, node: usize) -> Time {
+        self.nodes[node].local(self.now)
+    }
+
+    /// What the store holds at this moment, whatever is under way.
+    pub fn peek(&self, read: Read) -> Found {
+        self.engine.peek(read)
+    }
+
+    pub fn commits(&self) -> u64 {
+        self.commits
+    }
+
+    /// Whether a node is taken for alive by the store.
+    pub fn is_current(&self, node: usize) -> bool {
+        let Some(writer) = self.nodes[node].writer() else { return false };
+        let Found::Nodes(page) = self.peek(Read::Nodes { after: None, limit: 1000 }) else { return false };
+        page.rows.iter().any(|known| known.writer == writer && known.closed_at.is_none())
+    }
+}

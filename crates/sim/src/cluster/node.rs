@@ -1,0 +1,192 @@
+//! One node: a name under which processes start and end, and the hub of the process that runs.
+
+use super::port::{Asker, Port};
+use super::process::{Starting, Stopping};
+use super::socket::ConnectionId;
+use crate::rng::Rng;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use tavern_domain::rights::Rights;
+use tavern_domain::{Identity, Scopes, Time};
+use tavern_hub::{ChannelNews, Gate, Liveness, LivenessRules, Node as HubNode, PersonNews, Settings, Shard};
+use tavern_store::memory::Hall;
+use tavern_store::{Bus, Ticket, Work, Writer};
+use tavern_wire::error::{Code, Refusal};
+
+pub struct Node {
+    pub name: String,
+    pub shards: usize,
+    /// How far its clock is ahead.
+    pub skew: i64,
+    pub life: Life,
+    /// Grows with every process of this name.
+    pub process: u64,
+    /// The process that left all its sessions to others when it stopped.
+    pub stopped: Option<u64>,
+    /// When what was due was last done.
+    pub woken_at: Time,
+}
+
+pub enum Life {
+    Down,
+    Starting(Box<Starting>),
+    Up(Box<Running>),
+    Stopping(Box<Stopping>),
+}
+
+pub struct Running {
+    pub hub: Arc<HubNode>,
+    pub shards: Vec<Shard>,
+    pub liveness: Liveness,
+    pub port: Port,
+    pub bus: Arc<dyn Bus>,
+    /// What is on its way from one shard to another.
+    pub mail: Vec<VecDeque<(Time, Mail)>>,
+    /// It takes connections.
+    pub ready: bool,
+    /// It sleeps: nothing of it happens, and what comes waits.
+    pub asleep: bool,
+    /// Transports that went while it slept.
+    pub gone: Vec<ConnectionId>,
+    /// It stops and hands its sessions over, until this moment at the latest.
+    pub leaves_by: Option<Time>,
+    /// They were offered to the nodes that live.
+    pub offered: bool,
+    pub adoption: super::adoption::Adoption,
+}
+
+/// What one shard tells another.
+pub enum Mail {
+    Message(tavern_hub::Parcel),
+    Presence(ChannelNews),
+    Status(PersonNews),
+}
+
+impl Node {
+    pub fn new(number: usize, shards: usize) -> Node {
+        Node {
+            name: format!("n{number}"),
+            shards,
+            skew: 0,
+            life: Life::Down,
+            process: 0,
+            stopped: None,
+            woken_at: Time(0),
+        }
+    }
+
+    /// What its clock shows.
+    pub fn local(&self, now: Time) -> Time {
+        Time(now.ms().saturating_add_signed(self.skew))
+    }
+
+    /// When its clock shows this.
+    pub fn global(&self, local: Time) -> Time {
+        Time(local.ms().saturating_add_signed(-self.skew))
+    }
+
+    pub fn running(&mut self) -> Option<&mut Running> {
+        match &mut self.life {
+            Life::Up(running) => Some(running),
+            _ => None,
+        }
+    }
+
+    /// Running and awake, whether or not it takes connections.
+    pub fn awake(&mut self) -> Option<&mut Running> {
+        self.running().filter(|running| !running.asleep)
+    }
+
+    pub fn is_down(&self) -> bool {
+        matches!(self.life, Life::Down)
+    }
+
+    /// It takes connections and answers them.
+    pub fn is_open(&self) -> bool {
+        let open = |running: &Running| running.ready && !running.asleep && running.leaves_by.is_none();
+        matches!(&self.life, Life::Up(running) if open(running))
+    }
+
+    pub fn writer(&self) -> Option<Writer> {
+        match &self.life {
+            Life::Up(running) => Some(Writer::new(&self.name, running.hub.epoch())),
+            _ => None,
+        }
+    }
+
+    /// When something of it is due by itself, by the clock of the cluster.
+    pub fn next_wake(&self) -> Option<Time> {
+        let Life::Up(running) = &self.life else { return None };
+        if running.asleep {
+            return None;
+        }
+        let shards = running.shards.iter().filter_map(Shard::next_wake).map(|due| self.global(due));
+        let mail = running.mail.iter().filter_map(|mail| mail.front().map(|(due, _)| *due));
+        let own = [Some(running.liveness.next_wake()), running.leaves_by, running.adoption.next_wake()];
+        shards.chain(mail).chain(own.into_iter().flatten()).min()
+    }
+}
+
+/// What a process is started with.
+pub struct Start {
+    pub skew: i64,
+    pub settings: Settings,
+}
+
+impl Running {
+    pub fn new(
+        name: &str,
+        settings: Settings,
+        port: Port,
+        engine: &Arc<Hall>,
+        rng: &mut Rng,
+        (now, local): (Time, Time),
+        rules: LivenessRules,
+    ) -> Running {
+        let count = settings.shards;
+        let hub = HubNode::new(settings, Box::new(Tokens));
+        let bus: Arc<dyn Bus> = engine.bus(name, port.inbox.clone());
+        hub.carrier.set_bus(bus.clone());
+        let shards =
+            (0..count).map(|index| Shard::new(hub.clone(), index, Box::new(rng.fork()), local)).collect();
+        Running {
+            liveness: Liveness::new(hub.clone(), rules, now),
+            shards,
+            hub,
+            port,
+            bus,
+            mail: (0..count).map(|_| VecDeque::new()).collect(),
+            ready: false,
+            asleep: false,
+            gone: Vec::new(),
+            leaves_by: None,
+            offered: false,
+            adoption: super::adoption::Adoption::default(),
+        }
+    }
+
+    /// Asks the store for the process itself, which asks one thing at a time.
+    pub fn ask(&mut self, work: Work) {
+        self.port.submit(Asker::Process, Ticket(0), work);
+    }
+}
+
+/// Tokens are `token-of-` and the user.
+struct Tokens;
+
+impl Gate for Tokens {
+    fn verify(&self, token: &str, _now: Time) -> Result<Identity, Refusal> {
+        let Some(user) = token.strip_prefix("token-of-") else {
+            return Err(Refusal::new(Code::Unauthenticated, "not a token"));
+        };
+        Ok(Identity {
+            user: Some(user.into()),
+            name: None,
+            rights: Arc::new(Rights::all()),
+            expires: Time::NEVER,
+            unlimited: true,
+            scopes: Scopes::NONE,
+            key: None,
+        })
+    }
+}

@@ -1,0 +1,111 @@
+//! The place of a process at the store and at the bus: work goes out with the name of who asked, answers and bus messages
+//! wait here until the process takes them. A node that sleeps finds everything here when it wakes.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use tavern_store::memory::{Hall, MemoryStore};
+use tavern_store::{Answer, BusError, BusInbox, Inbox, Lost, Parcel, Store, Ticket, Work};
+
+/// Who asked the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asker {
+    Shard(usize),
+    Liveness,
+    Adoption,
+    /// The process itself: it starts or stops.
+    Process,
+}
+
+pub struct Port {
+    pub store: Arc<MemoryStore>,
+    pub inbox: Arc<PortInbox>,
+    asked: BTreeMap<u64, (Asker, Ticket)>,
+    tickets: u64,
+}
+
+#[derive(Default)]
+pub struct PortInbox {
+    answers: Mutex<Vec<(Ticket, Answer)>>,
+    messages: Mutex<Vec<Arrived>>,
+}
+
+/// What the bus has said, in its order.
+#[derive(Clone, Debug)]
+pub enum Arrived {
+    Message(Parcel),
+    Confirmed(Ticket, Result<(), BusError>),
+    Lost(Lost),
+}
+
+fn take<T>(queue: &Mutex<Vec<T>>) -> Vec<T> {
+    std::mem::take(&mut *queue.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+fn put<T>(queue: &Mutex<Vec<T>>, items: impl IntoIterator<Item = T>) {
+    queue.lock().unwrap_or_else(PoisonError::into_inner).extend(items);
+}
+
+fn is_empty<T>(queue: &Mutex<Vec<T>>) -> bool {
+    queue.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+}
+
+impl Inbox for PortInbox {
+    fn answer(&self, answers: Vec<(Ticket, Answer)>) {
+        put(&self.answers, answers);
+    }
+}
+
+impl BusInbox for PortInbox {
+    fn confirmed(&self, ticket: Ticket, outcome: Result<(), BusError>) {
+        put(&self.messages, [Arrived::Confirmed(ticket, outcome)]);
+    }
+
+    fn words(&self, parcels: Vec<Parcel>) {
+        put(&self.messages, parcels.into_iter().map(Arrived::Message));
+    }
+
+    fn lost(&self, lost: Lost) {
+        put(&self.messages, [Arrived::Lost(lost)]);
+    }
+}
+
+impl Port {
+    pub fn new(engine: &Arc<Hall>, name: &str) -> Port {
+        let inbox: Arc<PortInbox> = Arc::default();
+        Port { store: engine.store(name, inbox.clone()), inbox, asked: BTreeMap::new(), tickets: 0 }
+    }
+
+    pub fn submit(&mut self, asker: Asker, own: Ticket, work: Work) {
+        let ticket = self.ticket(asker, own);
+        self.store.submit(vec![(ticket, work)]);
+    }
+
+    /// An answer that the store itself never gave.
+    pub fn answer(&mut self, asker: Asker, own: Ticket, answer: Answer) {
+        let ticket = self.ticket(asker, own);
+        put(&self.inbox.answers, [(ticket, answer)]);
+    }
+
+    fn ticket(&mut self, asker: Asker, own: Ticket) -> Ticket {
+        self.tickets += 1;
+        self.asked.insert(self.tickets, (asker, own));
+        Ticket(self.tickets)
+    }
+
+    pub fn take_answers(&mut self) -> Vec<(Asker, Ticket, Answer)> {
+        let answers = take(&self.inbox.answers);
+        let known = answers.into_iter().filter_map(|(ticket, answer)| {
+            let (asker, own) = self.asked.remove(&ticket.0)?;
+            Some((asker, own, answer))
+        });
+        known.collect()
+    }
+
+    pub fn take_messages(&self) -> Vec<Arrived> {
+        take(&self.inbox.messages)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        is_empty(&self.inbox.answers) && is_empty(&self.inbox.messages)
+    }
+}

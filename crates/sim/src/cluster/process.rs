@@ -1,0 +1,295 @@
+//! How a process of a node starts and ends, as the server does it. It opens an epoch, takes up sessions that were left in
+//! the store, and runs; when it stops it hands its sessions to other nodes, puts the rest into the store, says goodbye and
+//! is gone. A failure of the store on the way ends the process.
+
+use super::Cluster;
+use super::node::{Life, Running, Start};
+use super::port::{Asker, Port};
+use super::signal::{Exit, Signal};
+use crate::planted::PlantedFault;
+use std::sync::Arc;
+use tavern_domain::{ClientId, Epoch, Time};
+use tavern_hub::Settings;
+use tavern_hub::migration::{Packed, unpacked};
+use tavern_store::{
+    Answer, Commit, Found, NodeChange, Page, Read, Row, RowKey, StoredSession, Ticket, Versioned, Work,
+    Writer,
+};
+
+pub struct Starting {
+    pub port: Port,
+    settings: Settings,
+    epoch: Option<Epoch>,
+    left: Vec<StoredSession>,
+}
+
+pub struct Stopping {
+    pub port: Port,
+    writer: Writer,
+    /// The sessions are in the store.
+    sessions: bool,
+}
+
+const ONLY: Ticket = Ticket(0);
+const PAGE: u32 = 100;
+
+impl Cluster {
+    /// A process of this node starts, with a clock that may be off.
+    pub fn start(&mut self, at: usize, start: Start) {
+        if !self.nodes[at].is_down() {
+            return;
+        }
+        let lease_ms = self.rules.lease_ms;
+        let node = &mut self.nodes[at];
+        node.skew = start.skew;
+        if self.planted.is(PlantedFault::ClockAhead) && at == 0 {
+            self.planted.strike();
+            node.skew = 9_000;
+        }
+        if self.planted.is(PlantedFault::ShortResume) {
+            self.planted.strike();
+        }
+        node.process += 1;
+        let mut port = Port::new(&self.engine, &node.name);
+        let open = NodeChange::Open { name: node.name.as_str().into(), lease_ms };
+        port.submit(Asker::Process, ONLY, Work::Commit(Commit { node: Some(open), ..Commit::default() }));
+        let settings = Settings { node: node.name.clone(), shards: node.shards, ..start.settings };
+        node.life = Life::Starting(Box::new(Starting { port, settings, epoch: None, left: Vec::new() }));
+    }
+
+    /// The process ends without a word.
+    pub fn crash(&mut self, at: usize) {
+        self.exit(at, Exit::Crash);
+    }
+
+    pub(super) fn exit(&mut self, at: usize, how: Exit) {
+        self.end_connections_of(at);
+        match std::mem::replace(&mut self.nodes[at].life, Life::Down) {
+            Life::Up(running) => {
+                running.bus.stop();
+                running.port.store.crash();
+            }
+            Life::Starting(starting) => starting.port.store.crash(),
+            Life::Stopping(stopping) => stopping.port.store.crash(),
+            Life::Down => return,
+        }
+        self.trace.say(self.now, || format!("n{at} ends: {how:?}"));
+        self.signals.push_back(Signal::Ended { node: at, how });
+    }
+
+    pub(super) fn continue_start(&mut self, at: usize) {
+        let name = self.nodes[at].name.clone();
+        let Life::Starting(starting) = &mut self.nodes[at].life else { return };
+        // It asks one thing at a time.
+        let Some((_, _, answer)) = starting.port.take_answers().pop() else { return };
+        match answer {
+            Answer::Committed(receipt) => {
+                starting.epoch = receipt.epoch;
+                match self.moves {
+                    // Sessions are taken up by whoever finds them, before this node is ready.
+                    true => self.open(at),
+                    false => starting.ask_sessions(&name, None),
+                }
+            }
+            Answer::Read(Found::Sessions(page)) => {
+                let more = page.more;
+                let last = starting.keep(page);
+                match more {
+                    true => starting.ask_sessions(&name, last),
+                    false => self.open(at),
+                }
+            }
+            _ => self.exit(at, Exit::StoreFailed),
+        }
+    }
+
+    fn open(&mut self, at: usize) {
+        let Life::Starting(starting) = std::mem::replace(&mut self.nodes[at].life, Life::Down) else {
+            return;
+        };
+        let Starting { port, settings, epoch, left } = *starting;
+        let epoch = epoch.unwrap_or(Epoch(0));
+        let node = &self.nodes[at];
+        let settings = Settings { epoch, ..settings };
+        let times = (self.now, node.local(self.now));
+        let mut running =
+            Running::new(&node.name, settings, port, &self.engine, &mut self.rng, times, self.rules);
+        if self.moves {
+            running.hub.listen();
+        }
+        let adopted: Vec<ClientId> = left.iter().map(|stored| stored.client).collect();
+        for stored in left {
+            adopt(&mut running, stored, node.local(self.now), false);
+        }
+        if self.moves {
+            running.adoption.begin(&mut running.port);
+        } else if adopted.is_empty() {
+            running.ready = true;
+        } else {
+            let writer = Some(Writer::new(&node.name, epoch));
+            let deletes = adopted.iter().map(|client| RowKey::Session(*client)).collect();
+            running.ask(Work::Commit(Commit { writer, deletes, ..Commit::default() }));
+        }
+        self.trace.say(self.now, || format!("n{at} is up: epoch {}, {} sessions", epoch.0, adopted.len()));
+        self.nodes[at].life = Life::Up(Box::new(running));
+        self.signals.push_back(Signal::Started { node: at, adopted });
+        self.carry_out(at);
+    }
+
+    /// The store has answered the process itself.
+    pub(super) fn process_answered(&mut self, at: usize, answer: Answer) {
+        let Some(running) = self.nodes[at].running() else { return };
+        if running.leaves_by.is_some() {
+            return self.neighbours_found(at, answer);
+        }
+        match answer {
+            // The sessions that it took up could not be removed: the start has failed.
+            Answer::Failed(_) => self.exit(at, Exit::StoreFailed),
+            _ => running.ready = true,
+        }
+    }
+
+    /// A clean stop begins: no more commands. Where sessions move, other nodes are asked to take them.
+    pub fn stop(&mut self, at: usize) {
+        // What one shard has told another is heard before anything is packed.
+        self.deliver_all_mail(at);
+        let by = self.now + self.rules.drain_ms / 3 * 2;
+        let moves = self.moves;
+        let Some(running) = self.nodes[at].running() else { return };
+        if !moves {
+            return self.pack(at);
+        }
+        running.leaves_by = Some(by);
+        running.ask(Work::Read(Read::Nodes { after: None, limit: PAGE }));
+    }
+
+    /// Who else lives is known: the sessions are offered to them.
+    fn neighbours_found(&mut self, at: usize, answer: Answer) {
+        let (now, own) = (self.now, self.nodes[at].name.clone());
+        let local = self.nodes[at].local(now);
+        let drain_ms = self.rules.drain_ms;
+        let Some(running) = self.nodes[at].running() else { return };
+        let nodes = match answer {
+            Answer::Read(Found::Nodes(page)) => page.rows,
+            _ => Vec::new(),
+        };
+        let lives = |node: &tavern_store::Node| {
+            node.closed_at.is_none() && now < node.lease_until && *node.writer.node != *own
+        };
+        let living: Vec<Arc<str>> =
+            nodes.into_iter().filter(lives).map(|node| node.writer.node.clone()).collect();
+        running.offered = true;
+        running.shards.iter_mut().for_each(|shard| shard.leave_node(local, &living, drain_ms));
+        self.carry_out(at);
+    }
+
+    /// A node that stops has handed over what it could, or its time is over.
+    pub(super) fn continue_leaving(&mut self, at: usize) {
+        let now = self.now;
+        let Some(running) = self.nodes[at].awake() else { return };
+        let Some(by) = running.leaves_by else { return };
+        let left: usize = running.shards.iter().map(|shard| shard.leaving()).sum();
+        if now >= by || (left == 0 && running.adoption.is_idle() && running.offered) {
+            self.pack(at);
+        }
+    }
+
+    /// The sessions that are still here go to the store.
+    fn pack(&mut self, at: usize) {
+        self.end_connections_of(at);
+        let (local, drain_ms) = (self.nodes[at].local(self.now), self.rules.drain_ms);
+        let mut packed: Vec<Packed> = Vec::new();
+        let Some(running) = self.nodes[at].running() else { return };
+        for shard in &mut running.shards {
+            packed.extend(shard.pack(local));
+        }
+        let writer = Writer::new(&running.hub.settings.node, running.hub.epoch());
+        self.carry_out(at);
+        let Life::Up(running) = std::mem::replace(&mut self.nodes[at].life, Life::Down) else { return };
+        if self.planted.is(PlantedFault::LostSessions) && !packed.is_empty() {
+            self.planted.strike();
+            packed.clear();
+        }
+        let puts =
+            packed.iter_mut().map(|session| Row::Session(stored(session, &writer, drain_ms))).collect();
+        let mut port = running.port;
+        let commit = Commit { writer: Some(writer.clone()), puts, ..Commit::default() };
+        port.submit(Asker::Process, ONLY, Work::Commit(commit));
+        running.bus.stop();
+        self.nodes[at].life = Life::Stopping(Box::new(Stopping { port, writer, sessions: false }));
+    }
+
+    pub(super) fn continue_stop(&mut self, at: usize) {
+        let Life::Stopping(stopping) = &mut self.nodes[at].life else { return };
+        for (asker, _, answer) in stopping.port.take_answers() {
+            if asker != Asker::Process {
+                continue;
+            }
+            if !matches!(answer, Answer::Committed(_)) {
+                return self.exit(at, Exit::StoreFailed);
+            }
+            if stopping.sessions {
+                self.nodes[at].stopped = Some(self.nodes[at].process);
+                return self.exit(at, Exit::Clean);
+            }
+            stopping.sessions = true;
+            let stop = NodeChange::Stop { node: stopping.writer.clone() };
+            let writer = Some(stopping.writer.clone());
+            let commit = Commit { writer, node: Some(stop), ..Commit::default() };
+            stopping.port.submit(Asker::Process, ONLY, Work::Commit(commit));
+        }
+    }
+
+    /// The process does nothing from now on, and what comes waits.
+    pub fn sleep(&mut self, at: usize) {
+        if let Some(running) = self.nodes[at].running() {
+            running.asleep = true;
+        }
+    }
+
+    /// A process that slept goes on: first it learns which transports went.
+    pub fn wake(&mut self, at: usize) {
+        let Some(running) = self.nodes[at].running().filter(|running| running.asleep) else { return };
+        running.asleep = false;
+        for id in std::mem::take(&mut running.gone) {
+            self.detach(id);
+            self.sockets.remove(&id);
+            self.polls.remove(&id);
+        }
+        let waiting: Vec<_> =
+            self.sockets.iter().filter(|(_, socket)| socket.node == at).map(|(id, _)| *id).collect();
+        self.carry_out(at);
+        waiting.into_iter().for_each(|id| self.run_input(id));
+        self.carry_out(at);
+    }
+}
+
+/// A session that was found in the store lives in this process from now on.
+pub(super) fn adopt(running: &mut Running, stored: StoredSession, local: Time, late: bool) -> bool {
+    let shard = stored.secret.shard(running.shards.len());
+    let Ok(packed) = unpacked(stored, local) else { return false };
+    match late {
+        true => running.shards[shard].adopt_late(local, &packed),
+        false => running.shards[shard].adopt(local, &packed),
+    }
+}
+
+fn stored(packed: &mut Packed, owner: &Writer, drain_ms: u64) -> StoredSession {
+    // The hub lists them in no order; a run must be the same each time.
+    packed.body.subscriptions.sort_by(|one, two| one.name.cmp(&two.name));
+    packed.body.window_ms = packed.body.window_ms.max(drain_ms);
+    let stored = tavern_hub::migration::stored(packed, owner);
+    StoredSession { expires_at: stored.expires_at + drain_ms, ..stored }
+}
+
+impl Starting {
+    fn ask_sessions(&mut self, name: &str, after: Option<ClientId>) {
+        let node: Option<Arc<str>> = Some(name.into());
+        self.port.submit(Asker::Process, ONLY, Work::Read(Read::Sessions { node, after, limit: PAGE }));
+    }
+
+    fn keep(&mut self, page: Page<Versioned<StoredSession>>) -> Option<ClientId> {
+        self.left.extend(page.rows.into_iter().map(|row| row.row));
+        self.left.last().map(|stored| stored.client)
+    }
+}

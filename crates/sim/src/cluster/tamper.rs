@@ -1,0 +1,223 @@
+//! Planted faults on what passes between the hub and the cluster: answers, commits, bus messages, liveness tasks, shard messages.
+
+use super::node::Mail;
+use super::port::Asker;
+use crate::planted::{Planted, PlantedFault};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use tavern_domain::presence::{Attendance, Departure, Home, Loss, Lost, News};
+use tavern_domain::{Channel, Time};
+use tavern_hub::{LivenessTask, Node as HubNode};
+use tavern_store::memory::Hall;
+use tavern_store::{
+    Answer, Commit, Expect, Found, Parcel, Presence, Read, Receipt, Row, RowKey, RowKind, StoreError, Work,
+    Writer,
+};
+use tavern_wire::bus::{BusMessage, news};
+
+/// How much later than its grace period a client is kept.
+const LATE_MS: u64 = 4_000;
+
+/// An answer of the store to a shard is lost.
+pub fn loses_answer(planted: &mut Planted, asker: Asker) -> bool {
+    matches!(asker, Asker::Shard(_)) && planted.strikes(PlantedFault::LostAnswer, 2)
+}
+
+/// A commit of a shard on its way to the store, or an answer that the store never gave.
+pub fn commit(
+    planted: &mut Planted,
+    engine: &Hall,
+    now: Time,
+    mut commit: Commit,
+    conflict: bool,
+) -> Result<Work, Box<Answer>> {
+    if conflict && let Some(expect) = commit.expects.first() {
+        let (key, expected) = (expect.key.clone(), expect.version);
+        let found = expected + 1;
+        return Err(Box::new(Answer::Failed(StoreError::Conflict { key, expected, found })));
+    }
+    match planted.fault() {
+        Some(PlantedFault::NoFencing) => {
+            if let Some(writer) = commit.writer.take()
+                && !is_open(engine, &writer)
+            {
+                planted.strike();
+            }
+        }
+        Some(PlantedFault::NoVersionCheck) => {
+            planted.strike();
+            commit.expects.clear();
+        }
+        Some(PlantedFault::MissingDeadline)
+            if !commit.deadlines.is_empty() && planted.strikes(PlantedFault::MissingDeadline, 20) =>
+        {
+            commit.deadlines.clear();
+        }
+        Some(PlantedFault::LateDeadline) => prolong(planted, &mut commit),
+        Some(PlantedFault::LowVersion) => {
+            if let Some(raise) = commit.raises.iter_mut().find(|raise| raise.by > 1)
+                && planted.strikes(PlantedFault::LowVersion, 20)
+            {
+                raise.by -= 1;
+            }
+        }
+        Some(PlantedFault::EarlyReply)
+            if is_arrival(&commit) && planted.strikes(PlantedFault::EarlyReply, 10) =>
+        {
+            let receipt = Receipt { time: now, raised: vec![1], begun: vec![false], ..Receipt::default() };
+            return Err(Box::new(Answer::Committed(receipt)));
+        }
+        _ => {}
+    }
+    Ok(Work::Commit(commit))
+}
+
+/// A loss is reported as if it had happened later.
+fn prolong(planted: &mut Planted, commit: &mut Commit) {
+    for row in &mut commit.puts {
+        let Row::Presence(presence) = row else { continue };
+        if presence.attendance.next_wake().is_none() || !planted.strikes(PlantedFault::LateDeadline, 30) {
+            continue;
+        }
+        let mut clients = presence.attendance.clients().to_vec();
+        for client in &mut clients {
+            client.lost = client.lost.map(|lost| Lost { until: lost.until + LATE_MS, ..lost });
+        }
+        let (since, departed) = (presence.attendance.since(), presence.attendance.departed());
+        presence.attendance = Attendance::restore(clients, since, departed);
+        commit.deadlines.iter_mut().for_each(|deadline| deadline.due = deadline.due + LATE_MS);
+    }
+}
+
+fn is_arrival(commit: &Commit) -> bool {
+    let absent = |expect: &Expect| matches!(expect.key, RowKey::Presence(_)) && expect.version == 0;
+    commit.expects.iter().any(absent)
+}
+
+/// A bus message on its way into a node.
+pub fn bus_message(planted: &mut Planted, at: usize, message: Parcel) -> Vec<Parcel> {
+    let key = (at, format!("{:?}", message.subject));
+    match planted.fault() {
+        Some(PlantedFault::WrongVersion) if planted.strikes(PlantedFault::WrongVersion, 15) => {
+            vec![renumbered(&message, |news| news.to + 1)]
+        }
+        Some(PlantedFault::SwappedVersions) => match planted.kept.remove(&key) {
+            Some(held) => match (read(&held), read(&message)) {
+                (Some(one), Some(two)) if one.changes.len() == two.changes.len() => {
+                    planted.strike();
+                    vec![renumbered(&held, |_| two.to), renumbered(&message, |_| one.to)]
+                }
+                _ => vec![held, message],
+            },
+            None if planted.rng.chance(30) => {
+                planted.kept.insert(key, message);
+                Vec::new()
+            }
+            None => vec![message],
+        },
+        Some(PlantedFault::RepeatedChange) => {
+            let to = read(&message).map_or(0, |news| news.to);
+            let old = planted.kept.get(&key).cloned();
+            let again = old.filter(|_| planted.strikes(PlantedFault::RepeatedChange, 20));
+            if again.is_none() {
+                planted.kept.entry(key).or_insert_with(|| message.clone());
+            }
+            let again = again.map(|old| renumbered(&old, |news| to + news.changes.len() as u64));
+            [message].into_iter().chain(again).collect()
+        }
+        _ => vec![message],
+    }
+}
+
+fn read(message: &Parcel) -> Option<News> {
+    match BusMessage::decode(&message.payload)? {
+        BusMessage::Presence(news) => Some(news),
+        _ => None,
+    }
+}
+
+fn renumbered(message: &Parcel, to: impl FnOnce(&News) -> u64) -> Parcel {
+    let Some(mut news) = read(message) else { return message.clone() };
+    news.to = to(&news);
+    Parcel { payload: Arc::from(news::encode(&news)), ..message.clone() }
+}
+
+/// A task of the node's liveness on its way to the shards. None: it is forgotten.
+pub fn liveness_task(
+    planted: &mut Planted,
+    engine: &Hall,
+    now: Time,
+    hub: &HubNode,
+    task: LivenessTask,
+) -> Option<LivenessTask> {
+    let dropped = matches!(
+        (planted.fault(), &task),
+        (Some(PlantedFault::NoResync), LivenessTask::Compare)
+            | (Some(PlantedFault::NoTakeover), LivenessTask::TakeOver(_))
+            | (Some(PlantedFault::NoAnnounce), LivenessTask::Announce)
+    );
+    if dropped {
+        planted.strike();
+        return None;
+    }
+    if matches!(task, LivenessTask::Compare)
+        && planted.is(PlantedFault::FalseTakeover)
+        && planted.rng.chance(10)
+    {
+        return false_takeover(planted, engine, now, hub).or(Some(task));
+    }
+    Some(task)
+}
+
+/// A client whose node lives.
+fn false_takeover(planted: &mut Planted, engine: &Hall, now: Time, hub: &HubNode) -> Option<LivenessTask> {
+    let own = hub.settings.node.as_str();
+    let Found::Rows(page) = engine.peek(Read::Rows { kind: RowKind::Presence, after: None, limit: 1000 })
+    else {
+        return None;
+    };
+    let presences = page.rows.into_iter().filter_map(|row| match row.row {
+        Row::Presence(presence) => Some(presence),
+        _ => None,
+    });
+    let living = |presence: &Presence| {
+        let mut clients = presence.attendance.living();
+        let client = clients.find(|client| {
+            *client.home.node != *own
+                && is_open(engine, &Writer { node: client.home.node.clone(), epoch: client.home.epoch })
+        })?;
+        Some(client.home.clone())
+    };
+    let (presence, home): (Presence, Home) =
+        presences.filter(|presence| !presence.key.channel.starts_with("user#")).find_map(|presence| {
+            let home = living(&presence)?;
+            Some((presence, home))
+        })?;
+    planted.strike();
+    let kind = Channel::parse(&presence.key.channel).map_or("", |channel| channel.kind);
+    let grace_ms = hub.settings.kind(kind).grace_ms;
+    let loss = Loss { at: now, grace_ms, reason: Departure::NodeDown };
+    Some(LivenessTask::TakeOver(Box::new((presence, home, loss))))
+}
+
+fn is_open(engine: &Hall, writer: &Writer) -> bool {
+    let Found::Nodes(page) = engine.peek(Read::Nodes { after: None, limit: 1000 }) else { return false };
+    page.rows.iter().any(|node| node.writer == *writer && node.closed_at.is_none())
+}
+
+/// Messages between shards, when one was added.
+pub fn shard_mail(planted: &mut Planted, queue: &mut VecDeque<(Time, Mail)>) {
+    let last = queue.len().wrapping_sub(1);
+    let is_message = |at: usize| matches!(queue.get(at), Some((_, Mail::Message(_))));
+    if is_message(last) && planted.strikes(PlantedFault::LostShardMessage, 20) {
+        queue.pop_back();
+    } else if last >= 1
+        && is_message(last)
+        && is_message(last - 1)
+        && planted.strikes(PlantedFault::SwappedShardMessages, 20)
+    {
+        let dues = (queue[last - 1].0, queue[last].0);
+        queue.swap(last - 1, last);
+        (queue[last - 1].0, queue[last].0) = dues;
+    }
+}

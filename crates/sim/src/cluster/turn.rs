@@ -1,0 +1,285 @@
+//! One turn of a node: takes in what store, bus and other shards have said, and carries out what the hub asks for, as the
+//! server does: work to the store, messages to the bus and between shards, liveness tasks, bytes to sockets.
+
+use super::Cluster;
+use super::node::{Life, Mail, Running};
+use super::port::{Arrived, Asker};
+use super::tamper;
+use std::sync::Arc;
+use tavern_domain::Time;
+use tavern_hub::node::registry::shards_of;
+use tavern_hub::{Effects, Incoming, Input, LivenessTask, Parcel as ShardMessage};
+use tavern_store::{Lost, Parcel, Ticket, Work};
+
+impl Cluster {
+    /// What the store and the bus have said to a node. False: nothing.
+    pub(super) fn take_in(&mut self, at: usize) -> bool {
+        let port = match &mut self.nodes[at].life {
+            Life::Down => return false,
+            Life::Starting(starting) => &starting.port,
+            Life::Stopping(stopping) => &stopping.port,
+            Life::Up(running) if running.asleep => return false,
+            Life::Up(running) => &running.port,
+        };
+        if port.is_empty() {
+            return false;
+        }
+        match &self.nodes[at].life {
+            Life::Starting(_) => self.continue_start(at),
+            Life::Stopping(_) => self.continue_stop(at),
+            _ => {
+                self.take_answers(at);
+                self.take_messages(at);
+                self.carry_out(at);
+            }
+        }
+        true
+    }
+
+    fn take_answers(&mut self, at: usize) {
+        let (now, local) = (self.now, self.nodes[at].local(self.now));
+        let Some(running) = self.nodes[at].running() else { return };
+        for (asker, ticket, answer) in running.port.take_answers() {
+            self.trace.say(now, || format!("n{at}: {asker:?} {} is answered {answer:?}", ticket.0));
+            if tamper::loses_answer(&mut self.planted, asker) {
+                continue;
+            }
+            let Some(running) = self.nodes[at].running() else { return };
+            match asker {
+                Asker::Shard(shard) => {
+                    running.shards[shard].handle(local, Input::Answer(ticket, answer));
+                }
+                Asker::Liveness => running.liveness.answered(now, ticket, answer),
+                Asker::Adoption => self.adoption_answered(at, ticket, answer),
+                Asker::Process => self.process_answered(at, answer),
+            }
+        }
+    }
+
+    fn take_messages(&mut self, at: usize) {
+        let local = self.nodes[at].local(self.now);
+        let Some(running) = self.nodes[at].running() else { return };
+        for arrived in running.port.take_messages() {
+            let Some(running) = self.nodes[at].running() else { return };
+            match arrived {
+                Arrived::Message(message) => self.hear(at, local, message),
+                Arrived::Confirmed(ticket, outcome) => {
+                    for (shard, link) in running.hub.carrier.confirmed(ticket, outcome) {
+                        running.shards[shard].handle(local, Input::BusReady(vec![link]));
+                    }
+                }
+                Arrived::Lost(lost) => {
+                    let channel = match &lost {
+                        Lost::Everything => None,
+                        Lost::On(subject) => match subject.channel() {
+                            Some(name) => Some(name),
+                            None => continue,
+                        },
+                    };
+                    let channel: Option<Arc<[u8]>> = channel.map(Arc::from);
+                    for shard in &mut running.shards {
+                        shard.handle(local, Input::BusLost(channel.clone()));
+                    }
+                }
+            }
+        }
+    }
+
+    /// A message of another node.
+    fn hear(&mut self, at: usize, local: Time, message: Parcel) {
+        for message in tamper::bus_message(&mut self.planted, at, message) {
+            self.trace
+                .say(self.now, || format!("n{at} hears {:?} of {}", message.subject, message.from.node));
+            let moves = self.moves;
+            let Some(running) = self.nodes[at].running() else { return };
+            let shards = &mut running.shards;
+            match running.hub.receive(&message) {
+                Some(Incoming::Words { space, words, mask }) => shards_of(mask).for_each(|shard| {
+                    shards[shard].receive(local, ShardMessage { space, words: words.clone() });
+                }),
+                Some(Incoming::Presence { told, mask }) => shards_of(mask)
+                    .for_each(|shard| shards[shard].handle(local, Input::Presence(told.clone()))),
+                Some(Incoming::Person { told, mask }) => {
+                    shards_of(mask)
+                        .for_each(|shard| shards[shard].handle(local, Input::Status(told.clone())));
+                }
+                Some(Incoming::Session { shard, from, letter }) if moves => {
+                    shards[shard].handle(local, Input::Migration { from, letter });
+                }
+                Some(Incoming::NodeLeft) if moves => self.look_for_sessions(at),
+                _ => {}
+            }
+        }
+    }
+
+    /// What is due by itself on a node.
+    pub(super) fn wake_due(&mut self, at: usize) -> bool {
+        let now = self.now;
+        // Once at each moment: what becomes due at once waits for the next.
+        if self.nodes[at].woken_at == now || self.nodes[at].next_wake().is_none_or(|due| due > now) {
+            return false;
+        }
+        self.nodes[at].woken_at = now;
+        let local = self.nodes[at].local(now);
+        let Some(running) = self.nodes[at].awake() else { return false };
+        for index in 0..running.shards.len() {
+            deliver_mail(running, index, now, local);
+        }
+        for shard in &mut running.shards {
+            if shard.next_wake().is_some_and(|due| due <= local) {
+                shard.wake(local);
+            }
+        }
+        running.liveness.wake(now);
+        if running.adoption.next_wake().is_some_and(|due| due <= now) {
+            self.look_for_sessions(at);
+        }
+        self.carry_out(at);
+        self.continue_leaving(at);
+        true
+    }
+
+    /// Does what a server does after each turn, until nothing is left to do.
+    pub(super) fn carry_out(&mut self, at: usize) {
+        if self.nodes[at].awake().is_none() {
+            return;
+        }
+        loop {
+            let mut quiet = self.carry_out_tasks(at);
+            for shard in 0..self.nodes[at].shards {
+                quiet &= self.carry_out_shard(at, shard);
+            }
+            if quiet {
+                return self.continue_leaving(at);
+            }
+        }
+    }
+
+    /// True: there was nothing to do.
+    fn carry_out_shard(&mut self, at: usize, shard: usize) -> bool {
+        let Some(running) = self.nodes[at].running() else { return true };
+        let effects = &mut running.shards[shard].effects;
+        let mut mail: Vec<(usize, Mail)> = Vec::new();
+        for (to, messages) in effects.parcels.iter_mut().enumerate() {
+            mail.extend(messages.drain(..).map(|message| (to, Mail::Message(message))));
+        }
+        mail.extend(effects.news.drain(..).map(|(to, told)| (to, Mail::Presence(told))));
+        mail.extend(effects.rumours.drain(..).map(|(to, told)| (to, Mail::Status(told))));
+        let Effects { dirty, closes, abroad, work, ready, topics, .. } = effects;
+        topics.clear();
+        let quiet = dirty.is_empty() && closes.is_empty() && abroad.is_empty() && work.is_empty();
+        if quiet && ready.is_empty() && mail.is_empty() {
+            return true;
+        }
+        let (dirty, closes) = (std::mem::take(dirty), std::mem::take(closes));
+        let (work, ready) = (std::mem::take(work), std::mem::take(ready));
+        running.shards[shard].speak();
+        for (to, mail) in mail {
+            self.send_mail(at, shard, to, mail);
+        }
+        for (ticket, work) in work {
+            self.submit(at, shard, ticket, work);
+        }
+        for id in dirty {
+            let Some(running) = self.nodes[at].running() else { return true };
+            let link = running.shards[shard].listener(id).and_then(|listener| listener.link);
+            link.inspect(|link| self.write(*link));
+        }
+        closes.into_iter().for_each(|(link, goodbye)| self.close(link, goodbye));
+        ready.into_iter().for_each(|link| self.ready(link));
+        false
+    }
+
+    /// Something for another shard. It keeps its place behind what is already on its way there.
+    fn send_mail(&mut self, at: usize, from: usize, to: usize, mail: Mail) {
+        let delay = self.faults.shard_delay(&self.nodes[at].name, from, to, self.shard_delay_ms);
+        let (now, local) = (self.now, self.nodes[at].local(self.now));
+        let Some(running) = self.nodes[at].running() else { return };
+        let last = running.mail[to].back().map_or(now, |(due, _)| *due);
+        running.mail[to].push_back((last.max(now + delay), mail));
+        tamper::shard_mail(&mut self.planted, &mut running.mail[to]);
+        deliver_mail(running, to, now, local);
+    }
+
+    /// Everything that is on its way between the shards of a node arrives.
+    pub(super) fn deliver_all_mail(&mut self, at: usize) {
+        self.carry_out(at);
+        let local = self.nodes[at].local(self.now);
+        while let Some(running) = self.nodes[at].running()
+            && running.mail.iter().any(|mail| !mail.is_empty())
+        {
+            (0..running.shards.len()).for_each(|shard| deliver_mail(running, shard, Time::NEVER, local));
+            self.carry_out(at);
+        }
+    }
+
+    fn submit(&mut self, at: usize, shard: usize, ticket: Ticket, work: Work) {
+        let name = self.nodes[at].name.clone();
+        let tampered = match work {
+            Work::Commit(commit) => {
+                let conflict = self.faults.conflicts(&name, &commit);
+                tamper::commit(&mut self.planted, &self.engine, self.now, commit, conflict)
+            }
+            read => Ok(read),
+        };
+        let Some(running) = self.nodes[at].running() else { return };
+        match tampered {
+            Ok(work) => running.port.submit(Asker::Shard(shard), ticket, work),
+            Err(answer) => running.port.answer(Asker::Shard(shard), ticket, *answer),
+        }
+    }
+
+    /// The work and the liveness tasks. True: there were none.
+    fn carry_out_tasks(&mut self, at: usize) -> bool {
+        let local = self.nodes[at].local(self.now);
+        let Some(running) = self.nodes[at].running() else { return true };
+        let effects = std::mem::take(&mut running.liveness.effects);
+        let quiet = effects.work.is_empty() && effects.tasks.is_empty();
+        let hub = running.hub.clone();
+        for (ticket, work) in effects.work {
+            running.port.submit(Asker::Liveness, ticket, work);
+        }
+        for task in effects.tasks {
+            let Some(task) = tamper::liveness_task(&mut self.planted, &self.engine, self.now, &hub, task)
+            else {
+                continue;
+            };
+            if !matches!(task, LivenessTask::Compare) {
+                self.trace.say(self.now, || format!("n{at}: {task:?}"));
+            }
+            self.new_epochs += usize::from(matches!(task, LivenessTask::Announce));
+            let Some(running) = self.nodes[at].running() else { return true };
+            let shards = &mut running.shards;
+            match task {
+                // Every shard compares what it shows with the store, or announces its clients.
+                LivenessTask::Compare => {
+                    shards
+                        .iter_mut()
+                        .for_each(|shard| shard.handle(local, Input::Liveness(LivenessTask::Compare)));
+                }
+                LivenessTask::Announce => {
+                    shards
+                        .iter_mut()
+                        .for_each(|shard| shard.handle(local, Input::Liveness(LivenessTask::Announce)));
+                }
+                // Any one shard does the rest.
+                task => shards[0].handle(local, Input::Liveness(task)),
+            }
+        }
+        quiet
+    }
+}
+
+/// What has arrived at a shard from the others.
+fn deliver_mail(running: &mut Running, to: usize, now: Time, local: Time) {
+    while let Some((due, _)) = running.mail[to].front()
+        && *due <= now
+        && let Some((_, mail)) = running.mail[to].pop_front()
+    {
+        match mail {
+            Mail::Message(message) => running.shards[to].receive(local, message),
+            Mail::Presence(told) => running.shards[to].handle(local, Input::Presence(told)),
+            Mail::Status(told) => running.shards[to].handle(local, Input::Status(told)),
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! Faults that are planted around the production code, to see that the judges find them. Each belongs to the workload whose
+//! judges must notice it.
+
+use crate::rng::Rng;
+use std::collections::BTreeMap;
+use tavern_store::Parcel;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum PlantedFault {
+    // Messages.
+    /// A frame on its way to a client is lost.
+    LostFrame,
+    /// A frame reaches a client twice.
+    RepeatedFrame,
+    /// A message from one shard to another is lost.
+    LostShardMessage,
+    /// Messages from one shard to another overtake each other.
+    SwappedShardMessages,
+    /// Bytes that a socket refused are forgotten.
+    ForgottenBytes,
+    /// Events are settled as written that the socket did not take.
+    EarlySettle,
+
+    // Presence.
+    /// Presence changes are lost on the bus, and nothing is compared with the store.
+    NoResync,
+    /// An answer of the store never arrives.
+    LostAnswer,
+    /// A presence change carries a version that is one too high.
+    WrongVersion,
+    /// Two presence changes of a channel come with each other's version.
+    SwappedVersions,
+    /// An old presence change comes again as if it were new.
+    RepeatedChange,
+    /// The end of a grace period is not written down, and the shard forgets it.
+    MissingDeadline,
+    /// A commit is written though its node's epoch is closed.
+    NoFencing,
+    /// A commit is written whatever the row has become since it was read.
+    NoVersionCheck,
+    /// What a dead node left is taken over by no node.
+    NoTakeover,
+    /// A node that was taken for dead does not announce its clients.
+    NoAnnounce,
+    /// A loss is written with a deadline that is later than its grace period.
+    LateDeadline,
+    /// The clients of a living node are taken over.
+    FalseTakeover,
+    /// An event is delivered twice.
+    RepeatedEvent,
+    /// An event is not delivered.
+    LostEvent,
+    /// The node does not learn that a transport was lost.
+    MissedDisconnect,
+    /// A node's clock runs far ahead.
+    ClockAhead,
+    /// A loss is told before the time for resuming is over.
+    ShortResume,
+    /// A clean stop leaves no sessions behind.
+    LostSessions,
+    /// A join is answered before it is written.
+    EarlyReply,
+    /// A commit counts fewer changes than it tells.
+    LowVersion,
+}
+
+impl PlantedFault {
+    pub const MESSAGES: &[PlantedFault] = &[
+        PlantedFault::LostFrame,
+        PlantedFault::RepeatedFrame,
+        PlantedFault::LostShardMessage,
+        PlantedFault::SwappedShardMessages,
+        PlantedFault::ForgottenBytes,
+        PlantedFault::EarlySettle,
+    ];
+    pub const PRESENCE: &[PlantedFault] = &[
+        PlantedFault::NoResync,
+        PlantedFault::LostAnswer,
+        PlantedFault::WrongVersion,
+        PlantedFault::SwappedVersions,
+        PlantedFault::RepeatedChange,
+        PlantedFault::MissingDeadline,
+        PlantedFault::NoFencing,
+        PlantedFault::NoVersionCheck,
+        PlantedFault::NoTakeover,
+        PlantedFault::NoAnnounce,
+        PlantedFault::LateDeadline,
+        PlantedFault::FalseTakeover,
+        PlantedFault::RepeatedEvent,
+        PlantedFault::LostEvent,
+        PlantedFault::MissedDisconnect,
+        PlantedFault::ClockAhead,
+        PlantedFault::ShortResume,
+        PlantedFault::LostSessions,
+        PlantedFault::EarlyReply,
+        PlantedFault::LowVersion,
+    ];
+}
+
+/// The fault of a run, if it has one.
+pub struct Planted {
+    fault: Option<PlantedFault>,
+    struck: bool,
+    pub rng: Rng,
+    /// Bus messages that are held back or come again, by node and subject.
+    pub kept: BTreeMap<(usize, String), Parcel>,
+}
+
+impl Planted {
+    pub fn new(fault: Option<PlantedFault>, rng: Rng) -> Planted {
+        Planted { fault, struck: false, rng, kept: BTreeMap::new() }
+    }
+
+    pub fn fault(&self) -> Option<PlantedFault> {
+        self.fault
+    }
+
+    pub fn is(&self, fault: PlantedFault) -> bool {
+        self.fault == Some(fault)
+    }
+
+    /// Whether it has happened at least once.
+    pub fn has_struck(&self) -> bool {
+        self.struck
+    }
+
+    pub fn strike(&mut self) {
+        self.struck = true;
+    }
+
+    /// Whether this fault happens now, in so many of a hundred cases.
+    pub fn strikes(&mut self, fault: PlantedFault, percent: usize) -> bool {
+        let now = self.is(fault) && self.rng.chance(percent);
+        self.struck |= now;
+        now
+    }
+}

@@ -1,0 +1,34 @@
+//! What a run did: a number that two equal runs share, and the story in words for somebody who wants to read it.
+
+use tavern_domain::Time;
+
+/// When the clock of every run begins.
+pub const BEGINS: Time = Time(1_700_000_000_000);
+
+#[derive(Clone, Debug)]
+pub struct Trace {
+    hash: u64,
+    print: bool,
+}
+
+impl Trace {
+    pub fn new(seed: u64, print: bool) -> Trace {
+        Trace { hash: seed, print }
+    }
+
+    pub fn hash(&self) -> u64 {
+        self.hash
+    }
+
+    /// Mixes a fact of the run into its number.
+    pub fn note(&mut self, fact: u64) {
+        self.hash = (self.hash ^ fact).wrapping_mul(0x100_0000_01b3).rotate_left(7);
+    }
+
+    /// Prints a line if the run is traced.
+    pub fn say(&self, now: Time, line: impl FnOnce() -> String) {
+        if self.print {
+            println!("{:>7} {}", now.since(BEGINS), line());
+        }
+    }
+}

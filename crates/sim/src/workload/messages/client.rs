@@ -1,0 +1,97 @@
+//! A client that does not wait for answers: a session, the transport it has at the moment, what it was promised.
+
+use crate::cluster::ConnectionId;
+use crate::workload::promise::Promise;
+use std::collections::BTreeMap;
+use tavern_domain::Time;
+
+/// The ids of commands tell what their answers are for: `PUBLISH` and the channel, `SUBSCRIBE`, the channel and in steps of
+/// `STRIDE` how often the channel was left before.
+pub const PUBLISH: u64 = 10;
+pub const SUBSCRIBE: u64 = 100;
+const STRIDE: u64 = 1_000;
+
+pub struct Client {
+    pub user: String,
+    /// The secret from hello.
+    pub session: Option<String>,
+    pub transport: Transport,
+    pub promise: Promise,
+    /// Which publisher it is at present: a new connection is a new publisher.
+    pub publisher: usize,
+    /// Hello was answered over this transport.
+    pub greeted: bool,
+    /// It takes whatever comes.
+    pub reads: bool,
+    /// When it last knew that its session lived.
+    alive_at: Time,
+    /// How often each channel was left: a subscription that was sent before is not there any more.
+    left: BTreeMap<usize, u64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    None,
+    Socket(ConnectionId),
+    /// A parked poll.
+    Poll(ConnectionId),
+}
+
+impl Client {
+    pub fn new(number: usize) -> Client {
+        Client {
+            user: format!("user{number}"),
+            session: None,
+            transport: Transport::None,
+            promise: Promise::default(),
+            publisher: 0,
+            greeted: false,
+            reads: true,
+            alive_at: Time(0),
+            left: BTreeMap::new(),
+        }
+    }
+
+    pub fn is_detached(&self) -> bool {
+        self.transport == Transport::None
+    }
+
+    /// The transport is gone; the session was alive until now if it was heard of.
+    pub fn detach(&mut self, now: Time) -> Transport {
+        let transport = std::mem::replace(&mut self.transport, Transport::None);
+        let alive = match transport {
+            Transport::None => false,
+            Transport::Socket(_) => self.greeted,
+            Transport::Poll(_) => true,
+        };
+        if alive {
+            self.alive_at = now;
+        }
+        self.greeted = false;
+        transport
+    }
+
+    pub fn heard_of(&mut self, now: Time) {
+        self.alive_at = now;
+    }
+
+    /// How long nothing was heard of the session.
+    pub fn silent_ms(&self, now: Time) -> u64 {
+        now.since(self.alive_at)
+    }
+
+    pub fn subscribe_id(&self, channel: usize) -> u64 {
+        SUBSCRIBE + channel as u64 + STRIDE * self.left.get(&channel).copied().unwrap_or(0)
+    }
+
+    /// The channel that an answer says to be subscribed to, unless it was left since.
+    pub fn subscribed_by(&self, id: u64) -> Option<usize> {
+        let channel = (id % STRIDE).checked_sub(SUBSCRIBE)? as usize;
+        (self.subscribe_id(channel) == id).then_some(channel)
+    }
+
+    pub fn unsubscribed(&mut self, channel: usize) {
+        *self.left.entry(channel).or_default() += 1;
+        self.promise.unsubscribed(channel);
+    }
+}

@@ -1,0 +1,135 @@
+//! What clients of the simulated cluster do, and what must hold for them. A workload chooses actions at random, carries
+//! them out, and judges what it sees. Actions are lines of text, so that a run can be recorded and replayed.
+//! Must hold: the judges share no code with what they judge.
+
+pub mod messages;
+pub mod presence;
+mod promise;
+
+use crate::cluster::{Cluster, Setup, Signal};
+use crate::planted::PlantedFault;
+use crate::rng::Rng;
+use tavern_domain::Time;
+use tavern_hub::Settings;
+
+/// Why a run is wrong.
+pub type Outcome = Result<(), String>;
+
+pub trait Workload {
+    fn profile(&self) -> Profile;
+
+    /// The settings of a process that starts. The variant is chosen at random and recorded with the start.
+    fn settings(&self, variant: u64, fault: Option<PlantedFault>) -> Settings;
+
+    /// What clients do next.
+    fn choose(&mut self, cluster: &Cluster, rng: &mut Rng) -> Vec<String>;
+
+    /// Carries out a line that `choose` gave, now or in a recorded run.
+    fn perform(&mut self, cluster: &mut Cluster, words: &[&str]) -> Outcome;
+
+    /// Something happened.
+    fn observe(&mut self, cluster: &mut Cluster, signal: Signal) -> Outcome;
+
+    /// What clients do when the faults have ended.
+    fn choose_last(&mut self, cluster: &Cluster, rng: &mut Rng) -> Vec<String>;
+
+    /// Everything must have come right.
+    fn check_end(&mut self, cluster: &Cluster) -> Outcome;
+
+    /// When clients do something by themselves.
+    fn next_wake(&self) -> Option<Time> {
+        None
+    }
+
+    fn wake(&mut self, _cluster: &mut Cluster) -> Outcome {
+        Ok(())
+    }
+
+    /// The node that most clients are on.
+    fn busiest_node(&self) -> usize {
+        0
+    }
+
+    /// How often what happened: a campaign in which nothing happens proves nothing.
+    fn counts(&self) -> Vec<(&'static str, u64)>;
+}
+
+/// What kind of cluster a workload needs, and what goes wrong in it.
+#[derive(Clone, Debug)]
+pub struct Profile {
+    pub setup: Setup,
+    pub trouble: Trouble,
+    /// How long a step takes at most: in 70, 22, 7 and 1 of a hundred cases.
+    pub pace_ms: [usize; 4],
+    /// The last fault of a run: a node sleeps for so long.
+    pub last_sleep_ms: u64,
+    /// How long everything may take to come right when the faults have ended.
+    pub end_ms: u64,
+}
+
+/// How often something happens to a node, and what; in shares.
+#[derive(Clone, Copy, Debug)]
+pub struct Trouble {
+    /// Of a thousand steps.
+    pub nodes: usize,
+    pub crash: usize,
+    pub stop: usize,
+    pub sleep: usize,
+    pub cut: usize,
+    /// Of a thousand steps: how often the level of faults changes, and how far.
+    pub level: usize,
+    pub level_max: usize,
+    /// How far the clock of a node may be off, either way.
+    pub skew_ms: u64,
+}
+
+/// The name of a workload, as on the command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Name {
+    Messages,
+    Presence,
+}
+
+impl Name {
+    pub const ALL: &[Name] = &[Name::Messages, Name::Presence];
+
+    pub fn text(self) -> &'static str {
+        match self {
+            Name::Messages => "messages",
+            Name::Presence => "presence",
+        }
+    }
+
+    pub fn parse(text: &str) -> Option<Name> {
+        Name::ALL.iter().copied().find(|name| name.text() == text)
+    }
+
+    /// How many steps a run has, unless it is told otherwise.
+    pub fn steps(self) -> usize {
+        match self {
+            Name::Messages => messages::STEPS,
+            Name::Presence => presence::STEPS,
+        }
+    }
+
+    /// The faults that its judges must find.
+    pub fn planted(self) -> &'static [PlantedFault] {
+        match self {
+            Name::Messages => PlantedFault::MESSAGES,
+            Name::Presence => PlantedFault::PRESENCE,
+        }
+    }
+
+    /// A workload for a new run. The numbers decide how many shards the nodes have; empty: at random.
+    pub fn begin(self, shards: &[usize], rng: &mut Rng) -> Box<dyn Workload> {
+        match self {
+            Name::Messages => Box::new(messages::Messages::new(shards)),
+            Name::Presence => Box::new(presence::Presence::new(shards, rng)),
+        }
+    }
+}
+
+/// A number in a line.
+pub fn number<T: std::str::FromStr>(word: &str) -> Result<T, String> {
+    word.parse().map_err(|_| format!("{word} is no number here"))
+}

@@ -1,0 +1,91 @@
+//! What the user behind a client wants, and what the client was told.
+
+use super::view::View;
+use crate::session_client::SessionClient;
+use std::collections::BTreeMap;
+
+pub struct Client {
+    pub link: SessionClient<Command>,
+    /// The channels they want to be in, with a state.
+    pub wants: BTreeMap<usize, u64>,
+    /// Where they are as far as was told.
+    pub stands: BTreeMap<usize, Stand>,
+    /// The channels they want to watch.
+    pub watches: BTreeMap<usize, Watch>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Watch {
+    /// Not confirmed yet.
+    Asked,
+    /// Its node was started again, and what happened meanwhile was not told: it asks again and believes nothing before.
+    Doubted,
+    Seen(View),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stand {
+    In(u64),
+    /// It was asked, and the answer did not say.
+    Unknown,
+}
+
+/// Channels are named by their place in `CHANNELS`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Command {
+    Hello,
+    Join(usize),
+    Update(usize),
+    Leave(usize),
+    Watch(usize),
+    Unwatch(usize),
+    Who(usize),
+    Bye,
+}
+
+impl Client {
+    pub fn new(user: String) -> Client {
+        Client {
+            link: SessionClient::new(user),
+            wants: BTreeMap::new(),
+            stands: BTreeMap::new(),
+            watches: BTreeMap::new(),
+        }
+    }
+
+    /// The session is another one: nothing of the old one holds.
+    pub fn begin_anew(&mut self) {
+        self.stands.clear();
+        self.watches.values_mut().for_each(|watch| *watch = Watch::Asked);
+    }
+
+    /// It came back to its session in another process.
+    pub fn doubt(&mut self) {
+        for watch in self.watches.values_mut().filter(|watch| matches!(watch, Watch::Seen(_))) {
+            *watch = Watch::Doubted;
+        }
+    }
+
+    /// What must be asked so that everything is as the user wants it.
+    pub fn catch_up(&mut self) {
+        let todo = &mut self.link.todo;
+        todo.clear();
+        let unseen = self.watches.iter().filter(|(_, watch)| !matches!(watch, Watch::Seen(_)));
+        todo.extend(unseen.map(|(channel, _)| Command::Watch(*channel)));
+        for (channel, state) in &self.wants {
+            if self.stands.get(channel) != Some(&Stand::In(*state)) {
+                todo.push_back(Command::Join(*channel));
+            }
+        }
+        let unwanted = self.stands.keys().filter(|channel| !self.wants.contains_key(channel));
+        todo.extend(unwanted.map(|channel| Command::Leave(*channel)));
+    }
+
+    /// The connection is gone.
+    pub fn cut_off(&mut self) {
+        let pending = self.link.cut_off();
+        if let Some(Command::Join(channel) | Command::Update(channel) | Command::Leave(channel)) = pending {
+            self.stands.insert(channel, Stand::Unknown);
+        }
+    }
+}
