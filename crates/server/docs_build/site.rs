@@ -14,6 +14,7 @@ const ORDER: &[(&str, &[&str])] = &[
         "Operate",
         &[
             "docs/install.md",
+            "docs/configuration.md",
             "docs/operate.md",
             "docs/dashboard.md",
             "docs/redis.md",

@@ -1,6 +1,7 @@
 //! What the hub is told of the configuration.
 
 use crate::config::{self, Config};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use tavern_domain::Epoch;
 use tavern_domain::party::Rules;
@@ -54,7 +55,7 @@ pub fn of(config: &Config, epoch: Epoch) -> Settings {
         other_kinds: rules(config.kind("default")),
         authorize: asks.then_some(AuthorizeRules { cache_ms: config.authorize.cache_ms }),
         inbox: InboxRules {
-            letters: config.inbox.letters,
+            letters: config.inbox.messages,
             bytes: config.inbox.bytes,
             keep_ms: config.inbox.keep_ms,
         },
@@ -77,30 +78,75 @@ fn parties(parties: &config::Parties) -> PartyRules {
     PartyRules { rules, block_ms: parties.block_ms }
 }
 
-/// What being in a channel means.
+/// What being in a channel means, and what followers are told of it.
 fn activities(config: &Config) -> Activities {
-    let kinds =
-        config.kinds.iter().map(|(kind, rules)| (kind.as_str().into(), rules.activity.as_str().into()));
+    type Words = Vec<(Arc<str>, Arc<str>)>;
+    let by_kind = |word: fn(&config::Kind) -> &str| -> Words { words(&config.kinds, word) };
+    let by_channel = |word: fn(&config::Channel) -> &str| -> Words { words(&config.channels, word) };
     Activities {
-        kinds: kinds.collect(),
-        channels: vec![("lobby#puzzles".into(), "solving_puzzles".into())],
+        kinds: by_kind(|kind| &kind.activity),
+        channels: by_channel(|channel| &channel.activity),
         others: config.kind("default").activity.as_str().into(),
         priority: config.presence.priority.iter().map(|word| word.as_str().into()).collect(),
-        arrivals: words(ARRIVALS),
-        departures: words(DEPARTURES),
+        arrivals: [by_channel(|channel| &channel.arrival_change), by_kind(|kind| &kind.arrival_change)]
+            .concat(),
+        departures: [by_channel(|channel| &channel.departure_change), by_kind(|kind| &kind.departure_change)]
+            .concat(),
     }
 }
 
-/// The word that followers are told when a user arrives in a channel, by its whole name or its kind.
-const ARRIVALS: &[(&str, &str)] = &[
-    ("activegame", "started_game"),
-    ("game", "in_game_channel"),
-    ("anno", "annotating_game"),
-    ("lobby#puzzles", "solving_puzzles"),
-];
-/// The same for a departure.
-const DEPARTURES: &[(&str, &str)] = &[("activegame", "ended_game")];
+/// The words that are not empty, by the name of their table.
+fn words<T>(tables: &BTreeMap<String, T>, word: fn(&T) -> &str) -> Vec<(Arc<str>, Arc<str>)> {
+    let words = tables.iter().map(|(name, table)| (name.as_str(), word(table)));
+    words.filter(|(_, word)| !word.is_empty()).map(|(name, word)| (name.into(), word.into())).collect()
+}
 
-fn words(list: &[(&str, &str)]) -> Vec<(Arc<str>, Arc<str>)> {
-    list.iter().map(|(name, word)| ((*name).into(), (*word).into())).collect()
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Mode as ServerMode, Sources};
+
+    fn activities_of(text: &str) -> Activities {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("tavern.toml");
+        std::fs::write(&file, text).unwrap();
+        let (environment, flags) = (Vec::new(), Vec::new());
+        let sources =
+            Sources { mode: ServerMode::Dev, file: Some(file), environment, flags, for_server: true };
+        activities(&Config::load(sources).valid().unwrap())
+    }
+
+    fn check(activities: &Activities, channel: &str, activity: &str, arrival: &str, departure: &str) {
+        assert_eq!(&**activities.of(channel), activity, "{channel}");
+        assert_eq!(activities.turn(channel, true).as_str(), arrival, "arrival in {channel}");
+        assert_eq!(activities.turn(channel, false).as_str(), departure, "departure from {channel}");
+    }
+
+    #[test]
+    fn unconfigured_kinds_have_the_built_in_words() {
+        let built_in = activities_of("");
+        check(&built_in, "activegame#1", "playing", "started_game", "ended_game");
+        check(&built_in, "game#1", "in_game_channel", "in_game_channel", "none");
+        check(&built_in, "gametv#1", "watching", "none", "none");
+        check(&built_in, "anno", "annotating", "annotating_game", "none");
+        check(&built_in, "party#1", "in_party", "none", "none");
+        check(&built_in, "lobby#puzzles", "solving_puzzles", "solving_puzzles", "none");
+        check(&built_in, "lobby#other", "online", "none", "none");
+        check(&built_in, "user#ann", "online", "none", "disconnected");
+    }
+
+    #[test]
+    fn configured_words_replace_the_built_in_ones() {
+        let activities = activities_of(
+            "[kinds.default]\nactivity = \"around\"\n\
+             [kinds.quiz]\nactivity = \"guessing\"\narrival_change = \"sat_down\"\ndeparture_change = \"stood_up\"\n\
+             [kinds.activegame]\narrival_change = \"\"\n\
+             [channels.\"lobby#puzzles\"]\nactivity = \"\"\narrival_change = \"\"\n\
+             [channels.\"quiz#final\"]\nactivity = \"in_the_final\"\n",
+        );
+        check(&activities, "quiz#1", "guessing", "sat_down", "stood_up");
+        check(&activities, "quiz#final", "in_the_final", "sat_down", "stood_up");
+        check(&activities, "activegame#1", "playing", "none", "ended_game");
+        check(&activities, "lobby#puzzles", "around", "none", "none");
+    }
 }

@@ -114,7 +114,7 @@ fn check_shows_every_value_with_its_origin() {
     assert_eq!(cells("listen"), ["listen", "127.0.0.1:9", "--listen"]);
     assert_eq!(cells("sessions.resume_ms"), ["sessions.resume_ms", "77", "tavern.toml:2"]);
     assert_eq!(cells("nodes.lease_ms"), ["nodes.lease_ms", "9000", "TAVERN_NODES_LEASE_MS"]);
-    assert_eq!(cells("inbox.letters"), ["inbox.letters", "256", "default"]);
+    assert_eq!(cells("inbox.messages"), ["inbox.messages", "256", "default"]);
     assert_eq!(cells("kinds.game.grace_ms")[1], "5");
     assert_eq!(cells("secret"), ["secret", "(hidden)", "TAVERN_SECRET"]);
     assert!(!table.contains(SECRET));

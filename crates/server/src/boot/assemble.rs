@@ -169,7 +169,7 @@ fn make_queues(config: &Config) -> anyhow::Result<(Shards, Vec<mio::Poll>)> {
     for _ in 0..config.threads {
         let poll = mio::Poll::new()?;
         let waker = mio::Waker::new(poll.registry(), WAKE)?;
-        queues.push(Arc::new(ShardQueue::new(waker, config.limits.inbox_parcels)));
+        queues.push(Arc::new(ShardQueue::new(waker, config.limits.shard_queue)));
         polls.push(poll);
     }
     Ok((Shards::new(queues), polls))

@@ -168,9 +168,9 @@ fn open_bus(parts: &Parts, adoption: &Adoption) -> anyhow::Result<()> {
         prefix: &config.prefix,
         folder: &config.data,
         bounds: LogBounds {
-            messages: config.local.messages,
-            bytes: config.local.bytes,
-            age_ms: config.local.age_ms,
+            messages: config.local.log_messages,
+            bytes: config.local.log_bytes,
+            age_ms: config.local.log_age_ms,
             message_bytes: config.limits.message_bytes,
         },
     };

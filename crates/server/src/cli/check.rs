@@ -3,7 +3,7 @@
 use super::options::Options;
 use super::{print_line, table};
 use crate::auth::Verifier;
-use crate::config::{Entry, Mode};
+use crate::config::{Entry, Mode, example};
 use serde_json::{Value, json};
 use std::process::ExitCode;
 
@@ -15,11 +15,18 @@ pub struct CheckArgs {
     /// One JSON object instead of a table
     #[arg(long)]
     json: bool,
+    /// Print a configuration file with every key, its meaning and its default, and check nothing
+    #[arg(long, exclusive = true)]
+    example: bool,
     #[command(flatten)]
     options: Options,
 }
 
 pub fn run(args: CheckArgs) -> anyhow::Result<ExitCode> {
+    if args.example {
+        print_line(example::file(&[]).trim_end())?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let mode = if args.dev { Mode::Dev } else { Mode::Serve };
     let loaded = args.options.load(mode, true)?;
     let mut errors: Vec<String> = loaded.errors.iter().map(ToString::to_string).collect();

@@ -1,6 +1,7 @@
 //! The options that several commands share: where the configuration comes from, how to reach a running server, and
 //! which folder to use instead of one.
 
+use crate::config::example::help;
 use crate::config::{Config, Flag, Loaded, Mode, Sources};
 use anyhow::{Context, bail};
 use std::path::PathBuf;
@@ -13,44 +14,31 @@ pub struct Options {
     /// The configuration file [default: tavern.toml, if there is one]
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// HTTP and WebSocket [default: 127.0.0.1:7400]
-    #[arg(long, value_name = "HOST:PORT")]
+    #[arg(long, value_name = "HOST:PORT", help = help("listen"))]
     pub listen: Option<String>,
-    /// The Redis protocol; "off" for none [default: 127.0.0.1:7401]
-    #[arg(long, value_name = "HOST:PORT")]
+    #[arg(long, value_name = "HOST:PORT", help = help("resp"))]
     pub resp: Option<String>,
-    /// The data folder; the same as --store sqlite:DIR [default: ./tavern-data]
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", help = help("data"))]
     pub data: Option<String>,
-    /// Where facts are kept: sqlite:DIR, redis://…, postgres://…
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", help = help("store"))]
     pub store: Option<String>,
-    /// How nodes talk: local, redis://…, nats://…
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", help = help("bus"))]
     pub bus: Option<String>,
-    /// Signs and checks tokens; at least 32 bytes. Others can see it in the list of processes: prefer TAVERN_SECRET
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", help = help("secret"))]
     pub secret: Option<String>,
-    /// An API key with every scope
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", help = help("admin_key"))]
     pub admin_key: Option<String>,
-    /// The name of this node [default: from host name and port]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", help = help("node"))]
     pub node: Option<String>,
-    /// The certificate chain, PEM
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help = help("tls_cert"))]
     pub tls_cert: Option<String>,
-    /// Its private key, PEM
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help = help("tls_key"))]
     pub tls_key: Option<String>,
-    /// Shards; 0: three quarters of the cores
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", help = help("threads"))]
     pub threads: Option<String>,
-    /// text or json
-    #[arg(long, value_name = "FORMAT")]
+    #[arg(long, value_name = "FORMAT", help = help("log"))]
     pub log: Option<String>,
-    /// error, warn, info, debug, trace
-    #[arg(long, value_name = "LEVEL")]
+    #[arg(long, value_name = "LEVEL", help = help("log_level"))]
     pub log_level: Option<String>,
     /// Any other key: --set sessions.resume_ms=5000
     #[arg(long, value_name = "KEY=VALUE")]
@@ -63,11 +51,9 @@ pub struct StoreOptions {
     /// The configuration file [default: tavern.toml, if there is one]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// The data folder; the same as --store sqlite:DIR [default: ./tavern-data]
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", help = help("data"))]
     data: Option<String>,
-    /// Where facts are kept: sqlite:DIR, redis://…, postgres://…
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", help = help("store"))]
     store: Option<String>,
     /// Any other key: --set prefix=blue
     #[arg(long, value_name = "KEY=VALUE")]

@@ -5,6 +5,7 @@
 use super::layer::{Given, read_text};
 use super::origin::{ConfigError, Origin};
 use super::schema;
+use super::sections::{Kind, Section};
 
 const PREFIX: &str = "TAVERN_";
 
@@ -29,7 +30,7 @@ pub fn read_environment(
         }
         let origin = Origin::Environment(variable.clone());
         let Some(name) = key_of(rest) else {
-            let names = schema::KEYS.iter().map(|key| key.name);
+            let names = schema::keys().map(|key| key.name);
             let hint = match schema::nearest(&rest.to_lowercase().replace("__", "_"), names) {
                 Some(meant) => format!("; did you mean {PREFIX}{}?", shout(meant)),
                 None => String::new(),
@@ -47,7 +48,7 @@ pub fn read_flags(flags: impl IntoIterator<Item = Flag>) -> (Vec<Given>, Vec<Con
     for Flag { flag, key, text } in flags {
         let origin = Origin::Flag(flag);
         if schema::find(&key).is_none() {
-            let hint = match schema::nearest(&key, schema::KEYS.iter().map(|key| key.name)) {
+            let hint = match schema::nearest(&key, schema::keys().map(|key| key.name)) {
                 Some(meant) => format!("; did you mean \"{meant}\"?"),
                 None => String::new(),
             };
@@ -80,12 +81,12 @@ fn shout(name: &str) -> String {
 }
 
 fn key_of(rest: &str) -> Option<String> {
-    if let Some(key) = schema::KEYS.iter().find(|key| shout(key.name) == rest) {
+    if let Some(key) = schema::keys().find(|key| shout(key.name) == rest) {
         return Some(key.name.to_owned());
     }
     if let Some(rest) = rest.strip_prefix("KINDS_") {
         // The field is the known end; what stands before it is the kind, which may hold underscores.
-        let field = schema::KIND_KEYS.iter().find(|key| rest.ends_with(&format!("_{}", shout(key.name))))?;
+        let field = Kind::KEYS.iter().find(|key| rest.ends_with(&format!("_{}", shout(key.name))))?;
         let kind = rest[..rest.len() - field.name.len() - 1].to_lowercase();
         return Some(format!("kinds.{kind}.{}", field.name)).filter(|name| schema::find(name).is_some());
     }
@@ -108,7 +109,7 @@ mod tests {
 
     #[test]
     fn every_key_has_a_variable() {
-        for key in schema::KEYS {
+        for key in schema::keys() {
             assert_eq!(key_of(&shout(key.name)).as_deref(), Some(key.name));
         }
         check("TAVERN_SESSIONS_RESUME_MS", Ok("sessions.resume_ms"));

@@ -85,6 +85,7 @@ impl FileReader<'_> {
         match section {
             "" => schema::sections().contains(&name),
             "kinds" => tavern_domain::channel::is_kind(name),
+            "channels" => schema::is_channel(name),
             _ => false,
         }
     }
@@ -92,6 +93,7 @@ impl FileReader<'_> {
     fn unknown_table(&mut self, section: &str, name: &str, at: &Origin) {
         let message = match section {
             "kinds" => format!("{name:?} is no channel kind: a kind is [a-z][a-z0-9_-]{{0,31}}"),
+            "channels" => format!("{name:?} is no channel: write [channels.\"game#1\"]"),
             "" if schema::find(name).is_some() => format!("{name} is a key, not a section: write {name} = …"),
             "" => match schema::nearest(name, schema::sections()) {
                 Some(meant) => format!("unknown section [{name}]; did you mean [{meant}]?"),
@@ -106,8 +108,8 @@ impl FileReader<'_> {
         if section.is_empty() && schema::sections().contains(&name) {
             return self.fail(at, format!("{name} is a section: write [{name}]"));
         }
-        if section == "kinds" {
-            return self.fail(at, format!("kinds.{name} is a section: write [kinds.{name}]"));
+        if section == "kinds" || section == "channels" {
+            return self.fail(at, format!("{section}.{name} is a section: write [{section}.{name}]"));
         }
         let place = if section.is_empty() { String::new() } else { format!(" in [{section}]") };
         let hint = match schema::nearest(name, schema::names_in(section)) {
@@ -132,7 +134,7 @@ impl FileReader<'_> {
 
 /// Reads a value of the file as its key wants it.
 fn typed(name: &str, key: &Key, value: &DeValue<'_>) -> Result<Value, String> {
-    match (key.shape, value) {
+    match (key.shape.kind, value) {
         (Type::Integer { .. }, DeValue::Integer(written)) => {
             match i128::from_str_radix(written.as_str(), written.radix()) {
                 Ok(number) => bounded(name, key, number),
@@ -148,14 +150,14 @@ fn typed(name: &str, key: &Key, value: &DeValue<'_>) -> Result<Value, String> {
         (Type::Text | Type::Secret | Type::Link | Type::Choice(_), DeValue::String(text)) => {
             chosen(name, key, text)
         }
-        _ => Err(format!("{name} must be {}", wanted(key.shape))),
+        _ => Err(format!("{name} must be {}", wanted(key.shape.kind))),
     }
 }
 
 /// Reads a value that came as text, from the environment or a flag.
 pub fn read_text(name: &str, key: &Key, text: &str) -> Result<Value, String> {
     let text = text.trim();
-    match key.shape {
+    match key.shape.kind {
         Type::Integer { .. } => match text.replace('_', "").parse::<i128>() {
             Ok(number) => bounded(name, key, number),
             Err(_) => Err(format!("{name} must be an integer, not {text:?}")),
@@ -174,7 +176,7 @@ pub fn read_text(name: &str, key: &Key, text: &str) -> Result<Value, String> {
 }
 
 fn bounded(name: &str, key: &Key, number: i128) -> Result<Value, String> {
-    let Type::Integer { min, max } = key.shape else { unreachable!("only integers are bounded") };
+    let Type::Integer { min, max } = key.shape.kind else { unreachable!("only integers are bounded") };
     match u64::try_from(number) {
         Ok(number) if (min..=max).contains(&number) => Ok(Value::Integer(number)),
         _ => Err(format!("{name} = {number} is out of range: {min} to {max}")),
@@ -188,7 +190,7 @@ fn chosen(name: &str, key: &Key, text: &str) -> Result<Value, String> {
     if text.chars().any(char::is_control) {
         return Err(format!("{name} holds a control character"));
     }
-    match key.shape {
+    match key.shape.kind {
         Type::Choice(choices) if !choices.contains(&text) => {
             Err(format!("{name} = {text:?} is none of: {}", choices.join(", ")))
         }

@@ -1,8 +1,8 @@
 //! Where this node is and where it keeps things: addresses, folder, store, bus, name. They are derived from each
 //! other: a folder means a SQLite store in it, a Redis store means its own bus.
 
-use super::draft::Draft;
-use super::layer::Value;
+use super::sections::General;
+use super::values::Values;
 use super::{Mode, Origin, without_password};
 use serde_json::json;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -31,158 +31,138 @@ const STORES: &str = "sqlite:FOLDER, redis://HOST:PORT or postgres://HOST/DATABA
 const BUSES: &str = "local, redis://HOST:PORT or nats://HOST:PORT";
 const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
-impl Draft {
-    pub fn places(&mut self) -> Places {
-        let listen = self.address("listen").unwrap_or(NOWHERE);
-        let resp = match self.text_of("resp") {
-            Some(off) if off.is_empty() || off == "off" => {
-                let origin = self.origin_of("resp");
-                self.show("resp", json!("off"), origin);
-                None
-            }
-            _ => self.address("resp"),
-        };
-        if let Some(resp) = resp
-            && resp == listen
-            && resp.port() != 0
-        {
-            self.fail("resp", format!("resp and listen are both {resp}: give them different ports"));
+pub(super) fn places(values: &mut Values, general: &General) -> Places {
+    let listen = address(values, "listen", &general.listen).unwrap_or(NOWHERE);
+    let resp = match general.resp.as_str() {
+        "" | "off" => {
+            let origin = values.origin("resp");
+            values.show("resp", json!("off"), origin);
+            None
         }
-        let (data, store) = self.folder_and_store();
-        let bus = self.bus(&store);
-        let node = self.node(listen);
-        Places { listen, resp, data, store, bus, node }
+        text => address(values, "resp", text),
+    };
+    if let Some(resp) = resp
+        && resp == listen
+        && resp.port() != 0
+    {
+        values.fail("resp", format!("resp and listen are both {resp}: give them different ports"));
     }
+    let (data, store) = folder_and_store(values, general);
+    let bus = bus(values, general, &store);
+    let node = node(values, general, listen);
+    Places { listen, resp, data, store, bus, node }
+}
 
-    fn text_of(&self, name: &str) -> Option<String> {
-        match self.given(name) {
-            Some((Value::Text(text), _)) => Some(text.clone()),
-            _ => None,
-        }
+fn address(values: &mut Values, name: &str, text: &str) -> Option<SocketAddr> {
+    let numeric = text.strip_prefix("localhost:").map(|port| format!("127.0.0.1:{port}"));
+    let Ok(address) = numeric.as_deref().unwrap_or(text).parse::<SocketAddr>() else {
+        let message = format!("{name} = {text:?} is no address: write HOST:PORT, such as 127.0.0.1:7400");
+        values.fail(name, message);
+        return None;
+    };
+    if values.mode == Mode::Dev && !address.ip().is_loopback() {
+        let message = format!(
+            "{name} = {text}: dev mode lets everybody in and listens on loopback only; \
+             use 127.0.0.1:{}, or `tavern serve` with a secret",
+            address.port()
+        );
+        values.fail(name, message);
     }
+    Some(address)
+}
 
-    fn address(&mut self, name: &str) -> Option<SocketAddr> {
-        let text = self.text(name);
-        let numeric = text.strip_prefix("localhost:").map(|port| format!("127.0.0.1:{port}"));
-        let Ok(address) = numeric.as_deref().unwrap_or(&text).parse::<SocketAddr>() else {
-            self.fail(
-                name,
-                format!("{name} = {text:?} is no address: write HOST:PORT, such as 127.0.0.1:7400"),
-            );
-            return None;
+/// `data` and `store` say the same thing in two ways; the stronger layer is believed.
+fn folder_and_store(values: &mut Values, general: &General) -> (PathBuf, String) {
+    let (data_origin, store_origin) = (values.origin("data"), values.origin("store"));
+    let folder_of = |store: &str| store.strip_prefix(SQLITE).map(str::to_owned);
+    let store_rules = store_origin.strength() >= data_origin.strength();
+    let Some(store) = general.store.clone().filter(|_| store_rules) else {
+        let folder = general.data.clone();
+        check_folder(values, &folder);
+        let store = format!("{SQLITE}{folder}");
+        let origin = match &data_origin {
+            Origin::Default => Origin::Default,
+            given => Origin::Derived(format!("data, {given}")),
         };
-        if self.mode == Mode::Dev && !address.ip().is_loopback() {
+        values.show("store", json!(store), origin);
+        return (folder.into(), store);
+    };
+    let both_given = data_origin.strength() == store_origin.strength();
+    if let Some(folder) = folder_of(&store)
+        && both_given
+        && folder != general.data
+    {
+        let message =
+            format!("store = {store:?} and data = {:?} name two folders: give one of them", general.data);
+        values.fail("store", message);
+    }
+    let folder = match folder_of(&store) {
+        Some(folder) => {
+            values.show("data", json!(folder), Origin::Derived("store".into()));
+            folder
+        }
+        None => general.data.clone(),
+    };
+    check_folder(values, &folder);
+    let known = ["sqlite:", "memory:", "postgres://", "postgresql://"];
+    if !known.iter().chain(&REDIS).any(|scheme| store.starts_with(scheme)) {
+        values.fail("store", format!("store = {:?} is none of {STORES}", without_password(&store)));
+    }
+    (folder.into(), with_prefix(store, &general.prefix))
+}
+
+fn check_folder(values: &mut Values, folder: &str) {
+    if folder.is_empty() {
+        values.fail("data", "the data folder has no name: write a folder, such as ./tavern-data");
+    }
+}
+
+fn bus(values: &mut Values, general: &General, store: &str) -> String {
+    if let Some(bus) = &general.bus {
+        let known = ["nats://", "tls://"];
+        let known = known.iter().chain(&REDIS).any(|scheme| bus.starts_with(scheme));
+        if !known && bus != "local" {
+            values.fail("bus", format!("bus = {:?} is none of {BUSES}", without_password(bus)));
+        }
+        return bus.clone();
+    }
+    // A Redis that keeps the facts can carry messages too; a Postgres cannot.
+    let (bus, origin) = if store.starts_with("redis") {
+        (store.to_owned(), Origin::Derived("store".into()))
+    } else {
+        ("local".to_owned(), Origin::Default)
+    };
+    values.show("bus", json!(without_password(&bus)), origin);
+    bus
+}
+
+/// Whoever only looks at the store needs no bus.
+pub(super) fn check_bus(values: &mut Values, store: &str) {
+    if store.starts_with("postgres") && values.given("bus").is_none() {
+        values.fail("store", format!("a Postgres store needs a bus beside it: set bus to one of {BUSES}"));
+    }
+}
+
+fn node(values: &mut Values, general: &General, listen: SocketAddr) -> String {
+    if let Some(node) = &general.node {
+        if !is_node_name(node) {
             let message = format!(
-                "{name} = {text}: dev mode lets everybody in and listens on loopback only; \
-                 use 127.0.0.1:{}, or `tavern serve` with a secret",
-                address.port()
+                "node = {node:?} is no node name: letters, digits, `.`, `_` and `-`, a letter or digit first, \
+                 at most {} bytes",
+                limits::NODE_BYTES
             );
-            self.fail(name, message);
+            values.fail("node", message);
         }
-        Some(address)
+        return node.clone();
     }
-
-    /// `data` and `store` say the same thing in two ways; the stronger layer is believed.
-    fn folder_and_store(&mut self) -> (PathBuf, String) {
-        let (data, store) = (self.text_of("data"), self.text_of("store"));
-        let (data_origin, store_origin) = (self.origin_of("data"), self.origin_of("store"));
-        let folder_of = |store: &str| store.strip_prefix(SQLITE).map(str::to_owned);
-        let store_rules = store.is_some() && store_origin.strength() >= data_origin.strength();
-        let chosen = store.filter(|_| store_rules);
-        if let Some(store) = &chosen
-            && let (Some(folder), Some(data)) = (folder_of(store), &data)
-            && data_origin.strength() == store_origin.strength()
-            && folder != *data
-        {
-            self.fail(
-                "store",
-                format!("store = {store:?} and data = {data:?} name two folders: give one of them"),
-            );
-        }
-        let folder = match (chosen.as_deref().and_then(folder_of), data) {
-            (Some(folder), _) => {
-                self.show("data", json!(folder), Origin::Derived("store".into()));
-                folder
-            }
-            (None, _) => self.text("data"),
-        };
-        if folder.is_empty() {
-            self.fail("data", "the data folder has no name: write a folder, such as ./tavern-data");
-        }
-        match chosen {
-            Some(store) => {
-                let known = ["sqlite:", "memory:", "postgres://", "postgresql://"];
-                if !known.iter().chain(&REDIS).any(|scheme| store.starts_with(scheme)) {
-                    self.fail("store", format!("store = {:?} is none of {STORES}", without_password(&store)));
-                }
-                self.show("store", json!(without_password(&store)), store_origin);
-                let store = with_prefix(store, &self.text("prefix"));
-                (folder.into(), store)
-            }
-            None => {
-                let store = format!("{SQLITE}{folder}");
-                let origin = if data_origin == Origin::Default {
-                    Origin::Default
-                } else {
-                    Origin::Derived(format!("data, {data_origin}"))
-                };
-                self.show("store", json!(store), origin);
-                (folder.into(), store)
-            }
-        }
-    }
-
-    fn bus(&mut self, store: &str) -> String {
-        if let Some(bus) = self.text_of("bus") {
-            let known = ["nats://", "tls://"];
-            let known = known.iter().chain(&REDIS).any(|scheme| bus.starts_with(scheme));
-            if !known && bus != "local" {
-                self.fail("bus", format!("bus = {:?} is none of {BUSES}", without_password(&bus)));
-            }
-            let origin = self.origin_of("bus");
-            self.show("bus", json!(without_password(&bus)), origin);
-            return bus;
-        }
-        // A Redis that keeps the facts can carry the words too; a Postgres cannot.
-        let (bus, origin) = if store.starts_with("redis") {
-            (store.to_owned(), Origin::Derived("store".into()))
-        } else {
-            ("local".to_owned(), Origin::Default)
-        };
-        self.show("bus", json!(without_password(&bus)), origin);
-        bus
-    }
-
-    /// Whoever only looks at the store needs no bus.
-    pub fn check_bus(&mut self, store: &str) {
-        if store.starts_with("postgres") && self.text_of("bus").is_none() {
-            self.fail("store", format!("a Postgres store needs a bus beside it: set bus to one of {BUSES}"));
-        }
-    }
-
-    fn node(&mut self, listen: SocketAddr) -> String {
-        if let Some(node) = self.text_of("node") {
-            if !is_node_name(&node) {
-                let message = format!(
-                    "node = {node:?} is no node name: letters, digits, `.`, `_` and `-`, a letter or digit first, \
-                     at most {} bytes",
-                    limits::NODE_BYTES
-                );
-                self.fail("node", message);
-            }
-            let origin = self.origin_of("node");
-            self.show("node", json!(node), origin);
-            return node;
-        }
-        // The port keeps several nodes of one machine apart and stays the same over a restart.
-        let (tail, from) = match listen.port() {
-            0 => (std::process::id(), "host name and process"),
-            port => (u32::from(port), "host name and port"),
-        };
-        let node = format!("{}-{tail}", host_name());
-        self.show("node", json!(node), Origin::Derived(from.into()));
-        node
-    }
+    // The port keeps several nodes of one machine apart and stays the same over a restart.
+    let (tail, from) = match listen.port() {
+        0 => (std::process::id(), "host name and process"),
+        port => (u32::from(port), "host name and port"),
+    };
+    let node = format!("{}-{tail}", host_name());
+    values.show("node", json!(node), Origin::Derived(from.into()));
+    node
 }
 
 fn is_node_name(name: &str) -> bool {

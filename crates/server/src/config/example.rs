@@ -1,0 +1,273 @@
+//! The example file and the reference page, written from the schema. Must hold: they name every key, with its meaning,
+//! default and bounds; a test compares them with `packaging/tavern.toml` and `docs/configuration.md`.
+
+use super::schema::{self, Key, Preset, Type};
+use super::sections::{BUILT_IN, Channel, Kind, Section, TokenKey};
+use std::fmt::Write;
+
+const WIDTH: usize = 118;
+
+/// A `tavern.toml` with every key: those in `set` with their value (as TOML), the others commented out with their default.
+pub fn file(set: &[(&str, &str)]) -> String {
+    let mut out = String::new();
+    comment(
+        &mut out,
+        "The configuration of a server. Keys that are commented out show their default, or an example where that is said. \
+         `tavern check` lists every key with its value and where it came from. Variables (TAVERN_SESSIONS_DRAIN_MS) are \
+         stronger than this file, and flags are stronger than variables. Secrets do not belong here: see tavern.env.",
+    );
+    let mut section = "";
+    for key in schema::keys() {
+        let (of, name) = key.name.rsplit_once('.').unwrap_or(("", key.name));
+        if of != section {
+            section = of;
+            let open = set.iter().any(|(name, _)| name.starts_with(&format!("{of}.")));
+            let _ = write!(out, "\n{}[{of}]", if open { "" } else { "#" });
+        }
+        // Secrets are set elsewhere.
+        if key.shape.kind == Type::Secret {
+            continue;
+        }
+        out.push('\n');
+        entry(&mut out, key, name, set.iter().find(|(known, _)| *known == key.name).map(|(_, value)| *value));
+    }
+    out.push('\n');
+    comment(
+        &mut out,
+        "Everything is denied unless a token, this file or the authorize hook allows it. One table for each kind of channel, \
+         [kinds.default] for the others; a kind takes from [kinds.default] what it does not say.",
+    );
+    out.push_str("# For example:\n#[kinds.game]\n");
+    for key in Kind::KEYS {
+        entry(&mut out, key, key.name, None);
+    }
+    out.push('\n');
+    comment(&mut out, "Channels that mean something else than the others of their kind.");
+    out.push_str("# For example:\n#[channels.\"lobby#puzzles\"]\n#activity = \"solving_puzzles\"\n#arrival_change = \"solving_puzzles\"\n");
+    out.push('\n');
+    comment(&mut out, "Public keys whose tokens are accepted beside those signed with the secret.");
+    out.push_str("# For example:\n#[[tokens.keys]]\n#algorithm = \"EdDSA\"\n#file = \"/etc/tavern/token.pem\"\n#kid = \"2026\"\n",
+    );
+    out
+}
+
+fn entry(out: &mut String, key: &Key, name: &str, set: Option<&str>) {
+    let shows_example = set.is_none() && key.shape.example.is_some();
+    let mut meaning = key.meaning.trim().to_owned();
+    if let Some(bounds) = bounds(key) {
+        let _ = write!(meaning, " {bounds}.");
+    }
+    comment(out, &meaning);
+    if shows_example {
+        out.push_str("# For example:\n");
+    }
+    match (set, key.shape.example) {
+        (Some(value), _) => {
+            let _ = writeln!(out, "{name} = {value}");
+        }
+        (None, Some(example)) => {
+            let _ = writeln!(out, "#{name} = {example}");
+        }
+        (None, None) if key.shape.preset == Preset::Absent => {}
+        (None, None) => {
+            let _ = writeln!(out, "#{name} = {}", toml(key.shape.preset));
+        }
+    }
+}
+
+/// The reference page of the documents.
+pub fn page() -> String {
+    let mut out = String::from(
+        "# Configuration\n\n\
+         Every key of `tavern.toml`, made from the program itself. `tavern check` shows the values of a server and where each came from; \
+         `tavern check --example` prints a file with all keys.\n\n\
+         A variable is stronger than the file, a flag is stronger than a variable: `sessions.resume_ms` is `TAVERN_SESSIONS_RESUME_MS` \
+         and `--set sessions.resume_ms=5000`. Times are in milliseconds (`_ms`), sizes in bytes (`_bytes`).\n",
+    );
+    let mut section = None;
+    for key in schema::keys() {
+        let of = key.name.rsplit_once('.').map_or("", |(of, _)| of);
+        if section != Some(of) {
+            section = Some(of);
+            let title = if of.is_empty() { "The top of the file".to_owned() } else { format!("`[{of}]`") };
+            table(&mut out, &title, "");
+        }
+        row(&mut out, key, key.name);
+    }
+    table(
+        &mut out,
+        "`[kinds.NAME]`",
+        "One table for each kind of channel; `[kinds.default]` for all others, and for what a kind does not say.",
+    );
+    Kind::KEYS.iter().for_each(|key| row(&mut out, key, key.name));
+    table(
+        &mut out,
+        "`[channels.\"NAME\"]`",
+        "Single channels that mean something else than the others of their kind. An empty value is that of the kind.",
+    );
+    Channel::KEYS.iter().for_each(|key| row(&mut out, key, key.name));
+    out.push_str("\nThese kinds and channels mean something without being configured:\n\n| table | key | value |\n|---|---|---|\n");
+    for (table, field, value) in BUILT_IN {
+        let _ = writeln!(out, "| `[{}]` | `{field}` | `{value}` |", quoted(table));
+    }
+    table(
+        &mut out,
+        "`[[tokens.keys]]`",
+        "Public keys whose tokens are accepted beside those signed with `secret`; up to 32 tables.",
+    );
+    TokenKey::KEYS.iter().for_each(|key| row(&mut out, key, key.name));
+    out
+}
+
+/// The help of a flag: what the key means, and its default.
+pub fn help(name: &str) -> String {
+    let Some(key) = schema::find(name) else { unreachable!("{name} is no key") };
+    let meaning = key.meaning.trim().trim_end_matches('.');
+    match key.shape.preset {
+        Preset::Text(text) if !text.is_empty() => format!("{meaning} [default: {text}]"),
+        Preset::Integer(number) => format!("{meaning} [default: {number}]"),
+        _ => meaning.to_owned(),
+    }
+}
+
+fn table(out: &mut String, title: &str, text: &str) {
+    let _ = write!(out, "\n## {title}\n\n");
+    if !text.is_empty() {
+        let _ = write!(out, "{text}\n\n");
+    }
+    out.push_str("| key | default | meaning |\n|---|---|---|\n");
+}
+
+fn row(out: &mut String, key: &Key, name: &str) {
+    let mut preset = match key.shape.preset {
+        Preset::Absent | Preset::Text("") => String::new(),
+        preset => format!("`{}`", toml(preset)),
+    };
+    if let (Preset::Integer(number), Some(said)) = (key.shape.preset, spoken(name, key.shape.preset)) {
+        preset = if number == 0 { preset } else { format!("{preset} ({said})") };
+    }
+    if let Some(dev) = key.shape.dev {
+        let _ = write!(preset, "; dev mode: `{}`", toml(dev));
+    }
+    let mut meaning = key.meaning.trim().replace('|', "\\|");
+    if let Some(bounds) = bounds(key) {
+        let _ = write!(meaning, " {bounds}.");
+    }
+    let _ = writeln!(out, "| `{name}` | {preset} | {meaning} |");
+}
+
+fn bounds(key: &Key) -> Option<String> {
+    match key.shape.kind {
+        Type::Integer { min, max } => Some(format!("{min} to {max}")),
+        _ => None,
+    }
+}
+
+/// A default in the unit in which people say it.
+fn spoken(name: &str, preset: Preset) -> Option<String> {
+    let Preset::Integer(number) = preset else { return None };
+    let units: &[(u64, &str)] = if name.ends_with("_ms") {
+        &[(86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s")]
+    } else if name.ends_with("bytes") {
+        &[(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")]
+    } else {
+        return None;
+    };
+    let (size, unit) = units.iter().find(|(size, _)| number >= *size && number.is_multiple_of(*size))?;
+    Some(format!("{} {unit}", number / size))
+}
+
+fn toml(preset: Preset) -> String {
+    match preset {
+        Preset::Absent => String::new(),
+        Preset::Text(text) => format!("{text:?}"),
+        Preset::Flag(flag) => flag.to_string(),
+        Preset::Integer(number) => number.to_string(),
+        Preset::List(items) => {
+            format!("[{}]", items.iter().map(|item| format!("{item:?}")).collect::<Vec<_>>().join(", "))
+        }
+    }
+}
+
+/// `channels.lobby#puzzles` as it is written in the file.
+fn quoted(table: &str) -> String {
+    match table.split_once('.') {
+        Some((of, name)) if name.contains('#') => format!("{of}.\"{name}\""),
+        _ => table.to_owned(),
+    }
+}
+
+/// Lines of at most `WIDTH` characters, each behind `# `.
+fn comment(out: &mut String, text: &str) {
+    let mut line = String::from("#");
+    for word in text.split_whitespace() {
+        if line.chars().count() + 1 + word.chars().count() > WIDTH {
+            out.push_str(&line);
+            out.push('\n');
+            line = String::from("#");
+        }
+        line.push(' ');
+        line.push_str(word);
+    }
+    out.push_str(&line);
+    out.push('\n');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    /// What the packaged file sets.
+    const PACKAGED: &[(&str, &str)] =
+        &[("listen", "\"127.0.0.1:7400\""), ("resp", "\"127.0.0.1:7401\""), ("data", "\"/var/lib/tavern\"")];
+
+    /// With `TAVERN_WRITE=1` the files are written instead.
+    fn check(path: &str, text: &str) {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path);
+        if std::env::var_os("TAVERN_WRITE").is_some() {
+            std::fs::write(path, text).unwrap();
+            return;
+        }
+        let found = std::fs::read_to_string(&path).unwrap_or_default();
+        assert!(
+            found == text,
+            "{} differs from the schema; write it with: TAVERN_WRITE=1 cargo test -p tavern --lib config::example",
+            path.display()
+        );
+    }
+
+    #[test]
+    fn packaged_file_is_the_example() {
+        check("packaging/tavern.toml", &file(PACKAGED));
+    }
+
+    #[test]
+    fn reference_page_is_that_of_the_schema() {
+        check("docs/configuration.md", &page());
+    }
+
+    #[test]
+    fn example_names_every_key_and_is_valid_with_all_of_them() {
+        let text = file(&[]);
+        for key in schema::keys().filter(|key| key.shape.kind != Type::Secret) {
+            let name = key.name.rsplit('.').next().unwrap();
+            let derived = key.shape.preset == Preset::Absent && key.shape.example.is_none();
+            assert!(derived || text.contains(&format!("\n#{name} = ")), "{}", key.name);
+        }
+        let is_key = |line: &&str| line.starts_with('#') && !line.starts_with("# ") && *line != "#";
+        let all: String = text.lines().filter(is_key).map(|line| format!("{}\n", &line[1..])).collect();
+        let (given, errors) = crate::config::layer::read_file("example", &all);
+        assert!(errors.is_empty(), "{:?}", errors.iter().map(ToString::to_string).collect::<Vec<_>>());
+        assert!(given.len() > 80);
+    }
+
+    #[test]
+    fn defaults_are_said_as_people_say_them() {
+        assert_eq!(spoken("a_ms", Preset::Integer(15_000)).as_deref(), Some("15 s"));
+        assert_eq!(spoken("a_ms", Preset::Integer(604_800_000)).as_deref(), Some("7 d"));
+        assert_eq!(spoken("a_bytes", Preset::Integer(65_536)).as_deref(), Some("64 KiB"));
+        assert_eq!(spoken("a_ms", Preset::Integer(250)), None);
+        assert_eq!(spoken("count", Preset::Integer(1_000)), None);
+    }
+}

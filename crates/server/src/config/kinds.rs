@@ -1,0 +1,96 @@
+//! The tables whose names the operator chooses: `[kinds.NAME]`, `[channels."NAME"]`, `[[tokens.keys]]`.
+//! Must hold: a kind takes from `[kinds.default]` what neither it nor the built-in meaning of its name says.
+
+use super::schema;
+use super::sections::{BUILT_IN, Channel, Kind, Section, TokenKey};
+use super::values::{Values, preset, shown};
+use super::{Origin, Value};
+use std::collections::{BTreeMap, BTreeSet};
+
+pub(super) const KINDS: &str = "kinds.";
+pub(super) const CHANNELS: &str = "channels.";
+pub(super) const TOKENS: &str = "tokens.keys.";
+const DEFAULT: &str = "default";
+/// More tables than this are a mistake.
+const TABLES_MAX: usize = 1_024;
+
+/// The built-in kinds, `default`, and those that somebody named.
+pub(super) fn kinds(values: &mut Values) -> BTreeMap<String, Kind> {
+    let written = written(values, KINDS);
+    let mut names = named(&written, KINDS);
+    names.insert(DEFAULT.to_owned());
+    let read = |name: String| {
+        // Only what somebody wrote, or what differs from [kinds.default], is shown.
+        let shows = name == DEFAULT || written.contains(&name);
+        let kind = Kind::from_values(|field| take(values, KINDS, &name, field, shows));
+        (name, kind)
+    };
+    names.into_iter().map(read).collect()
+}
+
+/// The built-in channels and those that somebody named.
+pub(super) fn channels(values: &mut Values) -> BTreeMap<String, Channel> {
+    let written = written(values, CHANNELS);
+    let names = named(&written, CHANNELS);
+    let read = |name: String| {
+        let channel =
+            Channel::from_values(|field| take(values, CHANNELS, &name, field, written.contains(&name)));
+        (name, channel)
+    };
+    names.into_iter().map(read).collect()
+}
+
+pub(super) fn token_keys(values: &mut Values) -> Vec<TokenKey> {
+    let mut keys = Vec::new();
+    let mut indices: Vec<String> = written(values, TOKENS).into_iter().collect();
+    indices.sort_by_key(|index| index.parse::<u32>().unwrap_or(u32::MAX));
+    for index in indices {
+        let full = |field: &str| format!("{TOKENS}{index}.{field}");
+        let key = TokenKey::from_values(|field| values.take(&full(field)));
+        if key.algorithm.is_empty() || key.file.as_os_str().is_empty() {
+            let present = if key.algorithm.is_empty() { full("file") } else { full("algorithm") };
+            values.fail(&present, format!("tokens.keys.{index} needs both an algorithm and a file"));
+            continue;
+        }
+        keys.push(key);
+    }
+    keys
+}
+
+/// The names of the tables below this prefix that somebody wrote.
+fn written(values: &mut Values, prefix: &str) -> BTreeSet<String> {
+    let name = |full: &str| Some(full.strip_prefix(prefix)?.rsplit_once('.')?.0.to_owned());
+    let written: BTreeSet<String> = values.given_names().filter_map(name).collect();
+    if written.len() > TABLES_MAX {
+        values.fail_general(format!("more than {TABLES_MAX} [{prefix}…] sections"));
+    }
+    written
+}
+
+/// The same with the built-in ones.
+fn named(written: &BTreeSet<String>, prefix: &str) -> BTreeSet<String> {
+    let built_in = BUILT_IN.iter().filter_map(|(table, ..)| table.strip_prefix(prefix));
+    written.iter().cloned().chain(built_in.map(str::to_owned)).collect()
+}
+
+/// One field of a table: its own, the built-in one, that of `[kinds.default]`, or the default of the key.
+fn take(values: &mut Values, prefix: &str, name: &str, field: &str, shows: bool) -> Option<Value> {
+    let full = format!("{prefix}{name}.{field}");
+    let Some(key) = schema::find(&full) else { unreachable!("{full} is no key") };
+    let table = format!("{prefix}{name}");
+    let built_in = BUILT_IN.iter().find(|known| (known.0, known.1) == (&*table, field)).map(|known| known.2);
+    let (value, origin, shows) = if let Some((value, origin)) = values.given(&full).cloned() {
+        (Some(value), origin, true)
+    } else if let Some(text) = built_in {
+        (Some(Value::Text(text.to_owned())), Origin::Default, true)
+    } else if let Some((value, _)) = values.given(&format!("{prefix}{DEFAULT}.{field}")).cloned() {
+        (Some(value), Origin::Derived("kinds.default".into()), shows)
+    } else {
+        let (value, origin) = preset(&key.shape, values.mode);
+        (value, origin, shows)
+    };
+    if shows {
+        values.show(&full, shown(key.shape.kind, value.as_ref()), origin);
+    }
+    value
+}

@@ -1,0 +1,163 @@
+//! The values of all keys while a `Config` is made of them: what was given, the defaults for the rest, what `tavern check`
+//! shows, and what is wrong. Must hold: every value that is taken is shown once, with its origin and without secrets.
+
+use super::schema::{self, Preset, Shape, Type};
+use super::{ConfigError, Entry, Given, Mode, Origin, Secret, Value, without_password};
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+pub(super) struct Values {
+    pub mode: Mode,
+    given: BTreeMap<String, (Value, Origin)>,
+    entries: Vec<Entry>,
+    errors: Vec<ConfigError>,
+}
+
+impl Values {
+    /// Of a key that was given several times the last one counts.
+    pub fn new(mode: Mode, given: Vec<Given>, errors: Vec<ConfigError>) -> Values {
+        let given = given.into_iter().map(|Given { name, value, origin }| (name, (value, origin)));
+        Values { mode, given: given.collect(), entries: Vec::new(), errors }
+    }
+
+    /// The value that somebody gave.
+    pub fn given(&self, name: &str) -> Option<&(Value, Origin)> {
+        self.given.get(name)
+    }
+
+    pub fn given_names(&self) -> impl Iterator<Item = &str> {
+        self.given.keys().map(String::as_str)
+    }
+
+    /// Where the value of a key comes from.
+    pub fn origin(&self, name: &str) -> Origin {
+        self.given(name).map_or(Origin::Default, |(_, origin)| origin.clone())
+    }
+
+    /// The effective value: given, or the default of this mode. Absent keys stay absent.
+    pub fn take(&mut self, name: &str) -> Option<Value> {
+        let Some(key) = schema::find(name) else { unreachable!("{name} is no key") };
+        let (value, origin) = match self.given(name) {
+            Some((value, origin)) => (Some(value.clone()), origin.clone()),
+            None => preset(&key.shape, self.mode),
+        };
+        self.show(name, shown(key.shape.kind, value.as_ref()), origin);
+        value
+    }
+
+    /// Sets the line of `tavern check` for a key, for a value that was derived.
+    pub fn show(&mut self, name: &str, value: serde_json::Value, origin: Origin) {
+        self.entries.retain(|entry| entry.key != name);
+        self.entries.push(Entry { key: name.to_owned(), value, origin });
+    }
+
+    /// Something is wrong with the value of this key.
+    pub fn fail(&mut self, name: &str, message: impl Into<String>) {
+        let error = ConfigError::at(&self.origin(name), message);
+        self.errors.push(error);
+    }
+
+    /// Something is wrong that no key is to blame for.
+    pub fn fail_general(&mut self, message: impl Into<String>) {
+        self.errors.push(ConfigError::general(message));
+    }
+
+    /// The lines of `tavern check` in the order of the schema, then the tables with names of their own; and all errors.
+    pub fn finish(mut self) -> (Vec<Entry>, Vec<ConfigError>) {
+        let names: Vec<&str> = schema::keys().map(|key| key.name).collect();
+        let place = |entry: &Entry| names.iter().position(|name| *name == entry.key);
+        self.entries.sort_by_key(|entry| place(entry).unwrap_or(names.len()));
+        (self.entries, self.errors)
+    }
+}
+
+/// The default of this mode.
+pub(super) fn preset(shape: &Shape, mode: Mode) -> (Option<Value>, Origin) {
+    match shape.dev.filter(|_| mode == Mode::Dev) {
+        Some(preset) => (from_preset(preset), Origin::DevMode),
+        None => (from_preset(shape.preset), Origin::Default),
+    }
+}
+
+fn from_preset(preset: Preset) -> Option<Value> {
+    match preset {
+        Preset::Absent => None,
+        Preset::Text(text) => Some(Value::Text(text.to_owned())),
+        Preset::Flag(flag) => Some(Value::Flag(flag)),
+        Preset::List(list) => Some(Value::List(list.iter().map(|&item| item.to_owned()).collect())),
+        Preset::Integer(number) => Some(Value::Integer(number)),
+    }
+}
+
+/// The value as it may be seen.
+pub(super) fn shown(kind: Type, value: Option<&Value>) -> serde_json::Value {
+    match (kind, value) {
+        (_, None) => serde_json::Value::Null,
+        (Type::Secret, Some(_)) => json!("(hidden)"),
+        (Type::Link, Some(Value::Text(link))) => json!(without_password(link)),
+        (_, Some(Value::Text(text))) => json!(text),
+        (_, Some(Value::Flag(flag))) => json!(flag),
+        (_, Some(Value::List(list))) => json!(list),
+        (_, Some(Value::Integer(number))) => json!(number),
+    }
+}
+
+/// A field of a section. The layers have checked the type; whatever does not fit is as if absent.
+pub(super) trait FromValue {
+    fn from_value(value: Option<Value>) -> Self;
+}
+
+impl FromValue for u64 {
+    fn from_value(value: Option<Value>) -> u64 {
+        if let Some(Value::Integer(number)) = value { number } else { 0 }
+    }
+}
+
+impl FromValue for u32 {
+    fn from_value(value: Option<Value>) -> u32 {
+        u32::try_from(u64::from_value(value)).unwrap_or(u32::MAX)
+    }
+}
+
+impl FromValue for usize {
+    fn from_value(value: Option<Value>) -> usize {
+        usize::try_from(u64::from_value(value)).unwrap_or(usize::MAX)
+    }
+}
+
+impl FromValue for bool {
+    fn from_value(value: Option<Value>) -> bool {
+        matches!(value, Some(Value::Flag(true)))
+    }
+}
+
+impl FromValue for String {
+    fn from_value(value: Option<Value>) -> String {
+        if let Some(Value::Text(text)) = value { text } else { String::new() }
+    }
+}
+
+impl FromValue for PathBuf {
+    fn from_value(value: Option<Value>) -> PathBuf {
+        String::from_value(value).into()
+    }
+}
+
+impl FromValue for Vec<String> {
+    fn from_value(value: Option<Value>) -> Vec<String> {
+        if let Some(Value::List(list)) = value { list } else { Vec::new() }
+    }
+}
+
+impl FromValue for Option<String> {
+    fn from_value(value: Option<Value>) -> Option<String> {
+        Some(String::from_value(value)).filter(|text| !text.is_empty())
+    }
+}
+
+impl FromValue for Option<Secret> {
+    fn from_value(value: Option<Value>) -> Option<Secret> {
+        Option::<String>::from_value(value).map(Secret::new)
+    }
+}
