@@ -204,6 +204,17 @@ pub fn parse_close(payload: &[u8]) -> Result<Option<(u16, &str)>, WsError> {
     Ok(Some((code, reason)))
 }
 
+/// One event of a session as a text frame: `{"seq":N` and then its tail.
+pub fn write_event(out: &mut Vec<u8>, seq: u64, tail: &[u8]) {
+    const HEAD: &[u8] = b"{\"seq\":";
+    let mut digits = itoa::Buffer::new();
+    let digits = digits.format(seq).as_bytes();
+    write_head(out, Opcode::Text, HEAD.len() + digits.len() + tail.len());
+    out.extend_from_slice(HEAD);
+    out.extend_from_slice(digits);
+    out.extend_from_slice(tail);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,6 +5,7 @@ use crate::connection::{Format, LinkId};
 use crate::core::listener::ListenerId;
 use crate::core::{Core, poll};
 use tavern_domain::limits;
+use tavern_wire::json::reply::{self, PollTail};
 use tavern_wire::{json, sse, ws};
 
 /// A reused buffer with the place where each event ends.
@@ -116,9 +117,7 @@ pub(crate) fn render_poll(
     let node = &core.node;
     let Some(listener) = core.listeners.get(id) else { return };
     let Some(session) = listener.session() else { return };
-    out.extend_from_slice(b"{\"session\":\"");
-    write_session(out, session.key, &node.settings.node);
-    out.extend_from_slice(b"\",\"events\":[");
+    reply::poll_head(out, &session_text(session.key, &node.settings.node));
     let begin = out.len();
     let mut cursor = listener.mailbox.sent();
     let (mut count, mut more) = (0, false);
@@ -140,23 +139,9 @@ pub(crate) fn render_poll(
         append_json(out, seq, tail, Format::Poll);
         (cursor, count) = (seq, count + 1);
     }
-    if out.last() == Some(&b',') {
-        out.pop();
-    }
-    out.extend_from_slice(b"],\"cursor\":");
-    out.extend_from_slice(itoa::Buffer::new().format(cursor).as_bytes());
-    out.extend_from_slice(if more { b",\"more\":true" } else { b",\"more\":false" });
-    if gap.is_some() {
-        out.extend_from_slice(b",\"gap\":true");
-    }
-    if flags.reset {
-        out.extend_from_slice(b",\"reset\":true");
-    }
-    if flags.superseded {
-        out.extend_from_slice(b",\"superseded\":true");
-    }
-    write_party(party, out);
-    out.push(b'}');
+    let PollFlags { reset, superseded } = flags;
+    let tail = PollTail { cursor, more, gap: gap.is_some(), reset, superseded, party };
+    reply::poll_tail(out, &tail);
     if !flags.superseded {
         poll::answered(core, id);
     }
@@ -192,13 +177,7 @@ fn append_resp(out: &mut Vec<u8>, frame: &[u8], format: Format) {
 fn append_json(out: &mut Vec<u8>, seq: u64, tail: &[u8], format: Format) {
     match format {
         Format::WebSocket => {
-            let mut digits = itoa::Buffer::new();
-            let digits = digits.format(seq).as_bytes();
-            const HEAD: &[u8] = b"{\"seq\":";
-            ws::write_head(out, ws::Opcode::Text, HEAD.len() + digits.len() + tail.len());
-            out.extend_from_slice(HEAD);
-            out.extend_from_slice(digits);
-            out.extend_from_slice(tail);
+            ws::write_event(out, seq, tail);
         }
         Format::Sse => {
             // Through a small buffer: SSE rewrites raw newlines.
@@ -216,21 +195,13 @@ fn append_json(out: &mut Vec<u8>, seq: u64, tail: &[u8], format: Format) {
     }
 }
 
-/// The snapshot of a user's party, as a member of an answer; left out when it is not known.
-pub(crate) fn write_party(party: Option<&str>, out: &mut Vec<u8>) {
-    if let Some(party) = party {
-        out.extend_from_slice(b",\"party\":");
-        out.extend_from_slice(party.as_bytes());
-    }
-}
-
 /// The secret as told to the client: it names its node.
-pub(crate) fn write_session(out: &mut Vec<u8>, key: tavern_domain::SessionKey, node: &str) {
+pub(crate) fn session_text(key: tavern_domain::SessionKey, node: &str) -> String {
     let mut text = String::with_capacity(32 + node.len());
     key.write(&mut text);
     text.push('~');
     text.push_str(node);
-    out.extend_from_slice(text.as_bytes());
+    text
 }
 
 /// Reads a secret: its key and the node it names.

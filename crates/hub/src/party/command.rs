@@ -10,6 +10,7 @@ use std::sync::Arc;
 use tavern_domain::party::{Call, Command};
 use tavern_wire::error::{Code, Refusal};
 use tavern_wire::json::party::Wish;
+use tavern_wire::json::reply;
 
 impl Parties {
     /// A command of a session. It waits for the store: it runs once to begin, and again to find its answer.
@@ -83,7 +84,7 @@ impl Parties {
         let channel = party_channel(party);
         let receivers =
             core.publish(now, Space::Channel, channel.as_bytes(), data.as_bytes(), true, Some(author));
-        body.extend_from_slice(format!("{{\"receivers\":{receivers}}}").as_bytes());
+        reply::published(body, receivers, None);
         Ok(())
     }
 

@@ -252,14 +252,9 @@ fn is_news(letter: &Letter, caller: Option<&str>) -> bool {
 pub(super) fn reply_of(reply: &Reply) -> CommandReply {
     Ok(match reply {
         Reply::Nothing => Vec::new(),
-        Reply::Party(party) => {
-            let mut body = b"{\"party\":".to_vec();
-            json::snapshot(&mut body, party.as_deref());
-            body.push(b'}');
-            body
-        }
-        Reply::Invited { party_id } => format!("{{\"party_id\":{party_id}}}").into_bytes(),
-        Reply::Gone { go_id } => format!("{{\"go_id\":{go_id}}}").into_bytes(),
+        Reply::Party(party) => json::party_reply(party.as_deref()),
+        Reply::Invited { party_id } => json::invited_reply(*party_id),
+        Reply::Gone { go_id } => json::going_reply(*go_id),
         Reply::Refused { why, retry_after_ms, party } => {
             let code = Code::parse(why.as_str()).unwrap_or(Code::Internal);
             let mut text = Vec::new();

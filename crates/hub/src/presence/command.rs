@@ -105,9 +105,7 @@ impl Presence {
         };
         core.subscribe(id, Space::Presence, name.as_bytes());
         self.rooms.release_news(core, name);
-        body.extend_from_slice(b"{\"members\":");
-        body.extend_from_slice(&members);
-        body.push(b'}');
+        tavern_wire::json::reply::members(body, &members);
         Ok(())
     }
 }

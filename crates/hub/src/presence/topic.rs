@@ -6,8 +6,7 @@ use crate::core::Core;
 use tavern_domain::presence::Change;
 use tavern_domain::topic::PRESENCE;
 use tavern_engine::{Append, Receipt};
-use tavern_wire::json::event::stored;
-use tavern_wire::json::string;
+use tavern_wire::json::event::{stored, transition};
 
 pub(super) fn transitions(core: &Core, change: &PresenceChange, changes: &[Change]) -> Vec<Append> {
     if !core.node.tells_presence() || !change.is_own_channel() {
@@ -19,17 +18,8 @@ pub(super) fn transitions(core: &Core, change: &PresenceChange, changes: &[Chang
         _ => None,
     });
     told.map(|(kind, left)| {
-        let mut data = b"{\"user\":".to_vec();
-        string(&mut data, &change.key.user);
-        if let Some(name) = &change.name {
-            data.extend_from_slice(b",\"name\":");
-            string(&mut data, name);
-        }
-        if let Some((seen, reason)) = left {
-            let more = format!(",\"last_seen\":{},\"reason\":\"{}\"", seen.ms(), reason.as_str());
-            data.extend_from_slice(more.as_bytes());
-        }
-        data.push(b'}');
+        let left = left.map(|(seen, reason)| (seen.ms(), reason.as_str()));
+        let data = transition(&change.key.user, change.name.as_deref(), left);
         let body = stored(kind, None, core.now.ms(), &String::from_utf8_lossy(&data));
         Append { topic: PRESENCE.into(), id: None, body: body.into() }
     })

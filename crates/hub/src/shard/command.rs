@@ -256,13 +256,8 @@ fn op_publish(
         .map(|session| Author { user: session.identity.user.clone(), client: session.client });
     let receivers =
         core.publish(core.now, Space::Channel, name.as_bytes(), publish.data.as_bytes(), true, author);
-    body.extend_from_slice(b"{\"receivers\":");
-    body.extend_from_slice(itoa::Buffer::new().format(receivers).as_bytes());
-    if *name != *publish.channel {
-        body.extend_from_slice(b",\"channel\":");
-        json::string(body, &name);
-    }
-    body.push(b'}');
+    let other = (*name != *publish.channel).then_some(&*name);
+    json::reply::published(body, receivers, other);
     Ok(())
 }
 
@@ -271,8 +266,6 @@ fn write_instead(target: &Target<'_>, name: &str, body: &mut Vec<u8>) {
     if let Target::Channel(asked) = target
         && asked != name
     {
-        body.extend_from_slice(b"{\"channel\":");
-        json::string(body, name);
-        body.push(b'}');
+        json::reply::channel(body, name);
     }
 }

@@ -3,12 +3,13 @@
 use super::Shard;
 use crate::core::command::{Caller, Step, Stop, refuse};
 use crate::core::listener::ListenerId;
-use crate::core::render::{read_session, write_party, write_session};
+use crate::core::render::{read_session, session_text};
 use crate::core::{Core, Notice};
 use crate::migration::{Seeker, Sought};
 use tavern_domain::{Identity, SessionKey};
 use tavern_wire::error::Code;
-use tavern_wire::json::{self, Hello};
+use tavern_wire::json::Hello;
+use tavern_wire::json::reply::{self, HelloReply};
 
 impl Shard {
     pub(super) fn hello(&mut self, caller: &mut Caller, hello: &Hello<'_>, body: &mut Vec<u8>) -> Step<()> {
@@ -91,25 +92,19 @@ impl Shard {
         let settings = &self.core.node.settings;
         let Some(listener) = self.core.listeners.get(id) else { return };
         let Some(session) = listener.session() else { return };
-        body.extend_from_slice(b"{\"session\":\"");
-        write_session(body, session.key, &settings.node);
-        body.extend_from_slice(format!("\",\"client\":\"{}\",\"user\":", session.client).as_bytes());
-        match &session.identity.user {
-            Some(user) => json::string(body, user),
-            None => body.extend_from_slice(b"null"),
-        }
-        body.extend_from_slice(b",\"node\":");
-        json::string(body, &settings.node);
-        let rest = format!(
-            ",\"epoch\":{},\"resumed\":{resumed}{},\"seq\":{},\"heartbeat_ms\":{}",
-            self.core.node.epoch().0,
-            if reset { ",\"reset\":true" } else { "" },
-            listener.mailbox.last(),
-            settings.heartbeat_ms,
-        );
-        body.extend_from_slice(rest.as_bytes());
-        write_party(self.party.party_snapshot(session.identity.user.as_deref()), body);
-        body.push(b'}');
+        let reply = HelloReply {
+            session: &session_text(session.key, &settings.node),
+            client: &session.client.to_string(),
+            user: session.identity.user.as_deref(),
+            node: &settings.node,
+            epoch: self.core.node.epoch().0,
+            resumed,
+            reset,
+            seq: listener.mailbox.last(),
+            heartbeat_ms: settings.heartbeat_ms,
+            party: self.party.party_snapshot(session.identity.user.as_deref()),
+        };
+        reply::hello(body, &reply);
     }
 }
 

@@ -287,6 +287,21 @@ fn classic_entry(out: &mut Vec<u8>, event: Numbered<'_>) {
     out.push(b'}');
 }
 
+/// What `tavern.presence` tells of a user who came, or left: when they were last seen and why.
+pub fn transition(user: &str, name: Option<&str>, left: Option<(u64, &str)>) -> Vec<u8> {
+    let mut data = b"{\"user\":".to_vec();
+    super::string(&mut data, user);
+    if let Some(name) = name {
+        data.extend_from_slice(b",\"name\":");
+        super::string(&mut data, name);
+    }
+    if let Some((last_seen, reason)) = left {
+        data.extend_from_slice(format!(",\"last_seen\":{last_seen},\"reason\":\"{reason}\"").as_bytes());
+    }
+    data.push(b'}');
+    data
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -12,6 +12,7 @@ mod moment;
 pub mod party;
 pub mod person;
 pub mod presence;
+pub mod reply;
 mod request;
 mod scan;
 

@@ -388,3 +388,21 @@ pub fn told(told: &Told) -> (&'static str, Vec<u8>) {
     out.push(b'}');
     (kind, out)
 }
+
+/// The reply that holds the caller's party.
+pub fn party_reply(party: Option<&Party>) -> Vec<u8> {
+    let mut body = b"{\"party\":".to_vec();
+    snapshot(&mut body, party);
+    body.push(b'}');
+    body
+}
+
+/// The reply to an invite: the party that it is to.
+pub fn invited_reply(party_id: u64) -> Vec<u8> {
+    format!("{{\"party_id\":{party_id}}}").into_bytes()
+}
+
+/// The reply to `go`.
+pub fn going_reply(go_id: u64) -> Vec<u8> {
+    format!("{{\"go_id\":{go_id}}}").into_bytes()
+}
