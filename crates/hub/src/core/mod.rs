@@ -92,17 +92,19 @@ pub(crate) enum Feature {
     Inbox,
     Party,
     Migration,
+    Topics,
 }
 
 impl Feature {
     const BITS: u32 = 3;
-    const ALL: [Feature; 6] = [
+    const ALL: [Feature; 7] = [
         Feature::None,
         Feature::Presence,
         Feature::People,
         Feature::Inbox,
         Feature::Party,
         Feature::Migration,
+        Feature::Topics,
     ];
 
     /// The feature that submitted a ticket.

@@ -21,6 +21,7 @@ use crate::party::Parties;
 use crate::people::{PEOPLE_LINK, People};
 use crate::presence::Presence;
 use crate::rows;
+use crate::topics::{TopicCaller, TopicCommand, TopicEffects, Topics};
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use tavern_domain::{Identity, SessionKey, Time};
@@ -34,6 +35,7 @@ pub struct Shard {
     inbox: Inbox,
     party: Parties,
     migration: Migration,
+    topics: Topics,
 }
 
 /// What reaches a shard beside the commands of its transports.
@@ -53,6 +55,8 @@ pub enum Input {
     BusLost(Option<Arc<[u8]>>),
     /// A command of an app; its number is named in `Effects::orders` with the reply.
     Order { number: u64, order: Order },
+    /// A command about topics; its number is named in the topic effects with the reply.
+    Topic { number: u64, caller: TopicCaller, command: TopicCommand },
     /// A task of the node's liveness.
     Liveness(LivenessTask),
 }
@@ -66,6 +70,7 @@ impl Shard {
             inbox: Inbox::new(),
             party: Parties::new(),
             migration: Migration::default(),
+            topics: Topics::new(),
         }
     }
 
@@ -87,6 +92,7 @@ impl Shard {
                 }
             }
             Input::Order { number, order } => self.order(number, order),
+            Input::Topic { number, caller, command } => self.topics.handle(core, number, caller, command),
             Input::Liveness(task) => self.liveness_task(task),
         }
         self.route();
@@ -102,6 +108,7 @@ impl Shard {
             Feature::Migration => {
                 self.migration.answered(core, ticket, answer);
             }
+            Feature::Topics => self.topics.answered(core, ticket, answer),
             Feature::None => {}
         }
     }
@@ -210,6 +217,11 @@ impl Shard {
             Notice::StatusesMoved { id, told } => self.people.compare_statuses(core, id, &told),
             Notice::SessionPacks { half } => self.pack_leaving(half),
         }
+    }
+
+    /// What the server must carry out for topics.
+    pub fn topic_effects(&mut self) -> &mut TopicEffects {
+        &mut self.topics.effects
     }
 
     /// When to be woken.

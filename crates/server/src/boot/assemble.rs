@@ -108,6 +108,7 @@ impl Parts {
             resp: resp.clone(),
             authorize: authorize_hook(&config)?,
             wakeups: topics.wakeups.clone(),
+            counters: topics.counters.clone(),
             limits: ShardLimits {
                 json_frame_bytes: limits.json_frame_bytes,
                 partial_bytes: limits.partial_total_bytes / config.threads,

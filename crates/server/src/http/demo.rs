@@ -8,12 +8,13 @@ use super::body::{Answer, json, refusal};
 use super::edge::Guest;
 use super::request::Query;
 use crate::config::Mode;
-use crate::topics::office::{self, Caller, Question, Wish};
+use crate::topics::office::{self, Question, Wish};
 use bytes::Bytes;
 use http::request::Parts;
 use serde_json::json as value;
 use std::time::Duration;
 use tavern_domain::topic::{PARTIES, PRESENCE};
+use tavern_hub::topics::TopicCaller;
 use tavern_wire::error::{Code, Refusal};
 
 /// The subscription that the page reads, and its owner: no key can have such an id.
@@ -94,7 +95,7 @@ async fn events(api: &Api, parts: &Parts) -> Result<Answer, Refusal> {
     let query = Query::of(parts);
     let wait = Duration::from_millis(query.number("wait_ms")?.unwrap_or(0));
     let question = Question { after: query.number("after")?, wait, limit: office::LIMIT };
-    let caller = Caller { id: OWNER.into(), admin: false };
+    let caller = TopicCaller { id: OWNER.into(), admin: false };
     match office::pull(&api.topics, &caller, SUBSCRIPTION, question).await {
         Err(refused) if refused.code == Code::NotFound => {
             let wish = value!({"topics": [PRESENCE, PARTIES], "pull": true});

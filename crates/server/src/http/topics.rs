@@ -1,12 +1,15 @@
-//! Topics and subscriptions over HTTP: which route does what, and which scope it needs. The rest is the office's.
+//! Topics and subscriptions over HTTP: which route does what, and which scope it needs. Publishing is decided by the
+//! hub, the rest by the office.
 
 use super::api::Api;
 use super::body::{Answer, json, whole};
 use super::idempotency::Known;
 use super::request::{self, Query};
 use super::rest::{holder_of, idempotency_key, page_of};
+use super::session;
+use crate::shard::input::{HttpTopic, ShardInput};
 use crate::topics::office::body::object;
-use crate::topics::office::{self, Caller, From, Question, Retry, Wish};
+use crate::topics::office::{self, From, Question, Retry, Wish};
 use http::StatusCode;
 use http::request::Parts;
 use hyper::body::Incoming;
@@ -14,8 +17,16 @@ use serde::Deserialize;
 use serde_json::json as value;
 use std::time::{Duration, Instant};
 use tavern_domain::Scope;
+use tavern_hub::topics::{Published, TopicCaller, TopicCommand, TopicReply, once_bytes};
+use tavern_store::limits::RETRY_AFTER_MS;
 use tavern_wire::error::{Code, Refusal};
+use tavern_wire::json::event::parse_events;
+use tokio::sync::oneshot;
 
+/// A list of events. One of a thousand has about a kilobyte for each.
+const BODY_BYTES: usize = 1 << 20;
+/// How long a shard and the store may take.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Settings with all their headers, or a list of all dead letters that are tried at once.
 const SETTINGS_BYTES: usize = 256 * 1024;
 
@@ -28,7 +39,7 @@ pub async fn answer(api: &Api, parts: &Parts, segments: &[&str], body: Incoming)
         _ => &[Scope::Subscriptions],
     };
     let caller = &caller(api, parts, scopes).await?;
-    let most = if segments.first() == Some(&"topics") { office::BODY_BYTES } else { SETTINGS_BYTES };
+    let most = if segments.first() == Some(&"topics") { BODY_BYTES } else { SETTINGS_BYTES };
     // Before anything is refused: a connection whose body was not read cannot be used again.
     let body = &*request::body(body, most).await?;
     match (parts.method.as_str(), segments) {
@@ -92,8 +103,8 @@ async fn assign(api: &Api, topic: &str, body: &[u8]) -> Result<Answer, Refusal> 
     told(office::assign(&api.topics, topic, assignment.publisher.map(Into::into)).await?)
 }
 
-async fn caller(api: &Api, parts: &Parts, scopes: &[Scope]) -> Result<Caller, Refusal> {
-    holder_of(api, parts, scopes).await.map(|identity| Caller::of(&identity))
+async fn caller(api: &Api, parts: &Parts, scopes: &[Scope]) -> Result<TopicCaller, Refusal> {
+    holder_of(api, parts, scopes).await.map(|identity| TopicCaller::of(&identity))
 }
 
 fn told(value: serde_json::Value) -> Result<Answer, Refusal> {
@@ -103,13 +114,13 @@ fn told(value: serde_json::Value) -> Result<Answer, Refusal> {
 async fn publish(
     api: &Api,
     parts: &Parts,
-    caller: &Caller,
+    caller: &TopicCaller,
     topic: &str,
     body: &[u8],
 ) -> Result<Answer, Refusal> {
     let accepted = |body| Ok(whole(StatusCode::ACCEPTED, "application/json", body));
     let Some(once) = idempotency_key(parts, &format!("events\n{topic}"))? else {
-        let published = office::publish(&api.topics, caller, topic, None, body).await?;
+        let published = add_events(api, caller, topic, None, body).await?;
         return accepted(tally(topic, &published));
     };
     // The log knows the key too; this node also knows what it answered, whatever comes with the key this time.
@@ -122,7 +133,7 @@ async fn publish(
         }
     }
     let given = parts.headers.get("idempotency-key").and_then(|given| given.to_str().ok());
-    match office::publish(&api.topics, caller, topic, given, body).await {
+    match add_events(api, caller, topic, given, body).await {
         Ok(published) => {
             let body = tally(topic, &published);
             api.remembered.finish(&once, &body);
@@ -135,8 +146,44 @@ async fn publish(
     }
 }
 
-fn tally(topic: &str, published: &office::Published) -> Vec<u8> {
-    let office::Published { first_seq, last_seq, accepted, duplicates } = published;
+/// Parses the events and gives them to a shard. `once` is the `Idempotency-Key`, if there was one.
+async fn add_events(
+    api: &Api,
+    caller: &TopicCaller,
+    topic: &str,
+    once: Option<&str>,
+    body: &[u8],
+) -> Result<Published, Refusal> {
+    let events = parse_events(body, api.now().ms())?;
+    let once = once.map(|key| short_key(key, once_bytes(&caller.id)));
+    let command = TopicCommand::Publish { topic: topic.into(), once, events };
+    let TopicReply::Published(published) = carry_out(api, caller, command).await?;
+    Ok(published)
+}
+
+/// Gives a command to a shard and waits for its reply.
+async fn carry_out(api: &Api, caller: &TopicCaller, command: TopicCommand) -> Result<TopicReply, Refusal> {
+    let (answer, waiting) = oneshot::channel();
+    let topic = HttpTopic { caller: caller.clone(), command, answer };
+    session::put(api, api.shards.next(), ShardInput::Topic(Box::new(topic)))?;
+    match tokio::time::timeout(REPLY_TIMEOUT, waiting).await {
+        Ok(reply) => reply.map_err(|_| session::stopping())?,
+        Err(_) => Err(Refusal::new(Code::Unavailable, "the store does not answer; try again")
+            .retry_after(RETRY_AFTER_MS)),
+    }
+}
+
+/// An `Idempotency-Key` as it becomes part of ids: itself, or its hash when it is too long for that.
+fn short_key(key: &str, bytes: usize) -> String {
+    if key.len() <= bytes {
+        return key.to_owned();
+    }
+    let hash = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, key.as_bytes());
+    hash.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn tally(topic: &str, published: &Published) -> Vec<u8> {
+    let Published { first_seq, last_seq, accepted, duplicates } = published;
     // The name of a topic needs no quoting.
     format!(
         "{{\"topic\":\"{topic}\",\"first_seq\":{first_seq},\"last_seq\":{last_seq},\
@@ -145,7 +192,7 @@ fn tally(topic: &str, published: &office::Published) -> Vec<u8> {
     .into_bytes()
 }
 
-async fn put(api: &Api, caller: &Caller, name: &str, body: &[u8]) -> Result<Answer, Refusal> {
+async fn put(api: &Api, caller: &TopicCaller, name: &str, body: &[u8]) -> Result<Answer, Refusal> {
     let wish = Wish::parse(body)?;
     let put = office::put(&api.topics, caller, name, wish).await?;
     let mut answer = office::settings(caller, &put.subscription);
@@ -162,4 +209,18 @@ fn question(parts: &Parts) -> Result<Question, Refusal> {
         query.number("limit")?.map_or(office::LIMIT, |limit| u32::try_from(limit).unwrap_or(u32::MAX));
     let wait = Duration::from_millis(query.number("wait_ms")?.unwrap_or(0));
     Ok(Question { after: query.number("after")?, wait, limit })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_idempotency_key_is_hashed() {
+        assert_eq!(short_key("once", 4), "once");
+        let (one, other) = (short_key(&"x".repeat(255), 100), short_key(&"y".repeat(255), 100));
+        assert_eq!((one.len(), other.len()), (64, 64));
+        assert_ne!(one, other);
+        assert!(once_bytes("admin") >= 64, "the hash fits");
+    }
 }

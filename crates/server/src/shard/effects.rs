@@ -81,6 +81,14 @@ impl Worker {
         for topic in state.hub.effects.topics.drain(..) {
             context.wakeups.published(topic.into());
         }
+        let topics = state.hub.topic_effects();
+        for (topic, events, duplicates) in topics.published.drain(..) {
+            context.counters.published(&topic, events, duplicates);
+            context.wakeups.published(topic);
+        }
+        for (number, reply) in topics.replies.drain(..) {
+            self.requests.answer_topic(number, reply);
+        }
         for (number, outcome) in std::mem::take(&mut state.hub.effects.orders) {
             self.requests.answer_order(number, outcome);
         }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use tavern_domain::{ClientId, Identity, SessionKey};
 use tavern_hub::migration::Packed;
+use tavern_hub::topics::{TopicCaller, TopicCommand, TopicReply};
 use tavern_hub::{Input, LinkId, Order, Parcel, Question, Verdict, read_session};
 use tavern_store::{Answer as StoreAnswer, Ticket};
 use tavern_wire::error::{Code, Refusal};
@@ -35,6 +36,8 @@ pub enum ShardInput {
     Publish(Box<HttpPublish>),
     /// A command of an app for its users.
     Order(Box<HttpOrder>),
+    /// A command about topics.
+    Topic(Box<HttpTopic>),
     /// Describe the session of a client.
     Inspect(ClientId, oneshot::Sender<Option<SessionReport>>),
     /// Sessions that an earlier process left behind. True: nodes lived while these lay in the store.
@@ -60,6 +63,7 @@ impl ShardInput {
                 | ShardInput::Stream(_)
                 | ShardInput::Publish(_)
                 | ShardInput::Order(_)
+                | ShardInput::Topic(_)
                 | ShardInput::Arrival(_)
         )
     }
@@ -147,6 +151,12 @@ pub struct HttpOrder {
     pub order: Order,
     /// The body of the answer, or why not.
     pub answer: oneshot::Sender<Result<Vec<u8>, Refusal>>,
+}
+
+pub struct HttpTopic {
+    pub caller: TopicCaller,
+    pub command: TopicCommand,
+    pub answer: oneshot::Sender<Result<TopicReply, Refusal>>,
 }
 
 /// Why a session counts as online.

@@ -23,7 +23,7 @@ use crate::authorize::AuthorizeHook;
 use crate::clock::NodeClock;
 use crate::resp::RespServer;
 use crate::store_client::StoreClient;
-use crate::topics::Wakeups;
+use crate::topics::{TopicCounters, Wakeups};
 use std::sync::Arc;
 use tavern_hub::Node;
 
@@ -37,6 +37,7 @@ pub struct ShardContext {
     pub authorize: Option<Arc<AuthorizeHook>>,
     /// Told of topics that the hub has published to.
     pub wakeups: Arc<Wakeups>,
+    pub counters: Arc<TopicCounters>,
     pub limits: ShardLimits,
 }
 

@@ -1,11 +1,12 @@
 //! Single requests over HTTP: commands, publishing, orders of apps. Those whose session is looked for on other nodes, or
 //! whose command waits, are kept under a link.
 
-use crate::shard::input::{HttpCommand, HttpOrder, HttpPublish, SessionName};
+use crate::shard::input::{HttpCommand, HttpOrder, HttpPublish, HttpTopic, SessionName};
 use crate::shard::links::{RequestLink, Seeking, Target};
 use crate::shard::state::ShardState;
 use crate::shard::{polls, streams};
 use std::collections::HashMap;
+use tavern_hub::topics::TopicReply;
 use tavern_hub::{Caller, Flow, Format, Goodbye, Input, Link, LinkId, Sought, Space};
 use tavern_wire::error::{Code, Refusal};
 use tavern_wire::json;
@@ -14,11 +15,17 @@ use tokio::sync::oneshot;
 /// Where the outcome of an order goes.
 type OrderAnswer = oneshot::Sender<Result<Vec<u8>, Refusal>>;
 
+/// Where the reply to a command about topics goes.
+type TopicAnswer = oneshot::Sender<Result<TopicReply, Refusal>>;
+
 #[derive(Default)]
 pub struct Requests {
     /// Who waits for an order of an app, by number.
     orders: HashMap<u64, OrderAnswer>,
     last_order: u64,
+    /// Who waits for a command about topics, by number.
+    topics: HashMap<u64, TopicAnswer>,
+    last_topic: u64,
 }
 
 pub fn gone() -> Refusal {
@@ -58,6 +65,20 @@ impl Requests {
         self.last_order += 1;
         self.orders.insert(self.last_order, order.answer);
         state.hub.handle(state.now, Input::Order { number: self.last_order, order: order.order });
+    }
+
+    pub fn topic(&mut self, state: &mut ShardState, topic: HttpTopic) {
+        self.last_topic += 1;
+        let (number, HttpTopic { caller, command, answer }) = (self.last_topic, topic);
+        self.topics.insert(number, answer);
+        state.hub.handle(state.now, Input::Topic { number, caller, command });
+    }
+
+    /// The client may have gone away; its command is carried out all the same.
+    pub fn answer_topic(&mut self, number: u64, reply: Result<TopicReply, Refusal>) {
+        if let Some(answer) = self.topics.remove(&number) {
+            let _ = answer.send(reply);
+        }
     }
 
     /// The client may have gone away; its order is carried out all the same.

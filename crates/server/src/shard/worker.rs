@@ -255,6 +255,7 @@ impl Worker {
             ShardInput::Command(command) => self.requests.command(state, *command),
             ShardInput::Publish(publish) => self.requests.publish(state, *publish),
             ShardInput::Order(order) => self.requests.order(state, *order),
+            ShardInput::Topic(topic) => self.requests.topic(state, *topic),
             ShardInput::Poll(poll) => polls::open(state, *poll),
             ShardInput::Stream(stream) => streams::open(state, *stream),
             ShardInput::StreamRoom(link) => streams::has_room(state, link),

@@ -1,12 +1,13 @@
 //! The matchmaker's callback: a subscription to the topic of parties that the configuration keeps. It is delivered, retried
 //! and shown like any other. Must hold: what the configuration says is so soon after the start, on whichever node it starts.
 
-use super::office::{self, Caller, Wish};
+use super::office::{self, Wish};
 use crate::topics::TopicsApi;
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
 use tavern_domain::topic::PARTIES;
+use tavern_hub::topics::TopicCaller;
 use tavern_wire::error::{Code, Refusal};
 
 /// Its name, and its owner: no key can have such an id.
@@ -34,7 +35,7 @@ pub async fn arrange(api: Arc<TopicsApi>) {
 
 async fn settle(api: &TopicsApi) -> Result<(), Refusal> {
     let parties = &api.config.parties;
-    let caller = Caller { id: OWNER.into(), admin: false };
+    let caller = TopicCaller { id: OWNER.into(), admin: false };
     match &parties.matchmaker_url {
         None => match office::remove(api, &caller, NAME).await {
             // There is none, or somebody else has one of this name.

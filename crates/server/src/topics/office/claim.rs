@@ -1,15 +1,14 @@
 //! Topics as a whole: the list, who publishes, and the end of one. Must hold: a topic that is gone is in no subscription;
 //! subscriptions that had it stay as they are otherwise, and what they were owed comes.
 
-use super::caller::Caller;
 use super::ledger::{self, Edit, Kept, Tries, now_ms};
 use super::subscription::{by_name, without};
-use super::topic::check_name;
 use crate::topics::TopicsApi;
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::sync::Arc;
 use tavern_domain::topic::is_reserved;
+use tavern_hub::topics::{TopicCaller, check_topic_name};
 use tavern_store::Versioned;
 use tavern_wire::error::{Code, Refusal};
 use tavern_wire::record::{self, EVENTS, SUBSCRIPTION, SUBSCRIPTIONS, Subscription, TOPIC, Topic};
@@ -37,7 +36,7 @@ pub async fn topic(api: &TopicsApi, name: &str) -> Result<Value, Refusal> {
 }
 
 async fn existing(api: &TopicsApi, name: &str) -> Result<Kept<Topic>, Refusal> {
-    check_name(name)?;
+    check_topic_name(name)?;
     let topic: Option<Kept<Topic>> = ledger::record(api, TOPIC, name).await?;
     topic.ok_or_else(|| {
         let message =
@@ -82,7 +81,7 @@ async fn subscriptions(api: &TopicsApi) -> Result<Vec<(String, Subscription)>, R
 
 /// Gives the claim to another key, or to whoever publishes next.
 pub async fn assign(api: &TopicsApi, name: &str, publisher: Option<Arc<str>>) -> Result<Value, Refusal> {
-    check_name(name)?;
+    check_topic_name(name)?;
     if is_reserved(name) {
         return Err(servers());
     }
@@ -102,14 +101,13 @@ pub async fn assign(api: &TopicsApi, name: &str, publisher: Option<Arc<str>>) ->
         edit.expect(TOPIC, name, known.map_or(0, |known| known.version));
         edit.put(TOPIC, name, record::write(&topic));
         if edit.commit(api).await?.is_some() {
-            api.office.topics.forget(name);
             return self::topic(api, name).await;
         }
     }
 }
 
 /// Takes it out of every subscription, then ends it.
-pub async fn end(api: &TopicsApi, caller: &Caller, name: &str) -> Result<(), Refusal> {
+pub async fn end(api: &TopicsApi, caller: &TopicCaller, name: &str) -> Result<(), Refusal> {
     let mut tries = Tries::default();
     loop {
         tries.another().await?;
@@ -140,7 +138,6 @@ pub async fn end(api: &TopicsApi, caller: &Caller, name: &str) -> Result<(), Ref
         edit.expect(EVENTS, SUBSCRIPTIONS, version);
         edit.delete(TOPIC, name);
         if edit.commit(api).await?.is_some() {
-            api.office.topics.forget(name);
             return Ok(());
         }
     }

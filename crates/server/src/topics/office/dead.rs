@@ -2,7 +2,6 @@
 //! Must hold: a letter is either dead or under way again, never both and never neither.
 
 use super::body::object;
-use super::caller::Caller;
 use super::ledger::{self, Edit, Tries};
 use super::machine;
 use super::queue::Queue;
@@ -11,6 +10,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tavern_domain::delivery::{Batch, GAP_BYTES, Input, LETTERS, Letter, Mark, Run};
+use tavern_hub::topics::TopicCaller;
 use tavern_store::limits::PAGE_ROWS;
 use tavern_wire::error::{Code, Refusal};
 use tavern_wire::json::event::Format;
@@ -50,7 +50,7 @@ impl Wish {
 /// By number.
 pub async fn dead_letters(
     api: &TopicsApi,
-    caller: &Caller,
+    caller: &TopicCaller,
     name: &str,
     after: &str,
     limit: usize,
@@ -98,7 +98,7 @@ async fn page(api: &TopicsApi, name: &str, after: &str, limit: u32) -> Result<(V
 }
 
 /// Sends dead letters again: those that are named, or all, but no more than some at once.
-pub async fn retry(api: &TopicsApi, caller: &Caller, name: &str, wish: &Wish) -> Result<Value, Refusal> {
+pub async fn retry(api: &TopicsApi, caller: &TopicCaller, name: &str, wish: &Wish) -> Result<Value, Refusal> {
     let mut tries = Tries::default();
     loop {
         tries.another().await?;

@@ -2,7 +2,6 @@
 //! courier runs, which reads it anew when it finds its own save refused. Must hold: an order that changes nothing writes
 //! nothing; who pulls has a cursor and no batches, so no machine cuts any.
 
-use super::caller::Caller;
 use super::ledger::{Edit, Tries, now_ms};
 use super::notice;
 use super::queue::Queue;
@@ -10,6 +9,7 @@ use crate::config::Events;
 use crate::topics::TopicsApi;
 use tavern_domain::delivery::{Delivery, Effect, Input, Mark, Patience, Progress, Why};
 use tavern_domain::topic::DELIVERIES;
+use tavern_hub::topics::TopicCaller;
 use tavern_hub::topics::delivery::rules;
 use tavern_wire::error::Refusal;
 use tavern_wire::record::{self, DELIVERY, EVENTS, LOG};
@@ -90,7 +90,7 @@ pub fn ring(api: &TopicsApi, queue: &Queue, outcome: &Outcome) {
 }
 
 /// Sends again, or nothing any more.
-pub async fn switch(api: &TopicsApi, caller: &Caller, name: &str, on: bool) -> Result<(), Refusal> {
+pub async fn switch(api: &TopicsApi, caller: &TopicCaller, name: &str, on: bool) -> Result<(), Refusal> {
     let mut tries = Tries::default();
     loop {
         tries.another().await?;

@@ -1,29 +1,24 @@
-//! The office: where topics are published to and subscriptions are made, changed, pulled and looked at. It writes what
+//! The office: where subscriptions are made, changed, pulled and looked at. It writes what
 //! the courier carries out and delivers nothing itself.
 //! Must hold: every edit is one commit that expects what it was decided from; whoever waits is rung for after the commit.
 
 pub mod body;
-mod caller;
 mod claim;
 mod dead;
 pub(super) mod ledger;
 pub mod machine;
 pub mod notice;
 pub(super) mod place;
-mod publish;
 mod pull;
 pub mod queue;
 mod replay;
 mod report;
 mod settings;
 pub mod subscription;
-mod topic;
 
-pub use caller::Caller;
 pub use claim::{assign, end, topic, topics};
 pub use dead::{Wish as Retry, dead_letters, retry};
 pub use machine::switch;
-pub use publish::{BODY_BYTES, Published, publish};
 pub use pull::{LIMIT, Question, pull};
 pub use replay::{From, replay};
 pub use report::{list, report, settings};
@@ -33,6 +28,5 @@ pub use subscription::{put, remove};
 /// What this node remembers to save reads. The store knows better.
 #[derive(Default)]
 pub struct Office {
-    topics: topic::Shelf,
     handed: pull::Handed,
 }

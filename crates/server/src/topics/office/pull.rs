@@ -2,7 +2,6 @@
 //! Must hold: what was not acknowledged comes again, with the same numbers; a stretch that was dropped is told as a gap;
 //! nobody waits for the whole time when there is something.
 
-use super::caller::Caller;
 use super::ledger::{Edit, Tries, counts};
 use super::place;
 use super::queue::Queue;
@@ -14,6 +13,7 @@ use std::time::Duration;
 use tavern_domain::delivery::Mark;
 use tavern_domain::topic::Marks;
 use tavern_hub::topics::Reading;
+use tavern_hub::topics::TopicCaller;
 use tavern_store::limits::PAGE_ROWS;
 use tavern_wire::error::{Code, Refusal};
 use tavern_wire::json::event::{Format, Numbered, entry, gap_entry, shown_id};
@@ -71,7 +71,7 @@ struct Events {
 
 pub async fn pull(
     api: &TopicsApi,
-    caller: &Caller,
+    caller: &TopicCaller,
     name: &str,
     question: Question,
 ) -> Result<Vec<u8>, Refusal> {
@@ -138,7 +138,7 @@ async fn keep(api: &TopicsApi, queue: &Queue) -> Result<bool, Refusal> {
 
 async fn settle(
     api: &TopicsApi,
-    caller: &Caller,
+    caller: &TopicCaller,
     name: &str,
     after: Option<u64>,
 ) -> Result<Settled, Refusal> {

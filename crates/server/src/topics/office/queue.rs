@@ -1,12 +1,12 @@
 //! What the store keeps of one subscription, read together. Must hold: the marks are as new as the progress, or newer: a
 //! change of topics writes both, and what is read by older marks than the progress would be misnumbered.
 
-use super::caller::Caller;
 use super::ledger::{self, Kept};
 use crate::topics::TopicsApi;
 use std::sync::Arc;
 use tavern_domain::delivery::Progress;
 use tavern_domain::topic::Marks;
+use tavern_hub::topics::TopicCaller;
 use tavern_store::Versioned;
 use tavern_wire::error::{Code, Refusal};
 use tavern_wire::record::{DELIVERY, MARKS, SUBSCRIPTION, Subscription, read_marks, read_progress};
@@ -21,7 +21,7 @@ pub struct Queue {
 
 impl Queue {
     /// Somebody's own, or any for an admin.
-    pub async fn open(api: &TopicsApi, caller: &Caller, name: &str) -> Result<Queue, Refusal> {
+    pub async fn open(api: &TopicsApi, caller: &TopicCaller, name: &str) -> Result<Queue, Refusal> {
         let queue = Queue::find(api, name).await?;
         let queue = queue.ok_or_else(|| {
             let message =
@@ -55,7 +55,7 @@ impl Queue {
     }
 }
 
-pub fn allow(caller: &Caller, subscription: &Subscription) -> Result<(), Refusal> {
+pub fn allow(caller: &TopicCaller, subscription: &Subscription) -> Result<(), Refusal> {
     if caller.may(&subscription.owner) {
         return Ok(());
     }

@@ -2,7 +2,6 @@
 //! the numbers it had; nobody is sent back to where the log has forgotten something.
 
 use super::body::object;
-use super::caller::Caller;
 use super::ledger::{self, Tries};
 use super::queue::Queue;
 use super::{machine, place};
@@ -12,6 +11,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use tavern_domain::delivery::Mark;
 use tavern_domain::topic::Marks;
+use tavern_hub::topics::TopicCaller;
 use tavern_store::Read;
 use tavern_wire::error::{Code, Refusal};
 use tavern_wire::json::parse_moment;
@@ -56,7 +56,7 @@ impl From {
     }
 }
 
-pub async fn replay(api: &TopicsApi, caller: &Caller, name: &str, from: From) -> Result<Value, Refusal> {
+pub async fn replay(api: &TopicsApi, caller: &TopicCaller, name: &str, from: From) -> Result<Value, Refusal> {
     let mut tries = Tries::default();
     loop {
         tries.another().await?;

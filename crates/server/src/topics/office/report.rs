@@ -1,7 +1,6 @@
 //! A subscription as its owner sees it: settings, queue, health. Must hold: no secret is in it; credentials are shown to the
 //! owner alone.
 
-use super::caller::Caller;
 use super::ledger;
 use super::place;
 use super::queue::Queue;
@@ -11,6 +10,7 @@ use serde_json::{Value, json};
 use tavern_domain::Time;
 use tavern_domain::delivery::{Batch, Health, Progress, Reason};
 use tavern_hub::topics::Reading;
+use tavern_hub::topics::TopicCaller;
 use tavern_wire::error::Refusal;
 use tavern_wire::record::{DEAD, SUBSCRIPTION, Subscription};
 
@@ -19,7 +19,7 @@ const COUNTED: usize = 10_000;
 const HIDDEN: &str = "(hidden)";
 
 /// What it was told to be.
-pub fn settings(caller: &Caller, subscription: &Subscription) -> Value {
+pub fn settings(caller: &TopicCaller, subscription: &Subscription) -> Value {
     let own = caller.owns(&subscription.owner);
     let shown = |value: &str| if own { value.to_owned() } else { HIDDEN.to_owned() };
     let headers: serde_json::Map<String, Value> =
@@ -44,7 +44,7 @@ pub fn settings(caller: &Caller, subscription: &Subscription) -> Value {
 }
 
 /// Settings and state.
-pub async fn report(api: &TopicsApi, caller: &Caller, name: &str) -> Result<Value, Refusal> {
+pub async fn report(api: &TopicsApi, caller: &TopicCaller, name: &str) -> Result<Value, Refusal> {
     let queue = Queue::open(api, caller, name).await?;
     let mut report = brief(api, caller, &queue).await?;
     let oldest = oldest(api, &queue).await?;
@@ -54,7 +54,7 @@ pub async fn report(api: &TopicsApi, caller: &Caller, name: &str) -> Result<Valu
 }
 
 /// What costs little to tell.
-async fn brief(api: &TopicsApi, caller: &Caller, queue: &Queue) -> Result<Value, Refusal> {
+async fn brief(api: &TopicsApi, caller: &TopicCaller, queue: &Queue) -> Result<Value, Refusal> {
     let topics = queue.marks.row.topics().cloned().collect();
     let counts = by_name(ledger::counts(api, topics).await?);
     let (progress, seq) = (&queue.delivery.row, queue.marks.row.seq_at_head(&counts));
@@ -143,7 +143,12 @@ async fn dead_letters(api: &TopicsApi, name: &str) -> Result<usize, Refusal> {
 }
 
 /// One's own, or all for an admin, by name.
-pub async fn list(api: &TopicsApi, caller: &Caller, after: &str, limit: usize) -> Result<Value, Refusal> {
+pub async fn list(
+    api: &TopicsApi,
+    caller: &TopicCaller,
+    after: &str,
+    limit: usize,
+) -> Result<Value, Refusal> {
     let (mut rows, mut after, mut next) = (Vec::new(), after.to_owned(), None);
     'pages: loop {
         let page = ledger::list(api, SUBSCRIPTION, "", &after, u32::MAX).await?;

@@ -2,7 +2,6 @@
 //! a wish that is wrong in anything changes nothing; whatever is handed out can be delivered or pulled.
 
 use super::body::object;
-use super::topic;
 use crate::config::Config;
 use crate::topics::policy;
 use crate::webhook::{Policy, SigningSecret, Target, may_send};
@@ -11,6 +10,7 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tavern_domain::topic::{DELIVERIES, PARTIES, PRESENCE, is_reserved};
+use tavern_hub::topics::check_topic_name;
 use tavern_wire::error::{Code, Refusal};
 use tavern_wire::json::event::Format;
 use tavern_wire::record::{Secret, Subscription};
@@ -172,7 +172,7 @@ fn checked_topics(names: &[String]) -> Result<Vec<Arc<str>>, Refusal> {
     }
     let mut topics: Vec<Arc<str>> = Vec::with_capacity(names.len());
     for name in names {
-        topic::check_name(name)?;
+        check_topic_name(name)?;
         if is_reserved(name) && ![PRESENCE, PARTIES, DELIVERIES].contains(&name.as_str()) {
             let message =
                 format!("the server has no topic {name:?}; it has {PRESENCE}, {PARTIES} and {DELIVERIES}");

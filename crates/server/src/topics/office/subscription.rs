@@ -2,7 +2,6 @@
 //! nothing; no event after a change of topics was sealed by the old ones: the commit that changes them expects the progress
 //! from before the log was looked at, and writes it anew, so that no worker goes on with what it read earlier.
 
-use super::caller::Caller;
 use super::ledger::{self, Edit, Kept, Tries, now_ms};
 use super::queue::{self, Queue, version};
 use super::settings::{Terms, Wanted, Wish};
@@ -11,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tavern_domain::delivery::{Mark, Progress};
 use tavern_domain::topic::{Marks, is_reserved};
+use tavern_hub::topics::TopicCaller;
 use tavern_store::Topics;
 use tavern_wire::error::{Code, Refusal};
 use tavern_wire::record::{self, DEAD, DELIVERY, MARKS, SUBSCRIPTION, Subscription, TOPIC, Topic};
@@ -28,7 +28,7 @@ pub struct Put {
     pub secret: Option<String>,
 }
 
-pub async fn put(api: &TopicsApi, caller: &Caller, name: &str, wish: Wish) -> Result<Put, Refusal> {
+pub async fn put(api: &TopicsApi, caller: &TopicCaller, name: &str, wish: Wish) -> Result<Put, Refusal> {
     queue::check_name(name)?;
     let mut tries = Tries::default();
     loop {
@@ -177,7 +177,7 @@ pub async fn without(api: &TopicsApi, name: &str, topic: &str) -> Result<bool, R
 }
 
 /// Everything of it goes, unsent.
-pub async fn remove(api: &TopicsApi, caller: &Caller, name: &str) -> Result<(), Refusal> {
+pub async fn remove(api: &TopicsApi, caller: &TopicCaller, name: &str) -> Result<(), Refusal> {
     let mut tries = Tries::default();
     loop {
         tries.another().await?;

@@ -1,0 +1,149 @@
+//! Publishing to topics through a shard: claims, what is read, conflicts and lost answers. The store is played by hand.
+
+#[allow(dead_code, reason = "each binary uses a part of it")]
+mod house;
+
+use house::House;
+use tavern_engine::{
+    Answer, Appended, Commit, Document, DocumentKey, Found, Read, Receipt, RowKey, StoreError, Ticket,
+    Versioned, Work,
+};
+use tavern_hub::topics::{Published, TopicCaller, TopicCommand, TopicReply};
+use tavern_hub::{Input, Settings};
+use tavern_wire::error::{Code, Refusal};
+use tavern_wire::json::event::NewEvent;
+use tavern_wire::record::{self, TOPIC, Topic};
+
+struct Publisher {
+    house: House,
+    number: u64,
+}
+
+impl Publisher {
+    fn new() -> Publisher {
+        Publisher { house: House::new(Settings::default()), number: 0 }
+    }
+
+    fn publish(&mut self, key: &str, topic: &str) {
+        self.number += 1;
+        let event = NewEvent { id: None, body: b"{}".to_vec() };
+        let command = TopicCommand::Publish { topic: topic.into(), once: None, events: vec![event] };
+        let caller = TopicCaller { id: key.into(), admin: false };
+        self.house.handle(Input::Topic { number: self.number, caller, command });
+    }
+
+    fn work(&mut self) -> (Ticket, Work) {
+        let mut work = std::mem::take(&mut self.house.shards[0].effects.work);
+        assert_eq!(work.len(), 1, "one request to the store at a time");
+        work.remove(0)
+    }
+
+    /// The topic is read; the store has this.
+    fn read(&mut self, topic: &str, found: Option<(u64, Option<&str>)>) {
+        let (ticket, work) = self.work();
+        let key = DocumentKey::new(TOPIC, topic);
+        assert!(matches!(work, Work::Read(Read::Document(asked)) if asked == key));
+        let found = found.map(|(version, publisher)| {
+            let topic = Topic { publisher: publisher.map(Into::into), created_at: 5 };
+            Versioned { version, row: Document { key, body: record::write(&topic).into() } }
+        });
+        self.house.handle(Input::Answer(ticket, Answer::Read(Found::Document(found))));
+    }
+
+    fn commit(&mut self, answer: Answer) -> Commit {
+        let (ticket, Work::Commit(commit)) = self.work() else { panic!("no commit") };
+        self.house.handle(Input::Answer(ticket, answer));
+        commit
+    }
+
+    fn reply(&mut self) -> Result<TopicReply, Refusal> {
+        assert!(self.house.shards[0].effects.work.is_empty(), "nothing more is asked");
+        let mut replies = std::mem::take(&mut self.house.shards[0].topic_effects().replies);
+        assert_eq!(replies.len(), 1, "one reply");
+        let (number, reply) = replies.remove(0);
+        assert_eq!(number, self.number);
+        reply
+    }
+
+    fn refused(&mut self) -> Code {
+        self.reply().expect_err("a refusal").code
+    }
+}
+
+fn committed(put: &[u64], seq: u64) -> Answer {
+    let appended = vec![Appended { position: seq, count: seq, again: false }];
+    Answer::Committed(Receipt { put: put.to_vec(), appended, ..Receipt::default() })
+}
+
+fn accepted(seq: u64) -> TopicReply {
+    TopicReply::Published(Published { first_seq: seq, last_seq: seq, accepted: 1, duplicates: 0 })
+}
+
+fn expected(commit: &Commit) -> Vec<u64> {
+    let key = RowKey::Document(DocumentKey::new(TOPIC, "orders"));
+    commit.expects.iter().filter(|expect| expect.key == key).map(|expect| expect.version).collect()
+}
+
+#[test]
+fn the_first_publish_claims_and_the_next_reads_nothing() {
+    let mut publisher = Publisher::new();
+    publisher.publish("a", "orders");
+    publisher.read("orders", None);
+    let first = publisher.commit(committed(&[7], 1));
+    assert_eq!((expected(&first), first.puts.len(), first.appends.len()), (vec![0], 1, 1));
+    assert_eq!(publisher.reply(), Ok(accepted(1)));
+    publisher.publish("a", "orders");
+    let next = publisher.commit(committed(&[], 2));
+    assert_eq!((expected(&next), next.puts.len(), next.appends.len()), (vec![7], 0, 1));
+    assert_eq!(publisher.reply(), Ok(accepted(2)));
+    let published = &publisher.house.shards[0].topic_effects().published;
+    assert_eq!(published[..], [("orders".into(), 1, 0), ("orders".into(), 1, 0)]);
+}
+
+#[test]
+fn a_claim_of_another_key_refuses() {
+    let mut publisher = Publisher::new();
+    publisher.publish("b", "orders");
+    publisher.read("orders", Some((7, Some("a"))));
+    assert_eq!(publisher.refused(), Code::Claimed);
+}
+
+#[test]
+fn a_stale_claim_conflicts_and_is_read_again() {
+    let mut publisher = Publisher::new();
+    publisher.publish("a", "orders");
+    publisher.read("orders", Some((7, Some("a"))));
+    publisher.commit(committed(&[], 1));
+    assert_eq!(publisher.reply(), Ok(accepted(1)));
+    // Meanwhile an admin has moved it.
+    publisher.publish("a", "orders");
+    let key = RowKey::Document(DocumentKey::new(TOPIC, "orders"));
+    publisher.commit(Answer::Failed(StoreError::Conflict { key, expected: 7, found: 8 }));
+    publisher.read("orders", Some((8, Some("b"))));
+    assert_eq!(publisher.refused(), Code::Claimed);
+}
+
+#[test]
+fn an_unknown_outcome_is_told_and_the_claim_is_read_again() {
+    let mut publisher = Publisher::new();
+    publisher.publish("a", "orders");
+    publisher.read("orders", Some((7, Some("a"))));
+    publisher.commit(committed(&[], 1));
+    assert_eq!(publisher.reply(), Ok(accepted(1)));
+    publisher.publish("a", "orders");
+    publisher.commit(Answer::Failed(StoreError::late()));
+    assert_eq!(publisher.refused(), Code::Unavailable);
+    publisher.publish("a", "orders");
+    publisher.read("orders", Some((7, Some("a"))));
+    publisher.commit(committed(&[], 2));
+    assert_eq!(publisher.reply(), Ok(accepted(2)));
+}
+
+#[test]
+fn a_wrong_name_is_refused_at_once() {
+    let mut publisher = Publisher::new();
+    publisher.publish("a", "Orders");
+    assert_eq!(publisher.refused(), Code::BadRequest);
+    publisher.publish("a", "tavern.presence");
+    assert_eq!(publisher.refused(), Code::NotAllowed);
+}
