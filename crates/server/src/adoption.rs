@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tavern_domain::Time;
 use tavern_hub::Node;
-use tavern_hub::migration::{Packed, unpacked};
+use tavern_hub::PackedSession;
 use tavern_store::limits::PAGE_ROWS;
 use tavern_store::{
     Clock, Commit, Expect, Found, Node as StoredNode, Read, RowKey, StoreError, StoredSession, Versioned,
@@ -93,7 +93,7 @@ impl Adoption {
         for session in left {
             taking.spawn(take(self.store.clone(), own.clone(), session));
         }
-        let mut parts: Vec<Vec<Packed>> = (0..self.shards.len()).map(|_| Vec::new()).collect();
+        let mut parts: Vec<Vec<PackedSession>> = (0..self.shards.len()).map(|_| Vec::new()).collect();
         let mut failure = None;
         while let Some(taken) = taking.join_next().await {
             match taken {
@@ -136,9 +136,9 @@ async fn take(
     }
 }
 
-fn unpack(row: StoredSession, now: Time, parts: &mut [Vec<Packed>]) {
+fn unpack(row: StoredSession, now: Time, parts: &mut [Vec<PackedSession>]) {
     let (client, shard) = (row.client, row.secret.shard(parts.len()));
-    match unpacked(row, now) {
+    match PackedSession::from_row(row, now) {
         Ok(packed) => parts[shard].push(packed),
         Err(error) => tracing::warn!(%error, %client, "cannot read a stored session; dropped"),
     }

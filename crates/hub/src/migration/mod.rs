@@ -1,209 +1,188 @@
-//! A session packed up to live on elsewhere: in the store while no node runs, or on another node. `leaving` and `coming`
-//! are the two sides of a move between nodes, `seeking` and `stopping` how it begins, `moves` the book of all; why it is
-//! safe is in `docs/adr/0008`.
-//! Must hold: what a session has heard it does not hear again, and what it may have missed it is told.
+//! Sessions that move: to another node (`outgoing`), from another node (`incoming`), or out of the store after their node
+//! stopped (`adopted`). This file routes lookups, messages between nodes, store answers and timers to these parts. Why a move
+//! is safe: `docs/adr/0008`.
+//! Must hold: a session is used on at most one node; it gets no message twice, and is told of every gap.
 
-mod coming;
-mod leaving;
-mod moves;
+mod adopted;
+mod arrival;
+mod departed;
+mod incoming;
+mod lookup;
+mod outgoing;
 mod packed;
-mod seeking;
-mod stopping;
+mod protocol;
 
-use crate::core::listener::{ListenerId, Who};
-use crate::core::mailbox::{Bounds, Mailbox};
-use crate::core::session::{Present, Session};
-use crate::core::{Core, Marks, Notice, Watched};
-use crate::event::{Event, Space};
-use crate::settings::SlowReader;
-pub(crate) use moves::Migration;
-pub use moves::Sought;
-pub use packed::{Packed, stored, unpacked};
-use packed::{identity_of, told_of};
+pub use lookup::{LookupResult, SessionLookup};
+pub(crate) use outgoing::{drain_window_ms, restart_window};
+pub use packed::PackedSession;
 pub(crate) use packed::{pack, watched_by};
-pub use seeking::Seeker;
-use std::collections::BTreeMap;
+
+use crate::connection::LinkId;
+use crate::core::listener::ListenerId;
+use crate::core::{Core, Watched};
+use adopted::AdoptedWatchers;
+use incoming::IncomingMoves;
+use outgoing::OutgoingMoves;
+use protocol::{MoveId, send};
 use std::sync::Arc;
-use tavern_domain::presence::State;
-use tavern_engine::SessionBody;
-use tavern_wire::json;
-use tavern_wire::json::presence::meaning;
+use tavern_domain::ClientId;
+use tavern_engine::{Answer, Ticket};
+use tavern_wire::bus::letter::{Claim, Letter, Says};
 
-/// How long words that a session has heard elsewhere may still be under way to here.
-const LATE_MS: u64 = 30_000;
+#[derive(Default)]
+pub(crate) struct Migration {
+    incoming: IncomingMoves,
+    outgoing: OutgoingMoves,
+    adopted: AdoptedWatchers,
+}
+
 impl Migration {
-    /// Its client was here or elsewhere until now: its window begins now. Never for a client that was already away: a
-    /// disconnect keeps its date.
-    pub(crate) fn begin_window(&self, core: &mut Core, id: ListenerId) {
-        let now = core.now;
-        if let Some(session) = core.listeners.get_mut(id).and_then(|listener| listener.session_mut())
-            && !session.polling
-        {
-            session.heard_at = session.heard_at.max(now);
+    /// Looks for a session here, then on the other nodes.
+    pub fn look_up(&mut self, core: &mut Core, lookup: &SessionLookup<'_>, link: LinkId) -> LookupResult {
+        if core.find_session(lookup.key).is_some() {
+            return LookupResult::Here;
+        }
+        if let Some(result) = self.incoming.result(link, lookup.key) {
+            return result;
+        }
+        match core.find_held(lookup.key) {
+            Some(id) => self.outgoing.call_back(core, lookup, id, link),
+            None => self.incoming.look_up(core, lookup, link),
         }
     }
 
-    /// Whether a session is this node's own: not one that may be somebody else's already, or is not here yet.
-    pub(crate) fn has(&self, core: &Core, id: ListenerId) -> bool {
-        let session = core.listeners.get(id).and_then(|listener| listener.session());
-        session.is_some_and(|session| {
-            let leaving = self.leavings.get(&session.key.half()).filter(|leaving| leaving.id == id);
-            !session.frozen || leaving.is_some_and(|leaving| !leaving.is_laid_down())
-        })
+    /// The transport is gone, or sends something new.
+    pub fn forget_link(&mut self, link: LinkId) {
+        self.incoming.forget_link(link);
     }
 
-    /// Ends a session whose client is not lost by that.
-    fn end_quietly(&mut self, core: &mut Core, id: ListenerId) {
-        if let Some(session) = core.listeners.get_mut(id).and_then(|listener| listener.session_mut()) {
-            session.present.clear();
-        }
-        core.notify(Notice::SessionEnds { id });
-    }
-
-    /// The same for a session that lay in the store while nodes lived: what they published meanwhile nobody heard for it,
-    /// and nobody knows whether anything was. It is told so.
-    pub(crate) fn adopt_late(&mut self, core: &mut Core, watched: &dyn Watched, packed: &Packed) -> bool {
-        if !self.adopt(core, watched, packed) {
-            return false;
-        }
-        let Some(id) = core.find_held(packed.key) else { return false };
-        for known in &packed.body.subscriptions {
-            let (mut tail, name) = (Vec::new(), String::from_utf8_lossy(&known.name));
-            match known.pattern {
-                true => json::pattern_gap_tail(&mut tail, &name),
-                false => json::channel_gap_tail(&mut tail, &name),
+    /// A message of another node about a session.
+    pub fn message(&mut self, core: &mut Core, watched: &dyn Watched, from: &Arc<str>, message: Letter) {
+        let id = MoveId { key: message.key, number: message.number };
+        match message.says {
+            Says::Ask { claim, gentle } => self.asked(core, from, id, &claim, gentle),
+            Says::Give { versions } => self.outgoing.give(core, watched, from, id, versions),
+            Says::Taken => self.outgoing.taken(core, from, id),
+            Says::Offer { names } => self.incoming.offered(core, watched, from, id, names),
+            Says::Here { names } => self.incoming.found(core, watched, from, id, names),
+            Says::Given { client, version } => self.incoming.given(core, from, id, client, version),
+            Says::No => {
+                self.incoming.not_found(core, from, id, &Says::No);
+                self.outgoing.declined(core, from, id);
             }
-            core.put_json(id, tail.into_boxed_slice());
-        }
-        true
-    }
-
-    /// Takes a packed session in, detached and listening. False: its time is over, or it is here already.
-    pub(crate) fn adopt(&mut self, core: &mut Core, watched: &dyn Watched, packed: &Packed) -> bool {
-        let now = core.now;
-        if now >= packed.expires_at || core.find_held(packed.key).is_some() {
-            return false;
-        }
-        // Whoever looks for it elsewhere finds it here.
-        self.comings
-            .contains_key(&packed.key.half())
-            .then(|| self.fail(core, packed.key.half(), Sought::Here));
-        let session = Session::new(packed.key, packed.client, identity_of(packed), packed.detached_at);
-        let id = core.listeners.insert(Who::Session(Box::new(session)), None);
-        let mut bases = BTreeMap::new();
-        for subscription in &packed.body.subscriptions {
-            let space = if subscription.pattern { Space::Pattern } else { Space::Channel };
-            let node = core.node.clone();
-            node.carrier.hold().carry(space, &subscription.name, None);
-            core.subscribe(id, space, &subscription.name);
-            if subscription.presence
-                && let Ok(name) = std::str::from_utf8(&subscription.name)
-            {
-                node.carrier.hold().carry(Space::Presence, name.as_bytes(), None);
-                core.subscribe(id, Space::Presence, name.as_bytes());
-                let channel: Arc<str> = name.into();
-                let told = told_of(&packed.body, &channel);
-                match watched.base(&channel) {
-                    Some(base) => drop(bases.insert(channel, base)),
-                    None => {
-                        self.unread.entry(channel.clone()).or_default().push((id, told));
-                        core.notify(Notice::ChannelStale { channel });
-                    }
-                }
+            says @ (Says::Moving | Says::Refused | Says::Attached) => {
+                self.incoming.not_found(core, from, id, &says);
             }
         }
-        self.settle_in(core, id, packed, bases);
-        true
     }
 
-    /// The session is this node's now: what it missed follows what it had, and its client is vouched for here.
-    fn settle_in(
-        &mut self,
-        core: &mut Core,
-        id: ListenerId,
-        packed: &Packed,
-        bases: BTreeMap<Arc<str>, u64>,
-    ) {
-        let now = core.now;
-        let body = &packed.body;
-        let marks = Marks { streams: body.heard.clone(), told: body.told.clone(), until: now + LATE_MS };
-        let mailbox = self.unpack_mailbox(core, body);
-        let Some(listener) = core.listeners.get_mut(id) else { return };
-        let ahead = std::mem::replace(&mut listener.mailbox, mailbox);
-        let mut session = Session::new(packed.key, packed.client, identity_of(packed), packed.detached_at);
-        session.window_ms = (body.window_ms > 0).then_some(body.window_ms);
-        (session.polling, session.lost) = (body.polling, body.lost);
-        (session.letters, session.post) = (body.letters, body.post.iter().copied().collect());
-        listener.who = Who::Session(Box::new(session));
-        listener.marks = Some(Box::new(marks));
-        core.sessions.insert(packed.key.half(), id);
-        core.add_user_session(id);
-        core.notify(Notice::SessionOpened { id, adopted: true });
-        core.notify(Notice::StatusesMoved { id, told: body.statuses.clone() });
-        for (channel, base) in bases {
-            self.tell_hole(core, id, &channel, told_of(body, &channel), base);
-        }
-        self.append_ahead(core, id, &ahead);
-        self.come_home(core, id, body);
-    }
-
-    /// What was collected here before the session came, without what it had heard already.
-    fn append_ahead(&mut self, core: &mut Core, id: ListenerId, ahead: &Mailbox) {
-        let settings = &core.node.settings;
-        let bounds = Bounds { events: settings.mailbox_events, bytes: settings.mailbox_bytes };
-        let Some(listener) = core.listeners.get_mut(id) else { return };
-        if ahead.first() > 1 {
-            // More came than is kept; what the session had before is older still.
-            let sent = listener.mailbox.sent();
-            listener.mailbox = Mailbox::after(listener.mailbox.last() + ahead.first() - 1, sent);
-        }
-        let marks = listener.marks.take();
-        for event in (0..ahead.len()).filter_map(|index| ahead.front(index)) {
-            if !marks.as_ref().is_some_and(|marks| marks.covers(event)) {
-                listener.mailbox.push(event.clone(), bounds);
-            }
-        }
-        listener.marks = marks;
-    }
-
-    /// The same client under a new home: nobody is told anything. One whose loss was told stays lost.
-    fn come_home(&mut self, core: &mut Core, id: ListenerId, body: &SessionBody) {
-        let state = |text: &Arc<str>| State { text: text.clone(), meaning: meaning(text) };
-        let present =
-            body.presences.iter().map(|(channel, text)| (channel.clone(), text.as_ref().map(state)));
-        let present: Present = present.collect();
-        let Some(session) = core.listeners.get_mut(id).and_then(|listener| listener.session_mut()) else {
-            return;
+    /// Another node looks for a session.
+    fn asked(&mut self, core: &mut Core, from: &Arc<str>, id: MoveId, claim: &Claim, detached_only: bool) {
+        let answer = match core.find_held(id.key) {
+            Some(listener) => self.outgoing.asked(core, listener, from, id, claim, detached_only),
+            None if self.incoming.is_under_way(id) || self.outgoing.departed.has(id.half()) => Says::Moving,
+            None => Says::No,
         };
-        session.present = present;
-        if session.lost {
-            return;
-        }
-        for (channel, state) in session.present.all() {
-            core.notify(Notice::PresenceMoved { id, channel, state });
-        }
-        core.schedule_loss(id);
+        send(core, Some(from), id, answer);
     }
 
-    /// A watcher was told up to one version and will be told from another on: if something lies between, it hears so.
-    fn tell_hole(&mut self, core: &mut Core, id: ListenerId, channel: &str, told: u64, base: u64) {
-        if told < base {
-            let mut tail = Vec::new();
-            json::channel_gap_tail(&mut tail, channel);
-            core.put_json(id, tail.into_boxed_slice());
+    /// The store answered.
+    pub fn answered(&mut self, core: &mut Core, ticket: Ticket, answer: Answer) {
+        match self.incoming.owns(ticket) {
+            true => self.incoming.answered(core, ticket, answer),
+            false => self.outgoing.answered(core, ticket, answer),
         }
     }
 
-    /// Everything kept is unread again: the client says how far it got when it comes back.
-    fn unpack_mailbox(&self, core: &Core, body: &SessionBody) -> Mailbox {
-        let now = core.now;
-        // It had room where it was; the same events may be a little larger here.
-        let bounds = Bounds { events: core.node.settings.mailbox_events, bytes: usize::MAX };
-        let before = body.events.first().map_or(body.last_seq, |event| event.seq - 1);
-        let mut mailbox = Mailbox::after(before, before);
-        for stored in &body.events {
-            mailbox.push(Event::json((*stored.event).into(), now, SlowReader::Gap, &core.pool), bounds);
+    /// Whether the bus names a session by this link, not a transport.
+    pub fn owns_link(link: LinkId) -> bool {
+        IncomingMoves::owns_link(link)
+    }
+
+    /// The bus carries the subscriptions of an incoming session, or failed to.
+    pub fn bus_ready(&mut self, core: &mut Core, watched: &dyn Watched, link: LinkId) {
+        self.incoming.bus_ready(core, watched, link);
+    }
+
+    /// The timer of a session that moves.
+    pub fn is_due(&mut self, core: &mut Core, watched: &dyn Watched, half: u64) {
+        self.incoming.is_due(core, half);
+        self.outgoing.is_due(core, watched, half);
+    }
+
+    /// The timer of sessions that went to another node.
+    pub fn check_departed(&mut self, core: &mut Core) {
+        self.outgoing.departed.check(core);
+    }
+
+    /// Whether a client went to another node a moment ago.
+    pub fn has_departed(&self, client: ClientId) -> bool {
+        self.outgoing.departed.has_client(client)
+    }
+
+    /// A watched channel was read: its watchers are told about changes after `base`.
+    pub fn channel_loaded(&mut self, core: &mut Core, channel: &Arc<str>, base: u64) {
+        self.adopted.channel_loaded(core, channel, base);
+        self.incoming.channel_loaded(core, channel, base);
+    }
+
+    /// Adopts a session from the store, detached. False: it has expired, or is here already.
+    pub fn adopt(&mut self, core: &mut Core, watched: &dyn Watched, packed: &PackedSession) -> bool {
+        if core.now >= packed.expires_at || core.find_held(packed.key).is_some() {
+            return false;
         }
-        mailbox
+        // A lookup that still asks other nodes finds the session here.
+        self.incoming.fail(core, packed.key.half(), &LookupResult::Here);
+        self.adopted.adopt(core, watched, packed);
+        true
+    }
+
+    /// The same for a session that was in the store while other nodes published: nobody knows what it missed, so each
+    /// subscription gets a gap.
+    pub fn adopt_late(&mut self, core: &mut Core, watched: &dyn Watched, packed: &PackedSession) -> bool {
+        let adopted = self.adopt(core, watched, packed);
+        if let Some(id) = core.find_held(packed.key).filter(|_| adopted) {
+            arrival::add_gaps(core, id, &packed.body);
+        }
+        adopted
+    }
+
+    /// The node stops: its sessions are offered to the nodes `to`. Each transport is closed when another node has its session.
+    pub fn drain(&mut self, core: &mut Core, to: &[Arc<str>], drain_ms: u64) {
+        self.refuse_sessions();
+        core.node.set_neighbours(to.to_vec());
+        self.incoming.cancel(core);
+        self.outgoing.drain(core, drain_ms);
+    }
+
+    /// The node stops: it takes no more sessions.
+    pub fn refuse_sessions(&mut self) {
+        self.incoming.refuse();
+    }
+
+    /// How many sessions are on their way, to other nodes or out of the store to this one.
+    pub fn in_transit(&self) -> usize {
+        self.outgoing.len() + self.incoming.len()
+    }
+
+    /// Whether this node still has a session: it is not frozen, or only frozen and not in the store.
+    pub fn owns_session(&self, core: &Core, id: ListenerId) -> bool {
+        let Some(session) = core.session(id) else { return false };
+        !session.frozen || self.outgoing.owns_session(session.key, id)
+    }
+
+    /// Whether a session is offered to another node and its transport is still open.
+    pub fn is_offered_with_transport(&self, id: ListenerId) -> bool {
+        self.outgoing.is_offered_with_transport(id)
+    }
+
+    /// A session that must be packed for the store, and how long its client may stay away.
+    pub fn to_pack(&self, half: u64) -> Option<(ListenerId, u64)> {
+        self.outgoing.to_pack(half)
+    }
+
+    /// Puts a packed session into the store. `None`: it could not be packed and stays here.
+    pub fn store(&mut self, core: &mut Core, half: u64, packed: Option<&PackedSession>) {
+        self.outgoing.store(core, half, packed);
     }
 }

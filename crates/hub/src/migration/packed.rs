@@ -1,4 +1,4 @@
-//! A session packed up to live on elsewhere: in the store while no node runs, or on another node.
+//! A session packed into one value, to be moved to another node or kept in the store while its node is down.
 
 use crate::core::Core;
 use crate::core::listener::ListenerId;
@@ -10,73 +10,92 @@ use tavern_domain::{ClientId, Identity, SessionKey, Time};
 use tavern_engine::body::{BodyError, StoredEvent, Subscription};
 use tavern_engine::{SessionBody, StoredSession, Writer, limits};
 
-/// What a packed mailbox may hold at most: the row that carries it has a bound. Older events go, and are told as a gap.
+/// The bound of a packed mailbox: the size of a row is bounded. Older events are dropped and become a gap.
 const EVENTS_BYTES: usize = limits::BODY_BYTES / 2;
 
+/// A session as one value: to be put into the store, or to be installed on a node.
 #[derive(Clone, Debug)]
-pub struct Packed {
+pub struct PackedSession {
     pub key: SessionKey,
     pub client: ClientId,
     pub user: Option<Arc<str>>,
     pub name: Option<Arc<str>>,
     pub detached_at: Time,
-    /// When it is forgotten if nobody comes back for it.
+    /// When it expires unless its client resumes it.
     pub expires_at: Time,
     pub body: SessionBody,
 }
 
-/// A packed session as it lies in the store.
-pub fn stored(packed: &Packed, owner: &Writer) -> StoredSession {
-    StoredSession {
-        client: packed.client,
-        secret: packed.key,
-        user: packed.user.clone(),
-        name: packed.name.clone(),
-        owner: owner.clone(),
-        body: packed.body.encode().into(),
-        detached_at: Some(packed.detached_at),
-        expires_at: packed.expires_at,
+impl PackedSession {
+    pub fn to_row(&self, owner: &Writer) -> StoredSession {
+        StoredSession {
+            client: self.client,
+            secret: self.key,
+            user: self.user.clone(),
+            name: self.name.clone(),
+            owner: owner.clone(),
+            body: self.body.encode().into(),
+            detached_at: Some(self.detached_at),
+            expires_at: self.expires_at,
+        }
+    }
+
+    pub fn from_row(row: StoredSession, now: Time) -> Result<PackedSession, BodyError> {
+        Ok(PackedSession {
+            key: row.secret,
+            client: row.client,
+            user: row.user,
+            name: row.name,
+            detached_at: row.detached_at.unwrap_or(now),
+            expires_at: row.expires_at,
+            body: SessionBody::decode(&row.body)?,
+        })
+    }
+
+    pub(super) fn identity(&self) -> Identity {
+        Identity {
+            user: self.user.clone(),
+            name: self.name.clone(),
+            rights: Arc::new(self.body.rights.clone()),
+            expires: self.body.token_expires,
+            unlimited: self.body.unlimited,
+            scopes: self.body.scopes,
+            key: None,
+        }
+    }
+
+    /// The version of a channel's presence that the client was told.
+    pub(super) fn told(&self, channel: &Arc<str>) -> u64 {
+        self.body.told.iter().find(|(name, _)| name == channel).map_or(0, |(_, version)| *version)
     }
 }
 
-/// A session that was found in the store.
-pub fn unpacked(stored: StoredSession, now: Time) -> Result<Packed, BodyError> {
-    Ok(Packed {
-        key: stored.secret,
-        client: stored.client,
-        user: stored.user,
-        name: stored.name,
-        detached_at: stored.detached_at.unwrap_or(now),
-        expires_at: stored.expires_at,
-        body: SessionBody::decode(&stored.body)?,
-    })
-}
-
-pub(crate) fn subscriptions(core: &Core, id: ListenerId) -> Vec<Subscription> {
+pub(super) fn subscriptions(core: &Core, id: ListenerId) -> Vec<Subscription> {
     let watched = watched_by(core, id);
     let names = |space| core.subscriptions(id, space).into_iter().map(move |name| (name, space));
     let all = names(Space::Channel).chain(names(Space::Pattern));
     all.map(|(name, space)| Subscription {
-        presence: space == Space::Channel && watched.iter().any(|known| known.as_bytes() == &*name),
+        presence: space == Space::Channel && watched.iter().any(|channel| channel.as_bytes() == &*name),
         name: (*name).into(),
         pattern: space == Space::Pattern,
     })
     .collect()
 }
 
+/// The channels whose presence a session watches.
 pub(crate) fn watched_by(core: &Core, id: ListenerId) -> Vec<Arc<str>> {
     let names = core.subscriptions(id, Space::Presence).into_iter();
     names.filter_map(|name| std::str::from_utf8(&name).ok().map(Arc::from)).collect()
 }
 
-/// Packs a session up. `told`: how far its client was told of the channels it watches; `statuses`: what it knows of the
-/// users it follows.
+/// Packs a session. `told`: the version of each watched channel that its client was told; `statuses`: what it was told of
+/// the users it follows.
 pub(crate) fn pack(
     core: &Core,
     id: ListenerId,
     told: Vec<(Arc<str>, u64)>,
     statuses: Vec<(Arc<str>, u64)>,
-) -> Option<Packed> {
+) -> Option<PackedSession> {
     let listener = core.listeners.get(id)?;
     let session = listener.session()?;
     let body = SessionBody {
@@ -102,7 +121,7 @@ pub(crate) fn pack(
         letters: session.letters,
         post: session.post.iter().copied().collect(),
     };
-    Some(Packed {
+    Some(PackedSession {
         key: session.key,
         client: session.client,
         user: session.identity.user.clone(),
@@ -126,21 +145,4 @@ fn pack_events(mailbox: &Mailbox) -> Vec<StoredEvent> {
     let unfit = events.len() - fits.count();
     events.drain(..unfit);
     events
-}
-
-pub(super) fn told_of(body: &SessionBody, channel: &Arc<str>) -> u64 {
-    body.told.iter().find(|(name, _)| name == channel).map_or(0, |(_, version)| *version)
-}
-
-pub(super) fn identity_of(packed: &Packed) -> Identity {
-    let body = &packed.body;
-    Identity {
-        user: packed.user.clone(),
-        name: packed.name.clone(),
-        rights: Arc::new(body.rights.clone()),
-        expires: body.token_expires,
-        unlimited: body.unlimited,
-        scopes: body.scopes,
-        key: None,
-    }
 }

@@ -5,7 +5,7 @@ use crate::core::command::{Caller, Step, Stop, refuse};
 use crate::core::listener::ListenerId;
 use crate::core::render::{read_session, session_text};
 use crate::core::{Core, Notice};
-use crate::migration::{Seeker, Sought};
+use crate::migration::{LookupResult, SessionLookup};
 use tavern_domain::{Identity, SessionKey};
 use tavern_wire::error::Code;
 use tavern_wire::json::Hello;
@@ -59,8 +59,8 @@ impl Shard {
     ) -> Step<Option<(ListenerId, bool)>> {
         let Some((key, node)) = read_session(text) else { return Ok(None) };
         if !caller.sought {
-            let seeker = Seeker { key, node, identity: Some(identity), gentle: false };
-            if self.migration.seek(&mut self.core, &seeker, caller.link.id) == Sought::Wait {
+            let lookup = SessionLookup { key, node, identity: Some(identity), detached_only: false };
+            if self.migration.look_up(&mut self.core, &lookup, caller.link.id) == LookupResult::Wait {
                 return Err(Stop::Wait);
             }
         }

@@ -15,7 +15,7 @@ use crate::core::{Attached, Core, Feature, Notice, Poll, Timer, loss, poll, swee
 use crate::event::Space;
 use crate::inbox::Inbox;
 use crate::liveness::LivenessTask;
-use crate::migration::{Migration, Seeker, Sought};
+use crate::migration::{LookupResult, Migration, SessionLookup};
 use crate::node::{ChannelNews, Dice, Node, PersonNews};
 use crate::party::Parties;
 use crate::people::{PEOPLE_LINK, People};
@@ -82,7 +82,7 @@ impl Shard {
             Input::Presence(told) => self.presence.hear_news(core, &told),
             Input::Status(told) => self.people.hear_rumour(core, &told),
             Input::Migration { from, letter } => {
-                self.migration.letter(core, &self.presence, &from, letter);
+                self.migration.message(core, &self.presence, &from, letter);
             }
             Input::BusReady(links) => self.bus_ready(links),
             Input::BusLost(channel) => {
@@ -117,7 +117,7 @@ impl Shard {
         for link in links {
             if link == PEOPLE_LINK {
                 self.people.people_carried(&mut self.core);
-            } else if Migration::is_waiting(link) {
+            } else if Migration::owns_link(link) {
                 self.migration.bus_ready(&mut self.core, &self.presence, link);
             } else {
                 self.core.effects.ready.push(link);
@@ -179,7 +179,7 @@ impl Shard {
             Notice::ChannelUnwatched { channel } => self.presence.rooms().unwatched(core, &channel),
             Notice::ChannelStale { channel } => self.presence.rooms().read_again(core, &channel),
             Notice::ChannelLoaded { channel, base } => {
-                self.migration.room_is_known(core, &channel, base);
+                self.migration.channel_loaded(core, &channel, base);
             }
             Notice::PresenceChanged(told) => self.presence.hear_news(core, &told),
             Notice::StatusUpdate { user, update } => self.people.spread_rumour(core, &user, update),
@@ -203,7 +203,7 @@ impl Shard {
             Notice::UserConnected { user } => self.party.user_connected(core, &user),
             Notice::HoldChanged { key } => self.presence.sync_held(core, key),
             Notice::ClientWithoutSession { key, client } => {
-                if !self.migration.has_parted(client) {
+                if !self.migration.has_departed(client) {
                     self.presence.lose_client(core, key, client);
                 }
             }
@@ -215,7 +215,7 @@ impl Shard {
                 self.presence.lose_departed(core, &identity, client, &channel, loss);
             }
             Notice::StatusesMoved { id, told } => self.people.compare_statuses(core, id, &told),
-            Notice::SessionPacks { half } => self.pack_leaving(half),
+            Notice::SessionPacks { half } => self.pack_outgoing(half),
         }
     }
 
@@ -367,12 +367,12 @@ impl Shard {
         left
     }
 
-    /// Looks for a session: here, then with the other nodes. To be asked again when the link is ready.
-    pub fn seek(&mut self, now: Time, seeker: &Seeker<'_>, link: LinkId) -> Sought {
+    /// Looks for a session here, then on the other nodes.
+    pub fn look_up(&mut self, now: Time, lookup: &SessionLookup<'_>, link: LinkId) -> LookupResult {
         self.core.now = now;
-        let sought = self.migration.seek(&mut self.core, seeker, link);
+        let result = self.migration.look_up(&mut self.core, lookup, link);
         self.route();
-        sought
+        result
     }
 
     /// Whether the party of a user is known well enough to answer their hello. If not, the link is named in
@@ -382,16 +382,16 @@ impl Shard {
         self.party.meet(&mut self.core, user, link)
     }
 
-    /// The node stops: its sessions are offered to the others in turn. Their clients are told when they are gone.
-    pub fn leave_node(&mut self, now: Time, to: &[Arc<str>], drain_ms: u64) {
+    /// The node stops: its sessions are offered to the nodes `to`. Each transport is closed when another node has its session.
+    pub fn drain(&mut self, now: Time, to: &[Arc<str>], drain_ms: u64) {
         self.core.now = now;
-        self.migration.leave_node(&mut self.core, to, drain_ms);
+        self.migration.drain(&mut self.core, to, drain_ms);
         self.route();
     }
 
-    /// Sessions that are still on their way, to other nodes or out of the store to here.
-    pub fn leaving(&self) -> usize {
-        self.migration.under_way()
+    /// How many sessions are on their way, to other nodes or out of the store to this one.
+    pub fn in_transit(&self) -> usize {
+        self.migration.in_transit()
     }
 }
 

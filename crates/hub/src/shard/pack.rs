@@ -1,19 +1,20 @@
-//! Sessions that are packed up to live on elsewhere, or come back from the store: every feature gives its part.
+//! Packs sessions that move to another node or into the store, and adopts sessions from the store. Every feature gives its
+//! part of a packed session.
 
 use super::Shard;
 use crate::connection::Goodbye;
 use crate::core::Watched;
 use crate::core::listener::ListenerId;
-use crate::migration::{self, Packed};
+use crate::migration::{self, PackedSession};
 use std::sync::Arc;
 use tavern_domain::Time;
 
 impl Shard {
-    /// Takes every session out, its transports told `closing`. Nothing is delivered here afterwards. What lies in the
-    /// store already, on its way to another node, is not packed again.
-    pub fn pack(&mut self, now: Time) -> Vec<Packed> {
+    /// Packs every session of a node that stops, for the store. Transports are closed with `closing`, and nothing is
+    /// delivered afterwards. Sessions that are in the store already, on their way to another node, are not packed again.
+    pub fn pack(&mut self, now: Time) -> Vec<PackedSession> {
         self.core.now = now;
-        self.migration.leaves = true;
+        self.migration.refuse_sessions();
         let ids: Vec<ListenerId> = self.core.listeners.ids().collect();
         let mut all = Vec::new();
         for id in ids {
@@ -24,16 +25,16 @@ impl Shard {
                 self.core.effects.closes.push((link.id, Goodbye::Closing));
                 self.detach(now, id, link.id);
             }
-            if self.migration.has(&self.core, id) {
+            if self.migration.owns_session(&self.core, id) {
                 if self.migration.is_offered_with_transport(id) {
-                    self.migration.begin_window(&mut self.core, id);
+                    migration::restart_window(&mut self.core, id);
                 }
                 if let Some(mut packed) = self.pack_session(id) {
-                    packed.body.window_ms = self.migration.stop_window_ms(&self.core, id, 0);
+                    packed.body.window_ms = migration::drain_window_ms(&self.core, id, 0);
                     all.push(packed);
                 }
             }
-            // It goes on elsewhere: its client is not lost.
+            // The session continues elsewhere: its client is not lost.
             if let Some(session) = self.core.session_mut(id) {
                 session.present.clear();
             }
@@ -44,19 +45,19 @@ impl Shard {
         all
     }
 
-    /// A session that leaves for another node.
-    pub(super) fn pack_leaving(&mut self, half: u64) {
+    /// Packs a session that moves to another node.
+    pub(super) fn pack_outgoing(&mut self, half: u64) {
         let Some((id, window_ms)) = self.migration.to_pack(half) else { return };
         let packed = self.pack_session(id).map(|mut packed| {
             packed.body.window_ms = window_ms;
             packed.expires_at = packed.expires_at + window_ms;
             packed
         });
-        self.migration.put(&mut self.core, half, packed.as_ref());
+        self.migration.store(&mut self.core, half, packed.as_ref());
     }
 
-    /// What was put off to the end of a tick is told first: afterwards watchers know as much as this node.
-    fn pack_session(&mut self, id: ListenerId) -> Option<Packed> {
+    /// Presence changes held back for the next tick are told first, so that the mailbox is as recent as `told`.
+    fn pack_session(&mut self, id: ListenerId) -> Option<PackedSession> {
         let channels = migration::watched_by(&self.core, id);
         for channel in &channels {
             self.presence.rooms().end_tick(&mut self.core, channel);
@@ -67,17 +68,16 @@ impl Shard {
         migration::pack(&self.core, id, told, statuses)
     }
 
-    /// Takes a packed session in, detached and listening. False: its time is over, or it is here already.
-    pub fn adopt(&mut self, now: Time, packed: &Packed) -> bool {
+    /// Adopts a session from the store, detached. False: it has expired, or is here already.
+    pub fn adopt(&mut self, now: Time, packed: &PackedSession) -> bool {
         self.core.now = now;
         let adopted = self.migration.adopt(&mut self.core, &self.presence, packed);
         self.route();
         adopted
     }
 
-    /// The same for a session that lay in the store while nodes lived: what they published meanwhile was not kept for it,
-    /// and it is told so.
-    pub fn adopt_late(&mut self, now: Time, packed: &Packed) -> bool {
+    /// The same for a session that was in the store while other nodes published: each subscription gets a gap.
+    pub fn adopt_late(&mut self, now: Time, packed: &PackedSession) -> bool {
         self.core.now = now;
         let adopted = self.migration.adopt_late(&mut self.core, &self.presence, packed);
         self.route();

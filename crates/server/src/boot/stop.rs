@@ -11,7 +11,7 @@ use crate::shard::input::ShardInput;
 use crate::supervisor::{Supervisor, Task};
 use std::sync::Arc;
 use std::time::Duration;
-use tavern_hub::migration::{Packed, stored};
+use tavern_hub::PackedSession;
 use tavern_store::{Commit, NodeChange, Row, Writer};
 use tokio::sync::oneshot;
 
@@ -105,14 +105,14 @@ async fn ask_shards<T>(shards: &Shards, input: impl Fn(oneshot::Sender<T>) -> Sh
     replies
 }
 
-async fn keep_sessions(parts: &Parts, writer: &Writer, mut packed: Vec<Packed>) -> anyhow::Result<()> {
+async fn keep_sessions(parts: &Parts, writer: &Writer, mut packed: Vec<PackedSession>) -> anyhow::Result<()> {
     let drain_ms = parts.config.sessions.drain_ms;
     tracing::info!(sessions = packed.len(), "storing sessions");
     for part in packed.chunks_mut(SESSIONS_PER_COMMIT) {
         let puts = part.iter_mut().map(|session| {
             session.body.window_ms = session.body.window_ms.max(drain_ms);
             session.expires_at = session.expires_at + drain_ms;
-            Row::Session(stored(session, writer))
+            Row::Session(session.to_row(writer))
         });
         let commit = Commit { writer: Some(writer.clone()), puts: puts.collect(), ..Commit::default() };
         parts.store.commit(commit).await?;

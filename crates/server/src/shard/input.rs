@@ -5,7 +5,7 @@ use crate::shard::conn::Conn;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use tavern_domain::{ClientId, Identity, SessionKey};
-use tavern_hub::migration::Packed;
+use tavern_hub::PackedSession;
 use tavern_hub::topics::{TopicCaller, TopicCommand, TopicReply};
 use tavern_hub::{Input, LinkId, Order, Parcel, Question, Verdict, read_session};
 use tavern_store::{Answer as StoreAnswer, Ticket};
@@ -41,7 +41,7 @@ pub enum ShardInput {
     /// Describe the session of a client.
     Inspect(ClientId, oneshot::Sender<Option<SessionReport>>),
     /// Sessions that an earlier process left behind. True: nodes lived while these lay in the store.
-    Adopt(Vec<Packed>, bool, oneshot::Sender<()>),
+    Adopt(Vec<PackedSession>, bool, oneshot::Sender<()>),
     /// Take no more commands, and hand over what is under way. Before any shard packs, all have done this: a message
     /// that was counted reaches the sessions it was counted for.
     Freeze(oneshot::Sender<()>),
@@ -50,7 +50,7 @@ pub enum ShardInput {
     /// Tell how many sessions are still on their way.
     Leaving(oneshot::Sender<usize>),
     /// Tell clients to come back later and elsewhere, pack the sessions up, end.
-    Stop(oneshot::Sender<Vec<Packed>>),
+    Stop(oneshot::Sender<Vec<PackedSession>>),
 }
 
 impl ShardInput {

@@ -4,7 +4,7 @@ use crate::shard::input::{HttpAnswer, HttpPoll};
 use crate::shard::links::{PollLink, Seeking, Target};
 use crate::shard::requests::gone;
 use crate::shard::state::ShardState;
-use tavern_hub::{Goodbye, LinkId, ListenerId, Poll, PollFlags, Sought};
+use tavern_hub::{Goodbye, LinkId, ListenerId, LookupResult, Poll, PollFlags};
 use tavern_wire::error::{Code, Refusal};
 use tokio::sync::oneshot;
 
@@ -15,7 +15,7 @@ pub fn open(state: &mut ShardState, poll: HttpPoll) {
 
 pub fn begin(state: &mut ShardState, link: LinkId, poll: HttpPoll) {
     let (name, identity) = (poll.session.as_ref(), poll.identity.as_ref());
-    let waits = name.is_some_and(|name| state.seek(name, identity, false, link) == Sought::Wait);
+    let waits = name.is_some_and(|name| state.look_up(name, identity, false, link) == LookupResult::Wait);
     if waits || !state.load_party(name, identity, link) {
         return state.links.put(link, Target::Seeking(Box::new(Seeking::Poll(poll))));
     }

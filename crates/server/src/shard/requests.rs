@@ -6,8 +6,12 @@ use crate::shard::links::{RequestLink, Seeking, Target};
 use crate::shard::state::ShardState;
 use crate::shard::{polls, streams};
 use std::collections::HashMap;
+<<<<<<< HEAD
 use tavern_hub::topics::TopicReply;
 use tavern_hub::{Caller, Flow, Format, Goodbye, Input, Link, LinkId, Sought, Space};
+=======
+use tavern_hub::{Caller, Flow, Format, Goodbye, Input, Link, LinkId, LookupResult, Space};
+>>>>>>> 0a01c2a (hub: split migration into incoming, outgoing and adopted sessions)
 use tavern_wire::error::{Code, Refusal};
 use tavern_wire::json;
 use tokio::sync::oneshot;
@@ -96,18 +100,18 @@ fn is_hello(frame: &[u8]) -> bool {
 fn begin_command(state: &mut ShardState, link: LinkId, command: HttpCommand) {
     let unknown = |name: &&SessionName| state.hub.find_session(name.key).is_none();
     if let Some(name) = command.session.as_ref().filter(unknown) {
-        match state.seek(name, command.identity.as_ref(), !is_hello(&command.frame), link) {
-            Sought::Wait => {
+        match state.look_up(name, command.identity.as_ref(), !is_hello(&command.frame), link) {
+            LookupResult::Wait => {
                 return state.links.put(link, Target::Seeking(Box::new(Seeking::Command(command))));
             }
-            Sought::Elsewhere(node) => {
+            LookupResult::AttachedTo(node) => {
                 state.links.retire(link);
                 let message = format!("the session has its transport on node {node:?}: send commands there");
                 let _ = command.answer.send(Err(Refusal::new(Code::Conflict, message)));
                 return;
             }
             // Hello may name a session that is gone: it gets a new one.
-            Sought::Here | Sought::Nowhere => {}
+            LookupResult::Here | LookupResult::NotFound => {}
         }
     }
     match request_of(state, link, command) {

@@ -13,7 +13,7 @@ use std::io;
 use std::ops::Range;
 use tavern_domain::{Identity, Time};
 use tavern_hub::core::wheel::Wheel;
-use tavern_hub::{Goodbye, LinkId, Sought};
+use tavern_hub::{Goodbye, LinkId, LookupResult};
 use tavern_wire::ws;
 
 /// Bytes read from one socket in one turn.
@@ -315,7 +315,7 @@ fn say_hello(state: &mut ShardState, conn: &mut Conn, hello: &ImplicitHello) -> 
     let link = socket.caller.link;
     let mut attached = None;
     if let Some(name) = &hello.session {
-        if state.seek(name, Some(&identity), false, link.id) == Sought::Wait {
+        if state.look_up(name, Some(&identity), false, link.id) == LookupResult::Wait {
             return false;
         }
         attached = state.hub.attach(state.now, name.key, &identity, link, hello.seq);

@@ -10,7 +10,7 @@ use crate::shard::websocket;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use tavern_domain::{Identity, Time};
-use tavern_hub::{LinkId, Scratch, Seeker, Shard, Sought};
+use tavern_hub::{LinkId, LookupResult, Scratch, SessionLookup, Shard};
 
 /// The longest time over which clients of a stopped server are spread.
 const RECONNECT_MAX_MS: u64 = 5_000;
@@ -131,15 +131,15 @@ impl ShardState {
     }
 
     /// Looks for a session here and on other nodes.
-    pub fn seek(
+    pub fn look_up(
         &mut self,
         name: &SessionName,
         identity: Option<&Identity>,
         gentle: bool,
         link: LinkId,
-    ) -> Sought {
-        let seeker = Seeker { key: name.key, node: &name.node, identity, gentle };
-        self.hub.seek(self.now, &seeker, link)
+    ) -> LookupResult {
+        let lookup = SessionLookup { key: name.key, node: &name.node, identity, detached_only: gentle };
+        self.hub.look_up(self.now, &lookup, link)
     }
 
     /// Loads the party of a user without a session, so that they can be told of it; false while that takes. A session that

@@ -7,7 +7,7 @@ use crate::shard::requests::gone;
 use crate::shard::state::ShardState;
 use std::sync::atomic::Ordering;
 use tavern_domain::{Identity, SessionKey};
-use tavern_hub::{Caller, Flow, Format, Goodbye, Link, LinkId, ListenerId, Sought};
+use tavern_hub::{Caller, Flow, Format, Goodbye, Link, LinkId, ListenerId, LookupResult};
 use tavern_wire::error::{Code, Refusal};
 use tavern_wire::{json, sse};
 use tokio::sync::mpsc::error::TrySendError;
@@ -22,7 +22,7 @@ pub fn open(state: &mut ShardState, request: HttpStream) {
 
 pub fn begin(state: &mut ShardState, id: LinkId, request: HttpStream) {
     let (name, identity) = (request.session.as_ref(), request.identity.as_ref());
-    let waits = name.is_some_and(|name| state.seek(name, identity, false, id) == Sought::Wait);
+    let waits = name.is_some_and(|name| state.look_up(name, identity, false, id) == LookupResult::Wait);
     if waits || !state.load_party(name, identity, id) {
         return state.links.put(id, Target::Seeking(Box::new(Seeking::Stream(request))));
     }

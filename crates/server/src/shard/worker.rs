@@ -278,8 +278,8 @@ impl Worker {
                 self.flush_all();
                 let _ = reply.send(());
             }
-            ShardInput::Leave(nodes, drain_ms) => state.hub.leave_node(now, &nodes, drain_ms),
-            ShardInput::Leaving(reply) => drop(reply.send(state.hub.leaving())),
+            ShardInput::Leave(nodes, drain_ms) => state.hub.drain(now, &nodes, drain_ms),
+            ShardInput::Leaving(reply) => drop(reply.send(state.hub.in_transit())),
             ShardInput::Stop(reply) => {
                 let packed = state.hub.pack(now);
                 self.flush_all();

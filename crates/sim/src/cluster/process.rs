@@ -9,8 +9,8 @@ use super::signal::{Exit, Signal};
 use crate::planted::PlantedFault;
 use std::sync::Arc;
 use tavern_domain::{ClientId, Epoch, Time};
+use tavern_hub::PackedSession;
 use tavern_hub::Settings;
-use tavern_hub::migration::{Packed, unpacked};
 use tavern_store::{
     Answer, Commit, Found, NodeChange, Page, Read, Row, RowKey, StoredSession, Ticket, Versioned, Work,
     Writer,
@@ -179,7 +179,7 @@ impl Cluster {
         let living: Vec<Arc<str>> =
             nodes.into_iter().filter(lives).map(|node| node.writer.node.clone()).collect();
         running.offered = true;
-        running.shards.iter_mut().for_each(|shard| shard.leave_node(local, &living, drain_ms));
+        running.shards.iter_mut().for_each(|shard| shard.drain(local, &living, drain_ms));
         self.carry_out(at);
     }
 
@@ -188,7 +188,7 @@ impl Cluster {
         let now = self.now;
         let Some(running) = self.nodes[at].awake() else { return };
         let Some(by) = running.leaves_by else { return };
-        let left: usize = running.shards.iter().map(|shard| shard.leaving()).sum();
+        let left: usize = running.shards.iter().map(|shard| shard.in_transit()).sum();
         if now >= by || (left == 0 && running.adoption.is_idle() && running.offered) {
             self.pack(at);
         }
@@ -198,7 +198,7 @@ impl Cluster {
     fn pack(&mut self, at: usize) {
         self.end_connections_of(at);
         let (local, drain_ms) = (self.nodes[at].local(self.now), self.rules.drain_ms);
-        let mut packed: Vec<Packed> = Vec::new();
+        let mut packed: Vec<PackedSession> = Vec::new();
         let Some(running) = self.nodes[at].running() else { return };
         for shard in &mut running.shards {
             packed.extend(shard.pack(local));
@@ -267,18 +267,18 @@ impl Cluster {
 /// A session that was found in the store lives in this process from now on.
 pub(super) fn adopt(running: &mut Running, stored: StoredSession, local: Time, late: bool) -> bool {
     let shard = stored.secret.shard(running.shards.len());
-    let Ok(packed) = unpacked(stored, local) else { return false };
+    let Ok(packed) = PackedSession::from_row(stored, local) else { return false };
     match late {
         true => running.shards[shard].adopt_late(local, &packed),
         false => running.shards[shard].adopt(local, &packed),
     }
 }
 
-fn stored(packed: &mut Packed, owner: &Writer, drain_ms: u64) -> StoredSession {
+fn stored(packed: &mut PackedSession, owner: &Writer, drain_ms: u64) -> StoredSession {
     // The hub lists them in no order; a run must be the same each time.
     packed.body.subscriptions.sort_by(|one, two| one.name.cmp(&two.name));
     packed.body.window_ms = packed.body.window_ms.max(drain_ms);
-    let stored = tavern_hub::migration::stored(packed, owner);
+    let stored = packed.to_row(owner);
     StoredSession { expires_at: stored.expires_at + drain_ms, ..stored }
 }
 

@@ -11,13 +11,13 @@ use tavern_hub::*;
 const DRAIN: u64 = 15_000;
 
 /// The first node stops; gives what nobody took.
-fn stop(scene: &mut Scene, ms: u64) -> Vec<migration::Packed> {
+fn stop(scene: &mut Scene, ms: u64) -> Vec<PackedSession> {
     let living: Vec<Arc<str>> = ["two".into(), "three".into()].into();
     let now = scene.street.house(0).now;
-    scene.street.house(0).shards[0].leave_node(now, &living, DRAIN);
+    scene.street.house(0).shards[0].drain(now, &living, DRAIN);
     scene.street.settle();
     for _ in 0..ms {
-        if scene.street.house(0).shards[0].leaving() == 0 {
+        if scene.street.house(0).shards[0].in_transit() == 0 {
             break;
         }
         scene.street.pass(1);
@@ -167,7 +167,7 @@ fn a_client_that_is_away_does_not_stay_from_stop_to_stop() {
         let to = scene.street.build(&next);
         scene.street.introduce();
         let now = scene.street.house(at).now;
-        scene.street.house(at).shards[0].leave_node(now, &[next], DRAIN);
+        scene.street.house(at).shards[0].drain(now, &[next], DRAIN);
         scene.street.live(5_000);
         at = to;
     }
@@ -180,7 +180,7 @@ fn a_client_that_comes_back_before_its_session_does_waits_for_it() {
     scene.street.set_fate(|_, _, parcel| vec![if word(parcel).is_empty() { 0 } else { 200 }]);
     let living: Vec<Arc<str>> = ["two".into()].into();
     let now = scene.street.house(0).now;
-    scene.street.house(0).shards[0].leave_node(now, &living, DRAIN);
+    scene.street.house(0).shards[0].drain(now, &living, DRAIN);
     scene.street.live(100);
     scene.resume(1, 0);
 }
@@ -256,7 +256,7 @@ fn a_node_that_stops_itself_takes_nobody() {
     let mut scene = Scene::new();
     let living: Vec<Arc<str>> = ["three".into()].into();
     let now = scene.street.house(1).now;
-    scene.street.house(1).shards[0].leave_node(now, &living, DRAIN);
+    scene.street.house(1).shards[0].drain(now, &living, DRAIN);
     assert!(stop(&mut scene, 5_000).is_empty());
     assert_eq!(scene.owners(), [2], "the other one has it");
 }
@@ -270,7 +270,7 @@ fn whoever_waits_on_a_node_that_stops_is_not_told_that_its_session_is_gone() {
     assert_eq!(scene.street.house(1).flow(&mut caller, &hello).0, Flow::Wait);
     scene.street.live(10);
     let now = scene.street.house(1).now;
-    scene.street.house(1).shards[0].leave_node(now, &["three".into()], DRAIN);
+    scene.street.house(1).shards[0].drain(now, &["three".into()], DRAIN);
     scene.street.live(8_000);
     assert!(scene.street.house(1).shards[0].effects.ready.is_empty(), "it hears `closing` instead");
     scene.street.heal();
@@ -293,13 +293,13 @@ fn nodes_that_stop_together_lose_nothing() {
         for at in 0..3 {
             let others: Vec<Arc<str>> = names.iter().filter(|name| **name != names[at]).cloned().collect();
             let now = scene.street.house(at).now;
-            scene.street.house(at).shards[0].leave_node(now, &others, DRAIN);
+            scene.street.house(at).shards[0].drain(now, &others, DRAIN);
             scene.street.live(delay / 2);
         }
         scene.street.live(12_000);
         let mut packed = Vec::new();
         for at in 0..3 {
-            assert_eq!(scene.street.house(at).shards[0].leaving(), 0);
+            assert_eq!(scene.street.house(at).shards[0].in_transit(), 0);
             let now = scene.street.house(at).now;
             packed.extend(scene.street.house(at).shards[0].pack(now));
         }

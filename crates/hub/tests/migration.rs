@@ -332,18 +332,18 @@ fn a_poll_moves_it_too_and_a_single_command_does_not_take_it_from_its_socket() {
     let mut scene = Scene::new();
     let (key, node) = read_session(&scene.session).unwrap();
     let node = node.to_owned();
-    let gentle = Seeker { key, node: &node, identity: None, gentle: true };
-    let seek = |scene: &mut Scene, seeker: &Seeker<'_>, link| {
+    let detached = SessionLookup { key, node: &node, identity: None, detached_only: true };
+    let look_up = |scene: &mut Scene, lookup: &SessionLookup<'_>, link| {
         let now = scene.street.house(1).now;
-        assert_eq!(scene.street.house(1).shards[0].seek(now, seeker, link), Sought::Wait);
+        assert_eq!(scene.street.house(1).shards[0].look_up(now, lookup, link), LookupResult::Wait);
         scene.street.live(20);
         assert_eq!(scene.street.house(1).shards[0].effects.ready.pop(), Some(link));
-        scene.street.house(1).shards[0].seek(now, seeker, link)
+        scene.street.house(1).shards[0].look_up(now, lookup, link)
     };
-    assert_eq!(seek(&mut scene, &gentle, LinkId(901)), Sought::Elsewhere("one".into()));
+    assert_eq!(look_up(&mut scene, &detached, LinkId(901)), LookupResult::AttachedTo("one".into()));
     assert_eq!(scene.owners(), [0]);
-    let poll = Seeker { gentle: false, ..gentle };
-    assert_eq!(seek(&mut scene, &poll, LinkId(902)), Sought::Here);
+    let poll = SessionLookup { detached_only: false, ..detached };
+    assert_eq!(look_up(&mut scene, &poll, LinkId(902)), LookupResult::Here);
     assert_eq!(scene.owners(), [1]);
 }
 

@@ -1,0 +1,119 @@
+//! Installs a session that this node got from another node or from the store: mailbox, identity, presence.
+//! Must hold: events the session has already are not added again; events that may be missing are announced as a gap.
+
+use super::packed::PackedSession;
+use crate::core::listener::{ListenerId, Who};
+use crate::core::mailbox::{Bounds, Mailbox};
+use crate::core::session::{Present, Session};
+use crate::core::{Core, Marks, Notice};
+use crate::event::Event;
+use crate::settings::SlowReader;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tavern_domain::presence::State;
+use tavern_engine::SessionBody;
+use tavern_wire::json;
+use tavern_wire::json::presence::meaning;
+
+/// How long bus messages that the session received on its old node may still arrive here.
+const DUPLICATES_MS: u64 = 30_000;
+
+/// Turns the listener `id`, which is subscribed already, into the packed session. `bases`: the version after which this
+/// node tells the watchers of each channel about changes.
+pub(super) fn install(
+    core: &mut Core,
+    id: ListenerId,
+    packed: &PackedSession,
+    bases: BTreeMap<Arc<str>, u64>,
+) {
+    let now = core.now;
+    let body = &packed.body;
+    let marks = Marks { streams: body.heard.clone(), told: body.told.clone(), until: now + DUPLICATES_MS };
+    let mailbox = restore_mailbox(core, body);
+    let Some(listener) = core.listeners.get_mut(id) else { return };
+    let collected = std::mem::replace(&mut listener.mailbox, mailbox);
+    let mut session = Session::new(packed.key, packed.client, packed.identity(), packed.detached_at);
+    session.window_ms = (body.window_ms > 0).then_some(body.window_ms);
+    (session.polling, session.lost) = (body.polling, body.lost);
+    (session.letters, session.post) = (body.letters, body.post.iter().copied().collect());
+    listener.who = Who::Session(Box::new(session));
+    listener.marks = Some(Box::new(marks));
+    core.sessions.insert(packed.key.half(), id);
+    core.add_user_session(id);
+    core.notify(Notice::SessionOpened { id, adopted: true });
+    core.notify(Notice::StatusesMoved { id, told: body.statuses.clone() });
+    for (channel, base) in bases {
+        add_presence_gap(core, id, &channel, packed.told(&channel), base);
+    }
+    append_collected(core, id, &collected);
+    restore_presence(core, id, body);
+}
+
+/// The whole mailbox is unread again: the client names its cursor when it resumes.
+fn restore_mailbox(core: &Core, body: &SessionBody) -> Mailbox {
+    // No bound in bytes: it was within the bounds of its old node, and the same events may be a little larger here.
+    let bounds = Bounds { events: core.node.settings.mailbox_events, bytes: usize::MAX };
+    let before = body.events.first().map_or(body.last_seq, |event| event.seq - 1);
+    let mut mailbox = Mailbox::after(before, before);
+    for stored in &body.events {
+        let event = Event::json((*stored.event).into(), core.now, SlowReader::Gap, &core.pool);
+        mailbox.push(event, bounds);
+    }
+    mailbox
+}
+
+/// Adds the events that were collected here before the session arrived, without those it has already.
+fn append_collected(core: &mut Core, id: ListenerId, collected: &Mailbox) {
+    let settings = &core.node.settings;
+    let bounds = Bounds { events: settings.mailbox_events, bytes: settings.mailbox_bytes };
+    let Some(listener) = core.listeners.get_mut(id) else { return };
+    if collected.first() > 1 {
+        // More events were collected than fit. The events from the old node are older still: drop them too.
+        let sent = listener.mailbox.sent();
+        listener.mailbox = Mailbox::after(listener.mailbox.last() + collected.first() - 1, sent);
+    }
+    let marks = listener.marks.take();
+    for event in (0..collected.len()).filter_map(|index| collected.front(index)) {
+        if !marks.as_ref().is_some_and(|marks| marks.covers(event)) {
+            listener.mailbox.push(event.clone(), bounds);
+        }
+    }
+    listener.marks = marks;
+}
+
+/// Announces the client under this node, which watchers do not notice. A client that was reported lost stays lost.
+fn restore_presence(core: &mut Core, id: ListenerId, body: &SessionBody) {
+    let state = |text: &Arc<str>| State { text: text.clone(), meaning: meaning(text) };
+    let present = body.presences.iter().map(|(channel, text)| (channel.clone(), text.as_ref().map(state)));
+    let present: Present = present.collect();
+    let Some(session) = core.session_mut(id) else { return };
+    session.present = present;
+    if session.lost {
+        return;
+    }
+    for (channel, state) in session.present.all() {
+        core.notify(Notice::PresenceMoved { id, channel, state });
+    }
+    core.schedule_loss(id);
+}
+
+/// A watcher was told up to version `told` and is told from `base` on: changes in between are a gap.
+pub(super) fn add_presence_gap(core: &mut Core, id: ListenerId, channel: &str, told: u64, base: u64) {
+    if told < base {
+        let mut tail = Vec::new();
+        json::channel_gap_tail(&mut tail, channel);
+        core.put_json(id, tail.into_boxed_slice());
+    }
+}
+
+/// Adds a gap for every subscription.
+pub(super) fn add_gaps(core: &mut Core, id: ListenerId, body: &SessionBody) {
+    for subscription in &body.subscriptions {
+        let (mut tail, name) = (Vec::new(), String::from_utf8_lossy(&subscription.name));
+        match subscription.pattern {
+            true => json::pattern_gap_tail(&mut tail, &name),
+            false => json::channel_gap_tail(&mut tail, &name),
+        }
+        core.put_json(id, tail.into_boxed_slice());
+    }
+}

@@ -1,0 +1,131 @@
+//! One session on its way to this node.
+
+use crate::connection::LinkId;
+use crate::core::listener::ListenerId;
+use crate::event::Space;
+use crate::migration::packed::PackedSession;
+use crate::migration::protocol::{MoveId, RETRY_MS};
+use crate::node::Unsaid;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use tavern_domain::{ClientId, Time};
+use tavern_wire::bus::letter::{Claim, Name, Says};
+
+/// How long the other nodes have to say that they have a session.
+pub(super) const ASK_MS: u64 = 1_000;
+/// How long a session may take to arrive after it was found.
+pub(super) const MOVE_MS: u64 = 5_000;
+
+pub(super) struct IncomingMove {
+    pub id: MoveId,
+    pub claim: Claim,
+    pub detached_only: bool,
+    pub stage: IncomingStage,
+    /// The node that has the session.
+    pub owner: Arc<str>,
+    /// What the session subscribes to.
+    pub names: Vec<Name>,
+    /// By which the bus names this move.
+    pub wait: LinkId,
+    /// Collects events for the session before it is here.
+    pub listener: Option<ListenerId>,
+    /// What other shards of this node were publishing when the listener was subscribed: the owner must receive it before it
+    /// stores the session.
+    pub unpublished: Unsaid,
+    /// For each watched channel, the version after which this node tells about changes; `None` while it is loaded.
+    pub bases: BTreeMap<Arc<str>, Option<u64>>,
+    pub asked_all: bool,
+    /// Nodes that do not have the session.
+    pub without: BTreeSet<Arc<str>>,
+    /// Transports that wait for the session.
+    pub links: Vec<LinkId>,
+    pub began: Time,
+    pub due: Time,
+    /// When an unanswered question ends the move.
+    pub ask_until: Time,
+    /// Doubles with every retry.
+    pub retry_ms: u64,
+}
+
+pub(super) enum IncomingStage {
+    /// Other nodes are asked for the session.
+    Asking,
+    /// The bus is asked to carry the subscriptions of the session.
+    Subscribing,
+    /// Events are collected here; the watched channels are loaded.
+    Loading,
+    /// The owner is asked to put the session into the store.
+    Requesting,
+    Fetching {
+        client: ClientId,
+        version: u64,
+    },
+    Taking(Box<PackedSession>),
+}
+
+impl IncomingMove {
+    pub fn new(id: MoveId, stage: IncomingStage, owner: Arc<str>, wait: LinkId, now: Time) -> IncomingMove {
+        IncomingMove {
+            id,
+            claim: Claim::Secret,
+            detached_only: false,
+            stage,
+            owner,
+            names: Vec::new(),
+            wait,
+            listener: None,
+            unpublished: Unsaid::new(),
+            bases: BTreeMap::new(),
+            asked_all: true,
+            without: BTreeSet::new(),
+            links: Vec::new(),
+            began: now,
+            due: now + RETRY_MS,
+            ask_until: now + ASK_MS,
+            retry_ms: RETRY_MS,
+        }
+    }
+
+    /// The owner is known.
+    pub fn is_under_way(&self) -> bool {
+        !matches!(self.stage, IncomingStage::Asking)
+    }
+
+    /// The store decides right now whether the session is here.
+    pub fn is_being_taken(&self) -> bool {
+        matches!(self.stage, IncomingStage::Fetching { .. } | IncomingStage::Taking(_))
+    }
+
+    pub fn is_from(&self, node: &Arc<str>, id: MoveId) -> bool {
+        self.owner == *node && self.id.number == id.number
+    }
+
+    /// Sets the time of the next retry.
+    pub fn back_off(&mut self, now: Time) {
+        self.due = now + self.retry_ms;
+        self.retry_ms *= 2;
+    }
+
+    pub fn add_link(&mut self, link: LinkId) {
+        if !self.links.contains(&link) {
+            self.links.push(link);
+        }
+    }
+
+    pub fn question(&self) -> Says {
+        Says::Ask { claim: self.claim.clone(), gentle: self.detached_only }
+    }
+
+    /// The routing table entries of the subscriptions.
+    pub fn entries(&self) -> impl Iterator<Item = (Space, &[u8])> {
+        self.names.iter().flat_map(|known| {
+            let space = if known.pattern { Space::Pattern } else { Space::Channel };
+            let watched = known.presence.then_some((Space::Presence, known.name.as_bytes()));
+            [(space, known.name.as_bytes())].into_iter().chain(watched)
+        })
+    }
+
+    pub fn owned_entries(&self) -> Vec<(Space, Arc<[u8]>)> {
+        self.entries().map(|(space, name)| (space, name.into())).collect()
+    }
+}

@@ -1,0 +1,376 @@
+//! Sessions on their way to this node. Events are collected here before the owner stores the session; then it is taken from
+//! the store.
+//! Must hold: a session is not used here before it is taken; when a move fails, nothing of the session stays here; every
+//! move ends within a bounded time, whatever the other nodes do.
+
+mod asking;
+mod entry;
+
+use super::arrival;
+use super::lookup::LookupResult;
+use super::packed::PackedSession;
+use super::protocol::{MoveId, RETRY_MS, send, take_from_store};
+use crate::connection::LinkId;
+use crate::core::listener::{ListenerId, Who};
+use crate::core::session::Session;
+use crate::core::{Core, Feature, Notice, Timer, Watched};
+use crate::event::Space;
+use crate::node::Carried;
+use entry::{IncomingMove, IncomingStage, MOVE_MS};
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tavern_domain::{ClientId, Identity, Rights, Scopes, SessionKey, Time};
+use tavern_engine::{Answer, Found, Read, StoreError, Ticket, Work};
+use tavern_wire::bus::letter::{Name, Says};
+
+/// How soon to look again whether another shard has published what it was publishing.
+const UNPUBLISHED_MS: u64 = 2;
+
+/// Links with this bit are not transports: the bus names incoming sessions by them.
+const WAIT_BIT: u32 = 1 << 31;
+
+#[derive(Default)]
+pub(super) struct IncomingMoves {
+    /// By half of the session's key.
+    moves: BTreeMap<u64, IncomingMove>,
+    /// The result of a failed lookup, until its transport has repeated it.
+    results: HashMap<LinkId, (u64, LookupResult), RandomState>,
+    /// Moves that wait for the bus, by the number in their link.
+    waits: HashMap<u32, u64, RandomState>,
+    last_wait: u32,
+    requests: HashMap<Ticket, (MoveId, IncomingRequest), RandomState>,
+    /// The node stops.
+    refuses: bool,
+}
+
+#[derive(Clone, Copy)]
+enum IncomingRequest {
+    Fetch,
+    Take,
+}
+
+impl IncomingMoves {
+    pub fn len(&self) -> usize {
+        self.moves.len()
+    }
+
+    pub fn is_under_way(&self, id: MoveId) -> bool {
+        self.moves.get(&id.half()).is_some_and(IncomingMove::is_under_way)
+    }
+
+    /// The result of an earlier lookup for this link.
+    pub fn result(&self, link: LinkId, key: SessionKey) -> Option<LookupResult> {
+        self.results.get(&link).filter(|(half, _)| *half == key.half()).map(|(_, result)| result.clone())
+    }
+
+    pub fn forget_link(&mut self, link: LinkId) {
+        if !self.results.is_empty() {
+            self.results.remove(&link);
+        }
+    }
+
+    /// The node stops: it takes no more sessions.
+    pub fn refuse(&mut self) {
+        self.refuses = true;
+    }
+
+    /// Ends every move that the store does not decide right now: these sessions stay where they are.
+    pub fn cancel(&mut self, core: &mut Core) {
+        let moves = self.moves.iter().filter(|(_, incoming)| !incoming.is_being_taken());
+        let halves: Vec<u64> = moves.map(|(half, _)| *half).collect();
+        halves.into_iter().for_each(|half| self.fail(core, half, &LookupResult::NotFound));
+    }
+
+    fn begin(&mut self, core: &mut Core, id: MoveId, stage: IncomingStage) -> IncomingMove {
+        self.last_wait = self.last_wait.wrapping_add(1) & !WAIT_BIT;
+        self.waits.insert(self.last_wait, id.half());
+        let wait = LinkId(self.last_wait | WAIT_BIT);
+        let incoming = IncomingMove::new(id, stage, core.node.name.clone(), wait, core.now);
+        core.agenda.set(incoming.due, Timer::Migration(id.half()));
+        incoming
+    }
+
+    fn remove(&mut self, half: u64) -> Option<IncomingMove> {
+        let incoming = self.moves.remove(&half)?;
+        self.waits.remove(&(incoming.wait.0 & !WAIT_BIT));
+        Some(incoming)
+    }
+
+    /// The owner was found.
+    pub fn found(
+        &mut self,
+        core: &mut Core,
+        watched: &dyn Watched,
+        from: &Arc<str>,
+        id: MoveId,
+        names: Vec<Name>,
+    ) {
+        let Some(incoming) = self.moves.get_mut(&id.half()).filter(|known| known.id.number == id.number)
+        else {
+            // Too late: no client waits for it any more.
+            return send(core, Some(from), id, Says::No);
+        };
+        if incoming.is_under_way() {
+            return;
+        }
+        (incoming.owner, incoming.names) = (from.clone(), names);
+        (incoming.stage, incoming.retry_ms) = (IncomingStage::Subscribing, RETRY_MS);
+        self.subscribe(core, watched, id.half());
+    }
+
+    /// A node that stops offers a session.
+    pub fn offered(
+        &mut self,
+        core: &mut Core,
+        watched: &dyn Watched,
+        from: &Arc<str>,
+        id: MoveId,
+        names: Vec<Name>,
+    ) {
+        let half = id.half();
+        let known = self.moves.get(&half);
+        if known.is_some_and(|incoming| incoming.is_from(from, id)) {
+            return;
+        }
+        let busy = known.is_some_and(IncomingMove::is_under_way);
+        if busy || self.refuses || core.find_held(id.key).is_some() {
+            return send(core, Some(from), id, Says::No);
+        }
+        // Its client may be here already and wait for it.
+        let mut incoming = match self.moves.remove(&half) {
+            Some(incoming) => incoming,
+            None => self.begin(core, id, IncomingStage::Subscribing),
+        };
+        (incoming.id, incoming.began, incoming.stage) = (id, core.now, IncomingStage::Subscribing);
+        (incoming.owner, incoming.names) = (from.clone(), names);
+        self.moves.insert(half, incoming);
+        self.subscribe(core, watched, half);
+    }
+
+    /// Whether the bus names an incoming session by this link.
+    pub fn owns_link(link: LinkId) -> bool {
+        link.0 & WAIT_BIT != 0
+    }
+
+    pub fn bus_ready(&mut self, core: &mut Core, watched: &dyn Watched, link: LinkId) {
+        if let Some(half) = self.waits.get(&(link.0 & !WAIT_BIT)).copied() {
+            self.subscribe(core, watched, half);
+        }
+    }
+
+    /// Begins to collect events when the bus carries all subscriptions.
+    fn subscribe(&mut self, core: &mut Core, watched: &dyn Watched, half: u64) {
+        let subscribing = |incoming: &&IncomingMove| matches!(incoming.stage, IncomingStage::Subscribing);
+        let Some(incoming) = self.moves.get(&half).filter(subscribing) else { return };
+        let (node, wait) = (core.node.clone(), incoming.wait);
+        let mut hold = node.carrier.hold();
+        match hold.carry_all(incoming.entries(), Some((core.index, wait))) {
+            Carried::Yes => self.collect(core, watched, half),
+            Carried::Wait => {
+                // If the move fails, nothing else makes the bus drop these names.
+                let entries = incoming.owned_entries();
+                entries.into_iter().for_each(|(space, name)| core.linger(space, name));
+            }
+            Carried::Failed => {
+                drop(hold);
+                self.fail(core, half, &LookupResult::NotFound);
+            }
+        }
+    }
+
+    fn collect(&mut self, core: &mut Core, watched: &dyn Watched, half: u64) {
+        let Some(incoming) = self.moves.get_mut(&half) else { return };
+        let mut session = Session::new(incoming.id.key, ClientId::from_random(0), placeholder(), core.now);
+        session.frozen = true;
+        let id = core.listeners.insert(Who::Session(Box::new(session)), None);
+        for (space, name) in incoming.owned_entries() {
+            core.subscribe(id, space, &name);
+            if space == Space::Presence
+                && let Ok(channel) = std::str::from_utf8(&name)
+            {
+                let (channel, base): (Arc<str>, _) = (channel.into(), watched.base(channel));
+                if base.is_none() {
+                    core.notify(Notice::ChannelStale { channel: channel.clone() });
+                }
+                incoming.bases.insert(channel, base);
+            }
+        }
+        incoming.unpublished = core.node.carrier.speech.unsaid(core.index);
+        (incoming.listener, incoming.stage) = (Some(id), IncomingStage::Loading);
+        self.request(core, half);
+    }
+
+    /// A watched channel was read.
+    pub fn channel_loaded(&mut self, core: &mut Core, channel: &Arc<str>, base: u64) {
+        let waits = |incoming: &IncomingMove| incoming.bases.get(channel).is_some_and(Option::is_none);
+        let waiting = self.moves.iter().filter(|(_, incoming)| waits(incoming));
+        let halves: Vec<u64> = waiting.map(|(half, _)| *half).collect();
+        for half in halves {
+            if let Some(incoming) = self.moves.get_mut(&half) {
+                incoming.bases.insert(channel.clone(), Some(base));
+            }
+            self.request(core, half);
+        }
+    }
+
+    /// Asks the owner to store the session, when this node collects everything the session subscribes to.
+    fn request(&mut self, core: &mut Core, half: u64) {
+        let now = core.now;
+        let Some(incoming) = self.moves.get_mut(&half) else { return };
+        let loaded = incoming.bases.values().all(Option::is_some);
+        if !loaded || !matches!(incoming.stage, IncomingStage::Loading | IncomingStage::Requesting) {
+            return;
+        }
+        if !core.node.carrier.speech.is_said(&incoming.unpublished) {
+            incoming.due = now + UNPUBLISHED_MS;
+            return core.agenda.set(incoming.due, Timer::Migration(half));
+        }
+        incoming.stage = IncomingStage::Requesting;
+        incoming.back_off(now);
+        core.agenda.set(incoming.due, Timer::Migration(half));
+        let bases = incoming.bases.iter();
+        let versions = bases.map(|(channel, base)| (channel.to_string(), base.unwrap_or(0))).collect();
+        send(core, Some(&incoming.owner), incoming.id, Says::Give { versions });
+    }
+
+    /// The session is in the store.
+    pub fn given(&mut self, core: &mut Core, from: &Arc<str>, id: MoveId, client: ClientId, version: u64) {
+        let Some(incoming) = self.moves.get_mut(&id.half()).filter(|known| known.is_from(from, id)) else {
+            return send(core, Some(from), id, Says::No);
+        };
+        if matches!(incoming.stage, IncomingStage::Requesting) {
+            incoming.stage = IncomingStage::Fetching { client, version };
+            self.submit(core, id, IncomingRequest::Fetch, Work::Read(Read::Session(client)));
+        }
+    }
+
+    fn submit(&mut self, core: &mut Core, id: MoveId, request: IncomingRequest, work: Work) {
+        let ticket = core.submit(Feature::Migration, work);
+        self.requests.insert(ticket, (id, request));
+    }
+
+    pub fn owns(&self, ticket: Ticket) -> bool {
+        self.requests.contains_key(&ticket)
+    }
+
+    pub fn answered(&mut self, core: &mut Core, ticket: Ticket, answer: Answer) {
+        match self.requests.remove(&ticket) {
+            Some((id, IncomingRequest::Fetch)) => self.fetched(core, id, answer),
+            Some((id, IncomingRequest::Take)) => self.took(core, id, &answer),
+            None => {}
+        }
+    }
+
+    fn fetched(&mut self, core: &mut Core, id: MoveId, answer: Answer) {
+        let (now, half) = (core.now, id.half());
+        let Some(incoming) = self.moves.get_mut(&half).filter(|known| known.id.number == id.number) else {
+            return;
+        };
+        let IncomingStage::Fetching { client, version } = incoming.stage else { return };
+        let found = match answer {
+            Answer::Read(Found::Session(found)) => found,
+            Answer::Failed(StoreError::Unavailable { .. }) => {
+                // The owner is asked again and names the version again.
+                (incoming.stage, incoming.due) = (IncomingStage::Requesting, now + RETRY_MS);
+                return core.agenda.set(incoming.due, Timer::Migration(half));
+            }
+            _ => None,
+        };
+        let found = found.filter(|found| found.version == version && found.row.secret.matches(id.key));
+        let Some(packed) = found.and_then(|found| PackedSession::from_row(found.row, now).ok()) else {
+            return self.fail(core, half, &LookupResult::NotFound);
+        };
+        incoming.stage = IncomingStage::Taking(Box::new(packed));
+        let commit = take_from_store(core.writer(), client, version);
+        self.submit(core, id, IncomingRequest::Take, Work::Commit(commit));
+    }
+
+    fn took(&mut self, core: &mut Core, id: MoveId, answer: &Answer) {
+        let taking = |incoming: &&IncomingMove| {
+            incoming.id.number == id.number && matches!(incoming.stage, IncomingStage::Taking(_))
+        };
+        if self.moves.get(&id.half()).filter(taking).is_none() {
+            return;
+        }
+        // An unknown outcome counts as a failure: a session may be lost, but never be on two nodes.
+        if !matches!(answer, Answer::Committed(_)) {
+            return self.fail(core, id.half(), &LookupResult::NotFound);
+        }
+        let Some(incoming) = self.remove(id.half()) else { return };
+        let (IncomingStage::Taking(mut packed), Some(listener)) = (incoming.stage, incoming.listener) else {
+            return;
+        };
+        if !incoming.links.is_empty() {
+            // Its client attaches in a moment: the time the move took does not count as absence.
+            packed.detached_at = core.now;
+        }
+        let bases = incoming.bases.into_iter().map(|(channel, base)| (channel, base.unwrap_or(0))).collect();
+        arrival::install(core, listener, &packed, bases);
+        core.stats.sessions_came.add(1);
+        core.effects.ready.extend(incoming.links);
+        send(core, Some(&incoming.owner), incoming.id, Says::Taken);
+    }
+
+    pub fn is_due(&mut self, core: &mut Core, half: u64) {
+        let now = core.now;
+        let Some(incoming) = self.moves.get_mut(&half).filter(|incoming| incoming.due <= now) else { return };
+        match &incoming.stage {
+            IncomingStage::Asking if now >= incoming.ask_until => {
+                self.fail(core, half, &LookupResult::NotFound);
+            }
+            IncomingStage::Asking => self.ask_all(core, half),
+            // The store answers every request. A session that it gave to this node must not be dropped by a timeout.
+            IncomingStage::Fetching { .. } | IncomingStage::Taking(_) => {}
+            _ if now.since(incoming.began) >= MOVE_MS => self.fail(core, half, &LookupResult::NotFound),
+            IncomingStage::Requesting => self.request(core, half),
+            IncomingStage::Subscribing | IncomingStage::Loading => {
+                incoming.due = now + RETRY_MS;
+                core.agenda.set(incoming.due, Timer::Migration(half));
+                self.request(core, half);
+            }
+        }
+    }
+
+    /// Ends a move, if there is one: nothing of the session stays here, and clients that wait get the result.
+    pub fn fail(&mut self, core: &mut Core, half: u64, result: &LookupResult) {
+        let Some(incoming) = self.remove(half) else { return };
+        if let Some(id) = incoming.listener {
+            discard(core, id);
+        }
+        if incoming.is_under_way() {
+            // The owner need not wait for this node. If the owner itself said no, it ignores this.
+            send(core, Some(&incoming.owner), incoming.id, Says::No);
+        }
+        if self.refuses {
+            // The node stops: clients that wait are told so, and find the session on another node.
+            return;
+        }
+        for link in incoming.links {
+            self.results.insert(link, (half, result.clone()));
+            core.effects.ready.push(link);
+        }
+    }
+}
+
+/// Ends a listener without reporting its client as lost.
+fn discard(core: &mut Core, id: ListenerId) {
+    if let Some(session) = core.session_mut(id) {
+        session.present.clear();
+    }
+    core.notify(Notice::SessionEnds { id });
+}
+
+/// The identity of a session before it is known.
+fn placeholder() -> Identity {
+    Identity {
+        user: None,
+        name: None,
+        rights: Arc::new(Rights::default()),
+        expires: Time::NEVER,
+        unlimited: false,
+        scopes: Scopes::NONE,
+        key: None,
+    }
+}

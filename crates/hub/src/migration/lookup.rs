@@ -1,0 +1,41 @@
+//! A lookup of a session by a client that wants to resume it, and its result.
+
+use std::sync::Arc;
+use tavern_domain::{Identity, SessionKey};
+use tavern_wire::bus::letter::Claim;
+
+/// Who looks for a session.
+#[derive(Clone, Debug)]
+pub struct SessionLookup<'a> {
+    pub key: SessionKey,
+    /// The node that the session secret names.
+    pub node: &'a str,
+    /// The identity of the token; without a token the secret is enough.
+    pub identity: Option<&'a Identity>,
+    /// Do not take the session away from a push transport: the client sends a single command.
+    pub detached_only: bool,
+}
+
+/// The result of a lookup.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LookupResult {
+    /// The session is on this node.
+    Here,
+    /// Other nodes are asked. The link is named in `Effects::ready` when the lookup should be repeated.
+    Wait,
+    NotFound,
+    /// The session has a push transport on this node, and the lookup was for a detached one.
+    AttachedTo(Arc<str>),
+}
+
+impl SessionLookup<'_> {
+    pub(super) fn claim(&self) -> Claim {
+        match self.identity {
+            None => Claim::Secret,
+            Some(identity) => match &identity.user {
+                Some(user) => Claim::User(user.to_string()),
+                None => Claim::Anonymous,
+            },
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! One session on its way to another node.
+
+use super::drain::DrainOffer;
+use crate::connection::LinkId;
+use crate::core::listener::ListenerId;
+use crate::migration::protocol::MoveId;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tavern_domain::{ClientId, Time};
+
+pub(super) struct OutgoingMove {
+    pub id: MoveId,
+    pub listener: ListenerId,
+    /// The node the session goes to.
+    pub to: Arc<str>,
+    pub stage: OutgoingStage,
+    /// This node stops: the session is offered to others.
+    pub drain: Option<DrainOffer>,
+    /// Transports on this node that want the session back.
+    pub links: Vec<LinkId>,
+    pub began: Time,
+    pub due: Time,
+    /// When the current stage times out.
+    pub until: Time,
+}
+
+#[derive(Debug)]
+pub(super) enum OutgoingStage {
+    /// The other node knows the subscriptions and prepares to collect events.
+    Announced,
+    /// The other node collects events. The session is stored when it was told as much of each watched channel as the other
+    /// node takes for known.
+    CatchingUp(BTreeMap<String, u64>),
+    /// The session is being put into the store. Uncertain: it may be there already.
+    Storing {
+        uncertain: bool,
+    },
+    Stored {
+        client: ClientId,
+        version: u64,
+    },
+    Reclaiming,
+}
+
+impl OutgoingMove {
+    /// The session may be in the store: this node no longer decides alone who has it.
+    pub fn may_be_stored(&self) -> bool {
+        matches!(
+            self.stage,
+            OutgoingStage::Storing { .. } | OutgoingStage::Stored { .. } | OutgoingStage::Reclaiming
+        )
+    }
+
+    pub fn is_to(&self, node: &Arc<str>, id: MoveId) -> bool {
+        self.to == *node && self.id.number == id.number
+    }
+
+    pub fn add_link(&mut self, link: LinkId) {
+        if !self.links.contains(&link) {
+            self.links.push(link);
+        }
+    }
+}

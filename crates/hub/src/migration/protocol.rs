@@ -1,0 +1,51 @@
+//! What both sides of a migration use: the id of a move, its messages, who may have a session, and the commit that decides
+//! which node has it. The order of the messages and why it is safe: `docs/adr/0008`.
+
+use crate::core::Core;
+use tavern_domain::{ClientId, Identity, SessionKey};
+use tavern_engine::{Commit, Expect, RowKey, Writer};
+use tavern_wire::bus::letter::{Claim, Letter, Says};
+
+/// A message without an answer is sent again after this long, then after twice as long, and so on: a node that does not
+/// answer may be overloaded.
+pub(super) const RETRY_MS: u64 = 250;
+
+/// One attempt to move a session. Messages and store answers of an earlier attempt have another number.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct MoveId {
+    pub key: SessionKey,
+    pub number: u64,
+}
+
+impl MoveId {
+    pub fn new(core: &mut Core, key: SessionKey) -> MoveId {
+        MoveId { key, number: core.dice.roll() as u64 }
+    }
+
+    /// Moves are found by half of the session's key, as sessions are.
+    pub fn half(self) -> u64 {
+        self.key.half()
+    }
+}
+
+/// Sends a message to one node, or to all.
+pub(super) fn send(core: &mut Core, to: Option<&str>, id: MoveId, says: Says) {
+    let message = Letter { key: id.key, number: id.number, says };
+    core.effects.abroad.extend(core.node.letter_parcel(to, &message));
+}
+
+/// Whether a claim matches the user of a session.
+pub(super) fn matches_claim(claim: &Claim, identity: &Identity) -> bool {
+    match claim {
+        Claim::Secret => true,
+        Claim::Anonymous => identity.user.is_none(),
+        Claim::User(user) => identity.user.as_deref() == Some(user),
+    }
+}
+
+/// The commit by which the writer gets a stored session. Of all such commits one can succeed.
+pub(super) fn take_from_store(writer: Writer, client: ClientId, version: u64) -> Commit {
+    let key = RowKey::Session(client);
+    let expects = vec![Expect { key: key.clone(), version }];
+    Commit { writer: Some(writer), expects, deletes: vec![key], ..Commit::default() }
+}
