@@ -6,12 +6,8 @@ use crate::shard::links::{RequestLink, Seeking, Target};
 use crate::shard::state::ShardState;
 use crate::shard::{polls, streams};
 use std::collections::HashMap;
-<<<<<<< HEAD
 use tavern_hub::topics::TopicReply;
-use tavern_hub::{Caller, Flow, Format, Goodbye, Input, Link, LinkId, Sought, Space};
-=======
 use tavern_hub::{Caller, Flow, Format, Goodbye, Input, Link, LinkId, LookupResult, Space};
->>>>>>> 0a01c2a (hub: split migration into incoming, outgoing and adopted sessions)
 use tavern_wire::error::{Code, Refusal};
 use tavern_wire::json;
 use tokio::sync::oneshot;
