@@ -26,6 +26,11 @@ impl ClientId {
         ClientId(bits & Self::MASK)
     }
 
+    /// For storing it in few bytes; `from_random` reads it back.
+    pub fn bits(self) -> u128 {
+        self.0
+    }
+
     pub fn parse(text: &str) -> Option<ClientId> {
         read_digits(text, Self::CHARS).map(ClientId)
     }

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use tavern_domain::presence::{Attendance, Attendee, Home, Visibility};
 use tavern_domain::{ClientId, Epoch, Time};
 use tavern_store::{
-    Answer, Commit, Expect, Inbox, NodeChange, Presence, PresenceKey, Raise, Row, RowKey, Store, SystemClock,
-    Ticket, Work, Writer,
+    Answer, AnswerReceiver, Commit, Expect, NodeChange, Presence, PresenceKey, Raise, Row, RowKey, Store,
+    SystemClock, Ticket, Work, Writer,
 };
 
 #[derive(Default)]
@@ -20,7 +20,7 @@ struct Counter {
     free: Mutex<u64>,
 }
 
-impl Inbox for Counter {
+impl AnswerReceiver for Counter {
     fn answer(&self, answers: Vec<(Ticket, Answer)>) {
         for (_, answer) in &answers {
             match answer {

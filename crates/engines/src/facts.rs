@@ -2,7 +2,7 @@
 //! of their own, for `tavern doctor`. Must hold: nothing is changed, not even tables that are missing are made.
 
 use tavern_store::bus::BusError;
-use tavern_store::store::StoreError;
+use tavern_store::error::StoreError;
 
 /// One thing that was looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,8 +11,8 @@
 //! | 4, n | note: length, big-endian, and bytes |
 
 use tavern_domain::Epoch;
-use tavern_store::bus::Parcel;
-use tavern_store::row::Writer;
+use tavern_store::bus::BusMessage;
+use tavern_store::node::Writer;
 
 const VERSION: u8 = 1;
 
@@ -23,11 +23,11 @@ pub(crate) struct Header<'a> {
     pub note: &'a [u8],
 }
 
-pub(crate) fn length(parcel: &Parcel) -> usize {
+pub(crate) fn length(parcel: &BusMessage) -> usize {
     1 + 8 + 8 + 1 + parcel.from.node.len() + 4 + parcel.note.len()
 }
 
-pub(crate) fn write(parcel: &Parcel, out: &mut Vec<u8>) {
+pub(crate) fn write(parcel: &BusMessage, out: &mut Vec<u8>) {
     let node = u8::try_from(parcel.from.node.len()).expect("the name of a node is bounded");
     let note = u32::try_from(parcel.note.len()).expect("a note is bounded by its message");
     out.push(VERSION);
@@ -61,7 +61,7 @@ mod tests {
 
     #[test]
     fn a_header_is_read_as_it_was_written() {
-        let parcel = Parcel {
+        let parcel = BusMessage {
             subject: Subject::of_channel("tavern", b"game#A").unwrap(),
             from: Writer::new("n1", Epoch(7)),
             n: 3,

@@ -5,12 +5,15 @@ use crate::queue::{Queue, Refused};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use tavern_store::commit::Commit;
+use tavern_store::error::Outage;
 #[cfg(any(feature = "postgres", feature = "redis"))]
-use tavern_store::store::StoreError;
-use tavern_store::store::{Answer, Commit, Inbox, Outage, Read, Ticket, Work};
+use tavern_store::error::StoreError;
+use tavern_store::read::Read;
+use tavern_store::store::{Answer, AnswerReceiver, Ticket, Work};
 
 pub(crate) struct Intake {
-    inbox: Arc<dyn Inbox>,
+    inbox: Arc<dyn AnswerReceiver>,
     pub commits: Arc<Queue<(Ticket, Commit)>>,
     pub reads: Arc<Queue<(Ticket, Read)>>,
     pub arrivals: Arc<Arrivals>,
@@ -40,7 +43,7 @@ impl Arrivals {
 }
 
 impl Intake {
-    pub fn new(inbox: Arc<dyn Inbox>) -> Intake {
+    pub fn new(inbox: Arc<dyn AnswerReceiver>) -> Intake {
         let (commits, reads) = (Arc::new(Queue::new()), Arc::new(Queue::new()));
         Intake { inbox, commits, reads, arrivals: Arc::default(), threads: Mutex::default() }
     }

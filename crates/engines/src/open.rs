@@ -7,10 +7,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tavern_store::blocking::Client;
-use tavern_store::bus::{Bus, BusError, BusInbox};
+use tavern_store::bus::{Bus, BusError, BusReceiver};
 use tavern_store::clock::Clock;
-use tavern_store::memory::Hall;
-use tavern_store::store::{Inbox, Store, StoreError};
+use tavern_store::error::StoreError;
+use tavern_store::memory::MemoryEngine;
+use tavern_store::store::{AnswerReceiver, Store};
 
 #[cfg(feature = "redis")]
 const REDIS: [&str; 6] =
@@ -18,9 +19,13 @@ const REDIS: [&str; 6] =
 
 /// `memory:` keeps facts as long as the process lives; `sqlite:FOLDER` in that folder; `postgres://…` in a database and
 /// `redis://…` on a Redis server, whose clock is then the store's.
-pub fn open(url: &str, clock: Arc<dyn Clock>, inbox: Arc<dyn Inbox>) -> Result<Arc<dyn Store>, StoreError> {
+pub fn open(
+    url: &str,
+    clock: Arc<dyn Clock>,
+    inbox: Arc<dyn AnswerReceiver>,
+) -> Result<Arc<dyn Store>, StoreError> {
     match url.split_once(':') {
-        Some(("memory", "")) => Ok(Hall::new(clock).store("alone", inbox)),
+        Some(("memory", "")) => Ok(MemoryEngine::new(clock).store("alone", inbox)),
         Some(("sqlite", folder)) if !folder.is_empty() => {
             Ok(Arc::new(SqliteStore::open(Path::new(folder), clock, inbox)?))
         }
@@ -57,11 +62,11 @@ pub fn open_bus(
     url: &str,
     place: &Place<'_>,
     clock: Arc<dyn Clock>,
-    inbox: Arc<dyn BusInbox>,
+    inbox: Arc<dyn BusReceiver>,
 ) -> Result<Arc<dyn Bus>, BusError> {
     match url {
         "local" => Ok(Arc::new(LocalBus::open(place, inbox)?)),
-        "memory:" => Ok(Hall::new(clock).bus(place.node, inbox)),
+        "memory:" => Ok(MemoryEngine::new(clock).bus(place.node, inbox)),
         #[cfg(feature = "nats")]
         _ if ["nats", "tls"].contains(&&*kind(url)) => Ok(Arc::new(crate::nats::open(url, place, inbox)?)),
         #[cfg(feature = "redis")]

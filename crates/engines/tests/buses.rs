@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 use tavern_domain::Epoch;
-use tavern_store::{Bus, BusError, BusInbox, Lost, Parcel, Subject, Ticket, Writer};
+use tavern_store::{Bus, BusError, BusMessage, BusReceiver, Lost, Subject, Ticket, Writer};
 
 #[derive(Default)]
 struct Ear {
@@ -22,7 +22,7 @@ struct Ear {
 #[derive(Clone, Debug, PartialEq)]
 enum Heard {
     Confirmed(Ticket, bool),
-    Word(Parcel),
+    Word(BusMessage),
     Lost(Lost),
 }
 
@@ -40,16 +40,16 @@ impl Ear {
     }
 }
 
-impl BusInbox for Ear {
+impl BusReceiver for Ear {
     fn confirmed(&self, ticket: Ticket, outcome: Result<(), BusError>) {
         self.add([Heard::Confirmed(ticket, outcome.is_ok())]);
     }
 
-    fn words(&self, parcels: Vec<Parcel>) {
+    fn messages(&self, messages: Vec<BusMessage>) {
         while self.is_blocked.load(Ordering::SeqCst) {
             std::thread::sleep(Duration::from_millis(1));
         }
-        self.add(parcels.into_iter().map(Heard::Word));
+        self.add(messages.into_iter().map(Heard::Word));
     }
 
     fn lost(&self, lost: Lost) {
@@ -81,10 +81,10 @@ impl Node {
         node
     }
 
-    fn parcel(&self, rest: &str, n: u64, bytes: usize) -> Parcel {
+    fn parcel(&self, rest: &str, n: u64, bytes: usize) -> BusMessage {
         let payload = vec![n as u8; bytes].into();
         let from = Writer::new(self.name, Epoch(1));
-        Parcel { subject: subject(rest), from, n, note: Arc::from(*b"note"), payload }
+        BusMessage { subject: subject(rest), from, n, note: Arc::from(*b"note"), payload }
     }
 
     fn say(&self, rest: &str, numbers: std::ops::Range<u64>) {
@@ -144,13 +144,13 @@ fn while_the_server_is_away_words_fail_and_nobody_waits_long(server: Server) {
     }
     assert!(!node.bus.subscribe(vec![subject("A").into()], Ticket(2)), "nothing holds");
     assert!(!node.bus.subscribe(vec![subject("B").into()], Ticket(3)));
-    assert!(!node.bus.is_well());
+    assert!(!node.bus.is_connected());
     let refused = [Heard::Confirmed(Ticket(2), false), Heard::Confirmed(Ticket(3), false)];
     node.ear.until("refused", |heard| refused.iter().all(|one| heard.contains(one)));
     assert!(!node.bus.subscribe(vec![subject("C").into()], Ticket(4)));
     server.start();
     node.ear.until("the loss", has_lost);
-    assert!(node.bus.is_well());
+    assert!(node.bus.is_connected());
     let answers =
         |heard: &[Heard]| heard.iter().filter(|one| matches!(one, Heard::Confirmed(Ticket(4), _))).count();
     node.ear.until("an answer", |heard| answers(heard) == 1);
@@ -178,7 +178,7 @@ fn a_long_word_comes_whole(server: &Server) {
     let listener = Node::listening(&server.url(), "n1", &[subject("long")]);
     let speaker = Node::new(&server.url(), "n2");
     let lengths = [0, 1024 * 1024 - 1, 1024 * 1024, 3_500_000];
-    let words: Vec<Parcel> =
+    let words: Vec<BusMessage> =
         lengths.iter().enumerate().map(|(n, &bytes)| speaker.parcel("long", n as u64, bytes)).collect();
     speaker.bus.publish(words.clone());
     let heard = listener.ear.until("all", |heard| numbers(heard, "long").len() == lengths.len());

@@ -1,4 +1,4 @@
-//! Runs the conformance suite against each engine, every case as a test of its own, and counts the cases.
+//! Runs the conformance suite against each driver, every case as a test of its own.
 
 #[cfg(feature = "postgres")]
 #[path = "support/postgres.rs"]
@@ -9,14 +9,12 @@ use server::Server;
 #[cfg(feature = "redis")]
 use server::cluster::Cluster;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, LazyLock, Mutex};
+use std::sync::{Arc, LazyLock};
 use tavern_domain::Time;
 use tavern_engines::sqlite::SqliteStore;
 use tavern_engines::{LogBounds, Place};
-use tavern_store::conformance::{self, BusWorld, Exclusion, World};
-use tavern_store::memory::{Hall, MemoryBus, MemoryStore, NoFaults};
-use tavern_store::{Bus, BusInbox, Inbox, Interest, ManualClock, Parcel, Store, Ticket, Work};
-use tavern_store::{bus_cases, store_cases};
+use tavern_store::conformance::{BusWorld, World};
+use tavern_store::{AnswerReceiver, Bus, BusReceiver, ManualClock, Store, test_bus, test_store};
 
 const START: Time = Time(1_790_000_000_000);
 
@@ -24,211 +22,20 @@ fn clock() -> Arc<ManualClock> {
     Arc::new(ManualClock::at(START))
 }
 
-/// One test per case, and the list of them.
-macro_rules! tests {
-    ($($module:ident :: $name:ident),* $(,)?) => {
-        const TESTS: &[&str] = &[$(concat!(stringify!($module), "::", stringify!($name))),*];
-        $(#[test] fn $name() { run(concat!(stringify!($module), "::", stringify!($name))); })*
-    };
-}
-
-/// The tests and the exclusions together are the cases, each once.
-fn count(engine: &str, tests: &[&str], excluded: &[Exclusion], cases: Vec<&'static str>) {
-    for one in excluded {
-        assert!(cases.contains(&one.case) && !one.reason.is_empty(), "{one:?}");
-    }
-    assert_eq!(tests, cases);
-    println!("{engine}: {} of {} cases", tests.len() - excluded.len(), cases.len());
-}
-
-macro_rules! store_engine {
-    ($engine:ident, $world:expr, $excluded:expr) => {
-        mod $engine {
-            use super::*;
-
-            const EXCLUDED: &[Exclusion] = $excluded;
-            store_cases!(tests);
-
-            fn run(name: &str) {
-                let case = conformance::cases().iter().find(|case| case.name == name).unwrap();
-                if EXCLUDED.iter().all(|one| one.case != name) {
-                    (case.run)(&$world);
-                }
-            }
-
-            #[test]
-            fn every_case_is_run() {
-                let cases = conformance::cases().iter().map(|case| case.name).collect();
-                count(stringify!($engine), TESTS, EXCLUDED, cases);
-            }
-        }
-    };
-}
-
-macro_rules! bus_engine {
-    ($engine:ident, $world:expr, $excluded:expr) => {
-        mod $engine {
-            use super::*;
-
-            const EXCLUDED: &[Exclusion] = $excluded;
-            bus_cases!(tests);
-
-            fn run(name: &str) {
-                let case = conformance::bus_cases().iter().find(|case| case.name == name).unwrap();
-                if EXCLUDED.iter().all(|one| one.case != name) {
-                    (case.run)(&$world);
-                }
-            }
-
-            #[test]
-            fn every_case_is_run() {
-                let cases = conformance::bus_cases().iter().map(|case| case.name).collect();
-                count(stringify!($engine), TESTS, EXCLUDED, cases);
-            }
-        }
-    };
-}
-
-store_engine!(memory, Prompt::new(), &[]);
-store_engine!(memory_stepped, Stepped::new(), &[]);
-store_engine!(sqlite, Folder::new(), &[]);
+test_store!(sqlite, Folder::new(), &[]);
 #[cfg(feature = "postgres")]
-store_engine!(postgres, Database::new(), &[]);
+test_store!(postgres, Database::new(), &[]);
 #[cfg(feature = "redis")]
-store_engine!(redis, Served::new(&REDIS), &[]);
+test_store!(redis, Served::new(&REDIS), &[]);
 #[cfg(feature = "redis")]
-store_engine!(redis_cluster, Clustered::new(), &[]);
-bus_engine!(memory_bus, Prompt::new(), &[]);
-bus_engine!(memory_bus_stepped, Stepped::new(), &[]);
-bus_engine!(local_bus, Folder::new(), &[]);
+test_store!(redis_cluster, Clustered::new(), &[]);
+test_bus!(local_bus, Folder::new(), &[]);
 #[cfg(feature = "nats")]
-bus_engine!(nats_bus, Served::new(&NATS), &[]);
+test_bus!(nats_bus, Served::new(&NATS), &[]);
 #[cfg(feature = "redis")]
-bus_engine!(redis_bus, Served::new(&REDIS), &[]);
+test_bus!(redis_bus, Served::new(&REDIS), &[]);
 #[cfg(feature = "redis")]
-bus_engine!(redis_cluster_bus, Clustered::new(), &[]);
-
-/// The memory engine in its prompt drive.
-struct Prompt {
-    clock: Arc<ManualClock>,
-    hall: Arc<Hall>,
-}
-
-impl Prompt {
-    fn new() -> Prompt {
-        let clock = clock();
-        Prompt { hall: Hall::new(clock.clone()), clock }
-    }
-}
-
-impl World for Prompt {
-    fn open(&self, inbox: Arc<dyn Inbox>) -> Arc<dyn Store> {
-        self.hall.store("node", inbox)
-    }
-
-    fn clock(&self) -> &ManualClock {
-        &self.clock
-    }
-}
-
-impl BusWorld for Prompt {
-    fn open(&self, node: &str, inbox: Arc<dyn BusInbox>) -> Arc<dyn Bus> {
-        self.hall.bus(node, inbox)
-    }
-}
-
-/// The memory engine in its stepped drive, stepped after every call.
-struct Stepped {
-    clock: Arc<ManualClock>,
-    hall: Arc<Hall>,
-    turn: Arc<Mutex<()>>,
-}
-
-struct Settled<T> {
-    inner: Arc<T>,
-    hall: Arc<Hall>,
-    /// A hall is stepped by one thread at a time: two would change the order between step and delivery.
-    turn: Arc<Mutex<()>>,
-}
-
-impl<T> Settled<T> {
-    fn new(world: &Stepped, inner: Arc<T>) -> Settled<T> {
-        Settled { inner, hall: world.hall.clone(), turn: world.turn.clone() }
-    }
-
-    fn settle(&self) {
-        let _turn = self.turn.lock().unwrap();
-        self.hall.settle();
-    }
-}
-
-impl Stepped {
-    fn new() -> Stepped {
-        let clock = clock();
-        Stepped { hall: Hall::stepped(clock.clone(), Box::new(NoFaults)), clock, turn: Arc::default() }
-    }
-}
-
-impl World for Stepped {
-    fn open(&self, inbox: Arc<dyn Inbox>) -> Arc<dyn Store> {
-        Arc::new(Settled::new(self, self.hall.store("node", inbox)))
-    }
-
-    fn clock(&self) -> &ManualClock {
-        &self.clock
-    }
-}
-
-impl BusWorld for Stepped {
-    fn open(&self, node: &str, inbox: Arc<dyn BusInbox>) -> Arc<dyn Bus> {
-        Arc::new(Settled::new(self, self.hall.bus(node, inbox)))
-    }
-}
-
-impl Store for Settled<MemoryStore> {
-    fn submit(&self, work: Vec<(Ticket, Work)>) {
-        self.inner.submit(work);
-        self.settle();
-    }
-
-    fn name(&self) -> &'static str {
-        self.inner.name()
-    }
-
-    fn keeps_time(&self) -> bool {
-        self.inner.keeps_time()
-    }
-
-    fn stop(&self) {
-        self.inner.stop();
-        self.settle();
-    }
-}
-
-impl Bus for Settled<MemoryBus> {
-    fn publish(&self, batch: Vec<Parcel>) {
-        self.inner.publish(batch);
-        self.settle();
-    }
-
-    fn subscribe(&self, interests: Vec<Interest>, ticket: Ticket) -> bool {
-        let holds = self.inner.subscribe(interests, ticket);
-        self.settle();
-        holds
-    }
-
-    fn unsubscribe(&self, interests: Vec<Interest>) {
-        self.inner.unsubscribe(interests);
-    }
-
-    fn name(&self) -> &'static str {
-        self.inner.name()
-    }
-
-    fn stop(&self) {
-        self.inner.stop();
-    }
-}
+test_bus!(redis_cluster_bus, Clustered::new(), &[]);
 
 /// A folder. Each opening has its own threads and connections, like another process.
 struct Folder {
@@ -243,9 +50,9 @@ impl Folder {
 }
 
 impl World for Folder {
-    fn open(&self, inbox: Arc<dyn Inbox>) -> Arc<dyn Store> {
+    fn open(&self, receiver: Arc<dyn AnswerReceiver>) -> Arc<dyn Store> {
         let folder = self.home.path().join("data");
-        Arc::new(SqliteStore::open(&folder, self.clock.clone(), inbox).unwrap())
+        Arc::new(SqliteStore::open(&folder, self.clock.clone(), receiver).unwrap())
     }
 
     fn clock(&self) -> &ManualClock {
@@ -254,10 +61,10 @@ impl World for Folder {
 }
 
 impl BusWorld for Folder {
-    fn open(&self, node: &str, inbox: Arc<dyn BusInbox>) -> Arc<dyn Bus> {
+    fn open(&self, node: &str, receiver: Arc<dyn BusReceiver>) -> Arc<dyn Bus> {
         let folder = self.home.path().join("data");
         let place = Place { node, prefix: "tavern", folder: &folder, bounds: LogBounds::default() };
-        tavern_engines::open_bus("local", &place, self.clock.clone(), inbox).unwrap()
+        tavern_engines::open_bus("local", &place, self.clock.clone(), receiver).unwrap()
     }
 }
 
@@ -277,9 +84,9 @@ impl Database {
 
 #[cfg(feature = "postgres")]
 impl World for Database {
-    fn open(&self, inbox: Arc<dyn Inbox>) -> Arc<dyn Store> {
+    fn open(&self, receiver: Arc<dyn AnswerReceiver>) -> Arc<dyn Store> {
         let clock = self.clock.clone();
-        Arc::new(tavern_engines::postgres::PostgresStore::open_by(&self.url, clock, inbox).unwrap())
+        Arc::new(tavern_engines::postgres::PostgresStore::open_by(&self.url, clock, receiver).unwrap())
     }
 
     fn clock(&self) -> &ManualClock {
@@ -332,9 +139,9 @@ impl Clustered {
 
 #[cfg(feature = "redis")]
 impl World for Clustered {
-    fn open(&self, inbox: Arc<dyn Inbox>) -> Arc<dyn Store> {
+    fn open(&self, receiver: Arc<dyn AnswerReceiver>) -> Arc<dyn Store> {
         let clock = self.clock.clone();
-        Arc::new(tavern_engines::redis::RedisStore::open_by(&self.url(), clock, inbox).unwrap())
+        Arc::new(tavern_engines::redis::RedisStore::open_by(&self.url(), clock, receiver).unwrap())
     }
 
     fn clock(&self) -> &ManualClock {
@@ -344,8 +151,8 @@ impl World for Clustered {
 
 #[cfg(feature = "redis")]
 impl BusWorld for Clustered {
-    fn open(&self, node: &str, inbox: Arc<dyn BusInbox>) -> Arc<dyn Bus> {
-        server::open(&self.url(), &self.prefix, node, inbox).unwrap()
+    fn open(&self, node: &str, receiver: Arc<dyn BusReceiver>) -> Arc<dyn Bus> {
+        server::open(&self.url(), &self.prefix, node, receiver).unwrap()
     }
 
     fn prefix(&self) -> &str {
@@ -355,9 +162,9 @@ impl BusWorld for Clustered {
 
 #[cfg(feature = "redis")]
 impl World for Served {
-    fn open(&self, inbox: Arc<dyn Inbox>) -> Arc<dyn Store> {
+    fn open(&self, receiver: Arc<dyn AnswerReceiver>) -> Arc<dyn Store> {
         let url = format!("{}?prefix={}", self.server.url(), self.prefix);
-        Arc::new(tavern_engines::redis::RedisStore::open_by(&url, self.clock.clone(), inbox).unwrap())
+        Arc::new(tavern_engines::redis::RedisStore::open_by(&url, self.clock.clone(), receiver).unwrap())
     }
 
     fn clock(&self) -> &ManualClock {
@@ -366,8 +173,8 @@ impl World for Served {
 }
 
 impl BusWorld for Served {
-    fn open(&self, node: &str, inbox: Arc<dyn BusInbox>) -> Arc<dyn Bus> {
-        self.server.open(&self.prefix, node, inbox)
+    fn open(&self, node: &str, receiver: Arc<dyn BusReceiver>) -> Arc<dyn Bus> {
+        self.server.open(&self.prefix, node, receiver)
     }
 
     fn prefix(&self) -> &str {

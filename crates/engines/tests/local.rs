@@ -6,7 +6,7 @@ use std::time::Duration;
 use tavern_domain::Epoch;
 use tavern_engines::local::LogBounds;
 use tavern_engines::{Place, open_bus};
-use tavern_store::{Bus, BusError, BusInbox, Lost, Parcel, Subject, SystemClock, Ticket, Writer};
+use tavern_store::{Bus, BusError, BusMessage, BusReceiver, Lost, Subject, SystemClock, Ticket, Writer};
 
 #[derive(Default)]
 struct Ear {
@@ -32,13 +32,13 @@ impl Ear {
     }
 }
 
-impl BusInbox for Ear {
+impl BusReceiver for Ear {
     fn confirmed(&self, _ticket: Ticket, outcome: Result<(), BusError>) {
         self.add(format!("confirmed {}", outcome.is_ok()));
     }
 
-    fn words(&self, parcels: Vec<Parcel>) {
-        parcels.iter().for_each(|parcel| self.add(String::from_utf8_lossy(&parcel.payload).into_owned()));
+    fn messages(&self, messages: Vec<BusMessage>) {
+        messages.iter().for_each(|parcel| self.add(String::from_utf8_lossy(&parcel.payload).into_owned()));
     }
 
     fn lost(&self, lost: Lost) {
@@ -52,9 +52,9 @@ fn node(name: &str, folder: &Path) -> (Arc<dyn Bus>, Arc<Ear>) {
     (open_bus("local", &place, Arc::new(SystemClock), ear.clone()).unwrap(), ear)
 }
 
-fn word(n: u64, payload: &[u8]) -> Vec<Parcel> {
+fn word(n: u64, payload: &[u8]) -> Vec<BusMessage> {
     let subject = Subject::of_channel("tavern", b"game#A").unwrap();
-    vec![Parcel {
+    vec![BusMessage {
         subject,
         from: Writer::new("one", Epoch(1)),
         n,

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
-use tavern_store::{Append, Commit, Entry, Found, NewLetter, Read, Work};
+use tavern_store::{Append, Commit, Found, LogEntry, NewInboxMessage, Read, Work};
 use things::*;
 
 const STORES: usize = 6;
@@ -21,15 +21,15 @@ const TRANSACTIONS: usize = 400;
 fn commit(store: usize, n: usize) -> Commit {
     let event = |topic: String| Append { topic: topic.into(), id: None, body: Arc::from(*b"x") };
     // Some are slower than others because they do more.
-    let letter = |user: usize| NewLetter {
+    let letter = |user: usize| NewInboxMessage {
         user: format!("u{user}").into(),
         body: Arc::from(*b"y"),
-        most_letters: 10,
-        most_bytes: 1000,
+        max_messages: 10,
+        max_bytes: 1000,
     };
-    let letters = if n.is_multiple_of(3) { (0..5).map(letter).collect() } else { Vec::new() };
+    let inbox_messages = if n.is_multiple_of(3) { (0..5).map(letter).collect() } else { Vec::new() };
     let appends = vec![event(format!("own{store}")), event("all".into())];
-    Commit { appends, letters, puts: vec![document(&format!("d{}", n % 4), "z")], ..Commit::default() }
+    Commit { appends, inbox_messages, puts: vec![document(&format!("d{}", n % 4), "z")], ..Commit::default() }
 }
 
 #[test]
@@ -71,8 +71,8 @@ fn no_reader_skips_an_event_of_racing_transactions() {
 }
 
 /// Reads from its own cursor on, as a worker does, until the writers have ended and nothing is left.
-fn follow(client: &tavern_store::blocking::Client, topics: &[&str], writing: &AtomicUsize) -> Vec<Entry> {
-    let mut seen: Vec<Entry> = Vec::new();
+fn follow(client: &tavern_store::blocking::Client, topics: &[&str], writing: &AtomicUsize) -> Vec<LogEntry> {
+    let mut seen: Vec<LogEntry> = Vec::new();
     loop {
         let over = writing.load(Ordering::SeqCst) == 0;
         let after = seen.last().map_or(0, |entry| entry.position);

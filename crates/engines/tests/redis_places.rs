@@ -16,7 +16,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tavern_store::blocking::Client;
 use tavern_store::{
-    BusError, BusInbox, Commit, Expect, Found, Lost, Parcel, Read, RowKey, StoreError, Subject, Ticket,
+    BusError, BusMessage, BusReceiver, Commit, Expect, Found, Lost, Read, RowKey, StoreError, Subject, Ticket,
 };
 use things::*;
 
@@ -95,13 +95,13 @@ fn a_cluster_is_found_through_any_of_its_servers_that_lives() {
 
 struct Ear(mpsc::Sender<&'static str>);
 
-impl BusInbox for Ear {
+impl BusReceiver for Ear {
     fn confirmed(&self, _: Ticket, outcome: Result<(), BusError>) {
         let _ = self.0.send(if outcome.is_ok() { "confirmed" } else { "refused" });
     }
 
-    fn words(&self, _: Vec<Parcel>) {
-        let _ = self.0.send("words");
+    fn messages(&self, _: Vec<BusMessage>) {
+        let _ = self.0.send("messages");
     }
 
     fn lost(&self, _: Lost) {

@@ -7,17 +7,17 @@ mod server;
 use authority::Authority;
 use server::{PATIENCE, Server};
 use std::sync::{Arc, mpsc};
-use tavern_store::{BusError, BusInbox, Lost, Parcel, Subject, Ticket};
+use tavern_store::{BusError, BusMessage, BusReceiver, Lost, Subject, Ticket};
 
 struct Ear(mpsc::Sender<Ticket>);
 
-impl BusInbox for Ear {
+impl BusReceiver for Ear {
     fn confirmed(&self, ticket: Ticket, outcome: Result<(), BusError>) {
         outcome.expect("it holds");
         self.0.send(ticket).unwrap();
     }
 
-    fn words(&self, _parcels: Vec<Parcel>) {}
+    fn messages(&self, _messages: Vec<BusMessage>) {}
 
     fn lost(&self, lost: Lost) {
         panic!("nothing is lost here, but {lost:?}");

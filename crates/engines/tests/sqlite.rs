@@ -11,8 +11,8 @@ use tavern_domain::{Scopes, Time};
 use tavern_engines::sqlite::SqliteStore;
 use tavern_store::blocking::Client;
 use tavern_store::{
-    Answer, ApiKey, Commit, Deadline, Document, DocumentKey, Found, Inbox, NodeChange, Proof, Read, Row,
-    Store, StoreError, SystemClock, Ticket, Work, Writer,
+    Answer, AnswerReceiver, ApiKey, Commit, Deadline, Document, DocumentKey, Found, NodeChange, Proof, Read,
+    Row, Store, StoreError, SystemClock, Ticket, Work, Writer,
 };
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -83,7 +83,7 @@ struct Crier {
     more: Condvar,
 }
 
-impl Inbox for Crier {
+impl AnswerReceiver for Crier {
     fn answer(&self, answers: Vec<(Ticket, Answer)>) {
         let mut out = std::io::stdout().lock();
         for (ticket, answer) in &answers {

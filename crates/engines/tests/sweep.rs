@@ -23,7 +23,7 @@ fn open(folder: &Path) -> Client {
         .unwrap()
 }
 
-/// Everybody has two clients that an unknown node vouched for, and a deadline.
+/// Everybody has two clients that an unknown node holder_is_open for, and a deadline.
 fn fill(client: &Client) {
     for user in 0..USERS {
         let attendee = |n: u128| Attendee {
@@ -54,7 +54,9 @@ fn role_sweeps_until_killed() {
     let Some(folder) = std::env::var_os("TAVERN_TEST_FOLDER") else { return };
     let client = open(Path::new(&folder));
     loop {
-        let Ok(Found::Strays(page)) = client.read(Read::Strays { before: Time(8), limit: 50 }) else {
+        let Ok(Found::StalePresences(page)) =
+            client.read(Read::StalePresences { before: Time(8), limit: 50 })
+        else {
             return;
         };
         // By user: of each there are two.

@@ -11,11 +11,12 @@ use std::time::Duration;
 use tavern_domain::presence::{Attendance, Attendee, Departed, Departure, Home, Lost, State, Visibility};
 use tavern_domain::{ClientId, Epoch, Scopes, SessionKey, Time};
 use tavern_store::blocking::Client;
-use tavern_store::memory::Hall;
+use tavern_store::memory::MemoryEngine;
 use tavern_store::{
-    Answer, ApiKey, Append, Clock, Commit, Deadline, Document, DocumentKey, Entry, Expect, Follow, Freed,
-    Hold, Inbox, ManualClock, NewLetter, NodeChange, Presence, PresenceKey, Proof, Raise, Read, Row, RowKey,
-    RowKind, Seen, Store, StoreError, StoredSession, Take, Trim, User, Work, Writer,
+    Answer, AnswerReceiver, ApiKey, Append, Clock, Commit, Deadline, Document, DocumentKey, Expect, Follow,
+    FreedMessages, Hold, LogEntry, ManualClock, NewInboxMessage, NodeChange, Presence, PresenceKey, Proof,
+    Raise, Read, Row, RowKey, RowKind, Seen, Store, StoreError, StoredSession, TakeLease, Trim, User, Work,
+    Writer,
 };
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -172,9 +173,9 @@ struct Twins {
 }
 
 impl Twins {
-    fn new(open: impl FnOnce(Arc<ManualClock>, Arc<dyn Inbox>) -> Arc<dyn Store>) -> Twins {
+    fn new(open: impl FnOnce(Arc<ManualClock>, Arc<dyn AnswerReceiver>) -> Arc<dyn Store>) -> Twins {
         let clock = Arc::new(ManualClock::at(START));
-        let hall = Hall::new(clock.clone());
+        let hall = MemoryEngine::new(clock.clone());
         let memory = Client::with(PATIENCE, |inbox| Ok(hall.store("one", inbox))).unwrap();
         let other = Client::with(PATIENCE, |inbox| Ok(open(clock.clone(), inbox))).unwrap();
         Twins { clock, memory, other, nodes: Vec::new() }
@@ -241,8 +242,10 @@ impl Twins {
         commit.deadlines =
             (0..dice.roll(3)).map(|_| Deadline::new(dice.time(), "grace", dice.pick(&NAMES))).collect();
         if commit.writer.is_some() {
-            commit.takes =
-                NAMES[..dice.roll(3)].iter().map(|name| Take { name: (*name).into(), lease_ms: 5 }).collect();
+            commit.takes = NAMES[..dice.roll(3)]
+                .iter()
+                .map(|name| TakeLease { name: (*name).into(), lease_ms: 5 })
+                .collect();
         }
         for _ in 0..dice.roll(3) {
             let id = dice.one_in(2).then(|| dice.pick(&["i", "j", "k", ""]).into());
@@ -253,21 +256,22 @@ impl Twins {
             let (position, count) = (1 + dice.roll(120) as u64, 1 + dice.roll(40) as u64);
             let id = dice.one_in(2).then(|| dice.pick(&["i", "j", "k", ""]).into());
             let (topic, body) = (dice.pick(&NAMES).into(), dice.bytes());
-            commit.restores.push(Entry { position, topic, count, at: Time(START.0), id, body });
+            commit.restores.push(LogEntry { position, topic, count, at: Time(START.0), id, body });
         }
         if dice.one_in(6) {
             commit.trim = Some(Trim { before: dice.roll(30) as u64, ids_before: dice.roll(30) as u64 });
         }
         if dice.one_in(3) {
             let through = [0, START.0 * 1000 + dice.roll(40) as u64, u64::MAX][dice.roll(3)];
-            commit.freed = vec![Freed { user: dice.pick(&USERS).into(), through, unread: dice.one_in(2) }];
+            commit.freed_messages =
+                vec![FreedMessages { user: dice.pick(&USERS).into(), through, unread: dice.one_in(2) }];
         }
         for _ in 0..dice.roll(3) {
-            commit.letters.push(NewLetter {
+            commit.inbox_messages.push(NewInboxMessage {
                 user: dice.pick(&USERS).into(),
                 body: dice.bytes(),
-                most_letters: dice.roll(4),
-                most_bytes: dice.roll(80),
+                max_messages: dice.roll(4),
+                max_bytes: dice.roll(80),
             });
         }
     }
@@ -292,8 +296,8 @@ impl Twins {
             Read::Sessions { node: Some("one".into()), after: None, limit: 2 },
             Read::Nodes { after: None, limit: 1000 },
             Read::DueDeadlines { by: Time::NEVER, after: None, limit: 2 },
-            Read::Strays { before: START + 10, limit: 3 },
-            Read::Strays { before: Time::NEVER, limit: 100 },
+            Read::StalePresences { before: START + 10, limit: 3 },
+            Read::StalePresences { before: Time::NEVER, limit: 100 },
             Read::Log { topics: Vec::new(), after: 3, limit: 4 },
             Read::Log { topics: vec!["two".into()], after: 0, limit: 1000 },
             Read::Topics { names: Vec::new(), after: None, limit: 9 },
@@ -314,7 +318,7 @@ impl Twins {
             reads.push(Read::ChannelsOf { user: user.into(), after: Some("game#a".into()), limit: 9 });
             reads.push(Read::Following { user: user.into(), after: None, limit: 9 });
             reads.push(Read::Followers { user: user.into(), after: Some("ann".into()), limit: 9 });
-            reads.push(Read::Letters { user: user.into(), after: 0, limit: 2 });
+            reads.push(Read::Inbox { user: user.into(), after: 0, limit: 2 });
         }
         for home in &self.nodes {
             reads.push(Read::PresencesAt { home: home.clone(), after: None, limit: 3 });
@@ -326,7 +330,7 @@ impl Twins {
     }
 }
 
-fn check(back: bool, open: impl Fn(u64, Arc<ManualClock>, Arc<dyn Inbox>) -> Arc<dyn Store>) {
+fn check(back: bool, open: impl Fn(u64, Arc<ManualClock>, Arc<dyn AnswerReceiver>) -> Arc<dyn Store>) {
     for seed in 1..=SEEDS {
         let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let mut twins = Twins::new(|clock, inbox| open(seed, clock, inbox));

@@ -102,7 +102,7 @@ pub(crate) fn add_inbox_message(
         commit.deadlines.push(due);
     }
     let (most_letters, most_bytes) = (rules.letters, rules.bytes);
-    commit.letters.push(NewLetter { user, body, most_letters, most_bytes });
+    commit.inbox_messages.push(NewLetter { user, body, max_messages: most_letters, max_bytes: most_bytes });
 }
 
 /// What the store keeps of a user for the sake of parties: their party and the invites they have.

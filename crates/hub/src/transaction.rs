@@ -428,7 +428,7 @@ mod tests {
     fn lost_answer_to_a_commit_is_an_unknown_outcome() {
         let mut fixture = Fixture::begin(&["a"], false);
         fixture.answer(row("a", 1));
-        let lost = StoreError::from(tavern_engine::store::Outage::Late);
+        let lost = StoreError::timeout();
         let progress = fixture.answer(Answer::Failed(lost));
         assert!(matches!(progress, Progress::Ended(_, Ended::Failed { unknown: Some(1), .. })));
     }
@@ -438,7 +438,7 @@ mod tests {
         let mut fixture = Fixture::begin(&["a", "b"], false);
         let reads = fixture.work();
         let Fixture { core, transactions } = &mut fixture;
-        let lost = Answer::Failed(StoreError::from(tavern_engine::store::Outage::Late));
+        let lost = Answer::Failed(StoreError::timeout());
         assert!(matches!(transactions.answered(core, reads[0].0, lost), Progress::Waits));
         let progress = transactions.answered(core, reads[1].0, row("b", 1));
         assert!(matches!(progress, Progress::Ended(_, Ended::Failed { unknown: None, .. })));

@@ -131,7 +131,7 @@ fn an_unknown_outcome_is_told_and_the_claim_is_read_again() {
     publisher.commit(committed(&[], 1));
     assert_eq!(publisher.reply(), Ok(accepted(1)));
     publisher.publish("a", "orders");
-    publisher.commit(Answer::Failed(StoreError::late()));
+    publisher.commit(Answer::Failed(StoreError::timeout()));
     assert_eq!(publisher.refused(), Code::Unavailable);
     publisher.publish("a", "orders");
     publisher.read("orders", Some((7, Some("a"))));

@@ -53,7 +53,7 @@ impl BusInbox for BusReceiver {
         }
     }
 
-    fn words(&self, parcels: Vec<Parcel>) {
+    fn messages(&self, parcels: Vec<Parcel>) {
         fault::strikes("bus");
         let mut heard: Vec<Vec<Words>> = (0..self.shards.len()).map(|_| Vec::new()).collect();
         for parcel in &parcels {
@@ -100,7 +100,7 @@ impl BusInbox for BusReceiver {
         self.shards.force_all(|| ShardInput::Hub(Input::BusLost(channel.clone())));
     }
 
-    fn needs(&self) -> Vec<Interest> {
+    fn interests(&self) -> Vec<Interest> {
         self.node.needs()
     }
 }

@@ -41,7 +41,7 @@ impl LivenessDriver {
             let renewed = self.carry_out(&mut liveness, &mut requests);
             if renewed && self.arrivals() != arrivals {
                 arrivals = self.arrivals();
-                if self.store.store().is_some_and(|store| store.forgets()) {
+                if self.store.store().is_some_and(|store| store.may_lose_writes()) {
                     tracing::warn!(
                         "store reconnected and may have lost its last changes; beginning a new epoch"
                     );
@@ -67,7 +67,7 @@ impl LivenessDriver {
 
     /// How often the store was reached. When it was reached anew, it may have forgotten what it answered last.
     fn arrivals(&self) -> u64 {
-        self.store.store().map_or(0, |store| store.arrivals())
+        self.store.store().map_or(0, |store| store.reconnects())
     }
 
     /// True: the store has taken the lease.

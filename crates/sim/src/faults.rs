@@ -177,15 +177,15 @@ impl memory::Faults for Faults {
         WorkFate { before_ms: ms, outcome, after_ms }
     }
 
-    fn parcel(&mut self, from: &str, to: &str, parcel: &Parcel) -> ParcelFate {
+    fn message(&mut self, from: &str, to: &str, parcel: &Parcel) -> ParcelFate {
         let mut state = self.state();
         let cut = [from, to].iter().any(|name| state.cut.get(*name).is_some_and(|cut| cut.bus));
         let ordered = state.ordered_channels;
         let (level, loss) = (state.level, state.level + state.bus_loss);
         if ordered && parcel.subject.channel().is_some() {
             return match cut {
-                true => ParcelFate { copies: Vec::new(), told: true },
-                false => ParcelFate { copies: vec![CHANNEL_MS], told: false },
+                true => ParcelFate { copies: Vec::new(), reported: true },
+                false => ParcelFate { copies: vec![CHANNEL_MS], reported: false },
             };
         }
         let random = |rng: &mut Rng| {
@@ -209,7 +209,7 @@ impl memory::Faults for Faults {
             copies.push(0);
         }
         copies.iter_mut().for_each(|ms| *ms += least);
-        ParcelFate { copies, told: false }
+        ParcelFate { copies, reported: false }
     }
 
     fn subscribe(&mut self, node: &str) -> Option<u64> {

@@ -1,6 +1,9 @@
 //! Waits for single answers, for tools and tests. Not for the server: a hub never waits.
 
-use crate::store::{Answer, Commit, Found, Inbox, Outage, Read, Receipt, Store, StoreError, Ticket, Work};
+use crate::commit::{Commit, Receipt};
+use crate::error::StoreError;
+use crate::read::{Found, Read};
+use crate::store::{Answer, AnswerReceiver, Store, Ticket, Work};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -15,7 +18,7 @@ pub struct Client {
 
 #[derive(Default)]
 struct Answers {
-    /// Tickets that somebody waits for, with the answer once it is there.
+    /// Tickets that a caller waits for, with the answer once it is there.
     waiting: Mutex<BTreeMap<Ticket, Option<Answer>>>,
     arrived: Condvar,
 }
@@ -24,7 +27,7 @@ impl Client {
     /// On a store that `open` makes.
     pub fn with(
         timeout: Duration,
-        open: impl FnOnce(Arc<dyn Inbox>) -> Result<Arc<dyn Store>, StoreError>,
+        open: impl FnOnce(Arc<dyn AnswerReceiver>) -> Result<Arc<dyn Store>, StoreError>,
     ) -> Result<Client, StoreError> {
         let answers = Arc::new(Answers::default());
         let store = open(answers.clone())?;
@@ -70,7 +73,7 @@ impl Client {
         tickets
             .iter()
             .map(answer)
-            .map(|answer| answer.unwrap_or_else(|| Answer::Failed(Outage::Late.into())))
+            .map(|answer| answer.unwrap_or_else(|| Answer::Failed(StoreError::timeout())))
             .collect()
     }
 }
@@ -87,13 +90,13 @@ impl Answers {
     }
 }
 
-impl Inbox for Answers {
+impl AnswerReceiver for Answers {
     fn answer(&self, answers: Vec<(Ticket, Answer)>) {
         let mut waiting = self.lock();
         for (ticket, answer) in answers {
-            // Nobody waits any more for an answer that came too late.
-            if let Some(place) = waiting.get_mut(&ticket) {
-                *place = Some(answer);
+            // The caller of an answer that came too late has stopped waiting.
+            if let Some(slot) = waiting.get_mut(&ticket) {
+                *slot = Some(answer);
             }
         }
         drop(waiting);

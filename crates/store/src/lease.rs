@@ -1,7 +1,7 @@
-//! Leases: who alone works on something, for a while. Must hold: one holder at a time; the number of a lease grows with
-//! every new holder, so what a late holder writes can be told by the number it expects.
+//! Leases: exclusive work for a limited time. Must hold: one holder at a time; the version of a lease grows with every new
+//! holder and is its fencing token: a late holder that expects the old one is refused.
 
-use crate::row::Writer;
+use crate::node::Writer;
 use std::sync::Arc;
 use tavern_domain::Time;
 
@@ -9,13 +9,13 @@ use tavern_domain::Time;
 pub struct Lease {
     pub name: Arc<str>,
     pub holder: Writer,
-    /// By the store's time. An ended lease that nobody took is still its holder's.
+    /// By the store's time. An ended lease stays with its holder until another node takes it.
     pub until: Time,
 }
 
-/// Takes a lease that is free, has ended, or whose holder's epoch is closed; prolongs one's own.
+/// Takes a lease that is free, has ended, or whose holder's epoch is closed; extends the writer's own.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Take {
+pub struct TakeLease {
     pub name: Arc<str>,
     pub lease_ms: u64,
 }

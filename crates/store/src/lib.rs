@@ -1,20 +1,48 @@
 //! The contract of a store and a bus, the in-memory engine and the conformance suite.
 //! Engines decide nothing: they order (versions) and arbitrate (conflicts).
 //!
-//! | file | holds |
+//! | module | holds |
 //! |---|---|
-//! | `store` | the contract: `submit` work, answers arrive in the `Inbox`; `Commit`, `Read`, `StoreError` |
-//! | `bounds`, `limits` | what a commit may hold |
-//! | `row`, `presence`, `social`, `lease` | the kinds of rows, their keys and versions |
-//! | `log`, `letter` | what is appended: the log of topics, the inboxes of users |
-//! | `body` | how a stored session carries its subscriptions, rights and mailbox |
-//! | `commit/` | the one algorithm of a commit, over the tables of an embedded engine |
-//! | `bus`, `subject`, `interest` | the contract of the bus, the names it routes by, what a node asks to hear |
+//! | `store` | the contract: `submit` work, answers arrive in a receiver |
+//! | `commit/` | `Commit` and `Receipt`, their bounds, and the one algorithm that applies a commit |
+//! | `read`, `error` | typed reads, and what can go wrong |
+//! | `row` | all kinds of rows and their keys |
+//! | `key`, `session`, `document`, `presence`, `social`, `lease`, `deadline`, `node` | the rows |
+//! | `log`, `inbox` | what is appended: the log of topics, the inboxes of users |
+//! | `page`, `limits` | versions and pages of lists; bounds |
+//! | `body` | how a stored session encodes its subscriptions, rights and mailbox |
+//! | `bus`, `subject`, `interest` | the contract of the bus, the names it routes by, what a node listens to |
 //! | `memory/` | the in-memory store and bus, with fault injection |
 //! | `conformance/` | what every engine must do, as cases that run against each of them |
 //! | `blocking` | waits for single answers, for tools and tests |
 //!
 //! The drivers are in `tavern-engines`.
+//!
+//! # Example
+//!
+//! ```
+//! use std::sync::Arc;
+//! use std::time::Duration;
+//! use tavern_store::blocking::Client;
+//! use tavern_store::memory::MemoryEngine;
+//! use tavern_store::{Commit, Document, DocumentKey, Expect, Found, Read, Row, RowKey, StoreError, SystemClock};
+//!
+//! let engine = MemoryEngine::new(Arc::new(SystemClock));
+//! let client = Client::with(Duration::from_secs(1), |answers| Ok(engine.store("n1", answers)))?;
+//!
+//! let key = DocumentKey::new("thing", "a");
+//! let row = Row::Document(Document { key: key.clone(), body: Arc::from(*b"hello") });
+//! let receipt = client.commit(Commit { puts: vec![row.clone()], ..Commit::default() })?;
+//!
+//! // A commit that expects a version is refused when the row has another.
+//! let expects = vec![Expect { key: RowKey::Document(key.clone()), version: receipt.put[0] + 1 }];
+//! let refused = client.commit(Commit { expects, puts: vec![row], ..Commit::default() });
+//! assert!(matches!(refused, Err(StoreError::Conflict { .. })));
+//!
+//! let Found::Document(Some(found)) = client.read(Read::Document(key))? else { panic!("it was put") };
+//! assert_eq!((found.version, &*found.row.body), (receipt.put[0], &b"hello"[..]));
+//! # Ok::<(), StoreError>(())
+//! ```
 //!
 //! # A new kind of row
 //!
@@ -32,37 +60,62 @@
 
 pub mod blocking;
 pub mod body;
-mod bounds;
 pub mod bus;
 pub mod clock;
 pub mod commit;
 pub mod conformance;
+pub mod deadline;
+pub mod document;
+pub mod error;
+pub mod inbox;
 pub mod interest;
+pub mod key;
 pub mod lease;
-pub mod letter;
 pub mod limits;
 pub mod log;
 pub mod memory;
+pub mod node;
+pub mod page;
 pub mod presence;
+pub mod read;
 pub mod row;
+pub mod session;
 pub mod social;
 pub mod store;
 pub mod subject;
 
 pub use body::SessionBody;
-pub use bus::{Bus, BusError, BusInbox, Counts, Lost, Parcel};
+pub use bus::{Bus, BusCounts, BusError, BusMessage, BusReceiver, Lost};
 pub use clock::{Clock, ManualClock, SystemClock};
+pub use commit::{Commit, Expect, NodeChange, Proof, Receipt};
+pub use deadline::Deadline;
+pub use document::{Document, DocumentKey};
+pub use error::StoreError;
+pub use inbox::{FreedMessages, InboxMessage, InboxPage, NewInboxMessage};
 pub use interest::Interest;
-pub use lease::{Lease, Take};
-pub use letter::{Freed, Letter, Letters, NewLetter};
-pub use log::{Append, Appended, Entry, Log, Stretch, Topics, Trim};
-pub use presence::{Held, Hold, Presence, PresenceKey, Raise, Roster, Stray};
-pub use row::{
-    ApiKey, Deadline, Document, DocumentKey, Node, Page, Row, RowKey, RowKind, StoredSession, Versioned,
-    Writer,
-};
+pub use key::ApiKey;
+pub use lease::{Lease, TakeLease};
+pub use log::{Append, Appended, LogEnds, LogEntry, LogPage, TopicPage, Trim};
+pub use node::{Node, Writer};
+pub use page::{Page, Versioned};
+pub use presence::{Held, Hold, Presence, PresenceKey, Raise, Roster, StalePresence};
+pub use read::{Found, Read};
+pub use row::{Row, RowKey, RowKind};
+pub use session::StoredSession;
 pub use social::{Edge, Follow, Person, Seen, User};
-pub use store::{
-    Answer, Commit, Expect, Found, Inbox, NodeChange, Proof, Read, Receipt, Store, StoreError, Ticket, Work,
-};
+pub use store::{Answer, AnswerReceiver, Store, Ticket, Work};
 pub use subject::{Subject, SubjectError};
+
+/// Names that hub, sim and server still use for what is renamed here.
+mod retired {
+    pub use crate::bus::{BusCounts as Counts, BusMessage as Parcel, BusReceiver as BusInbox};
+    pub use crate::inbox::{
+        FreedMessages as Freed, InboxMessage as Letter, InboxPage as Letters, NewInboxMessage as NewLetter,
+    };
+    pub use crate::lease::TakeLease as Take;
+    pub use crate::log::{LogEnds as Log, LogEntry as Entry, LogPage as Stretch, TopicPage as Topics};
+    pub use crate::presence::StalePresence as Stray;
+    pub use crate::store::AnswerReceiver as Inbox;
+}
+#[doc(hidden)]
+pub use retired::*;

@@ -1,30 +1,30 @@
-//! The log of topics: one list of events, append only, removed from its old end. Must hold: positions count from 1 without
-//! holes and become visible in their order; so do the counts of each topic.
+//! The log of topics: one list of events, append only, trimmed from the oldest. Must hold: positions count from 1 without
+//! gaps and become visible in order; so do the counts of each topic.
 
-use crate::row::Page;
+use crate::page::Page;
 use std::sync::Arc;
 use tavern_domain::Time;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Append {
     pub topic: Arc<str>,
-    /// Given by the publisher: the same in one topic is taken once.
+    /// Given by the publisher, for deduplication within the topic.
     pub id: Option<Arc<str>>,
     pub body: Arc<[u8]>,
 }
 
-/// Where an event stands.
+/// The place of an event in the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Appended {
     pub position: u64,
     /// Its number in its topic.
     pub count: u64,
-    /// Its id was known: nothing was added, and this is where the first one stands.
+    /// A duplicate: nothing was added, and this is the place of the first one.
     pub again: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct LogEntry {
     pub position: u64,
     pub topic: Arc<str>,
     pub count: u64,
@@ -33,7 +33,7 @@ pub struct Entry {
     pub body: Arc<[u8]>,
 }
 
-/// Removes the oldest stretch. Topics keep their counts.
+/// Removes the oldest events. Topics keep their counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Trim {
     /// The first position that stays.
@@ -42,26 +42,27 @@ pub struct Trim {
     pub ids_before: u64,
 }
 
-/// A part of the log, with its ends at the same moment.
+/// The ends of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Log {
-    /// The oldest position that is kept; one above the head when nothing is.
+pub struct LogEnds {
+    /// The oldest stored position; one above the head when there is none.
     pub first: u64,
     /// The last position ever given.
     pub head: u64,
-    /// The bodies of what is kept.
+    /// Of all bodies that are stored.
     pub bytes: u64,
 }
 
+/// A page of events, and the ends of the log at the same moment.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Stretch {
-    pub log: Log,
-    pub page: Page<Entry>,
+pub struct LogPage {
+    pub log: LogEnds,
+    pub page: Page<LogEntry>,
 }
 
-/// How many events topics have had, and the log at the same moment.
+/// How many events topics have had, and the ends of the log at the same moment.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Topics {
-    pub log: Log,
+pub struct TopicPage {
+    pub log: LogEnds,
     pub page: Page<(Arc<str>, u64)>,
 }

@@ -1,8 +1,9 @@
-//! The rows of presence: one user in one channel, and the channel's count of changes. What they mean is decided in
-//! `tavern-domain`. Must hold: a presence is kept while somebody is there or may come back; a channel's row stands
+//! The rows of presence: one user in one channel, and the version of the channel. What they mean is decided in
+//! `tavern-domain`. Must hold: a presence is stored while the user is present or may come back; a channel has a row
 //! exactly as long as it has presences.
 
-use crate::row::{Page, Versioned, Writer};
+use crate::node::Writer;
+use crate::page::{Page, Versioned};
 use std::fmt;
 use std::sync::Arc;
 use tavern_domain::Time;
@@ -11,7 +12,7 @@ use tavern_domain::presence::{Attendance, Home, Visibility};
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PresenceKey {
     pub channel: Arc<str>,
-    /// The user, or for somebody without a name the client.
+    /// The user; for an anonymous user the client id.
     pub user: Arc<str>,
 }
 
@@ -20,49 +21,49 @@ pub struct Presence {
     pub key: PresenceKey,
     pub anonymous: bool,
     pub name: Option<Arc<str>>,
-    /// To whom the user shows himself here.
+    /// Who sees the user in this channel.
     pub visibility: Visibility,
     pub attendance: Attendance,
 }
 
-/// What an app says about somebody: he is in a channel, for as long as it says so.
+/// An app says that a user is in a channel, until it says otherwise.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hold {
     pub key: PresenceKey,
-    /// The channel whose clients carry him. None: he is there by himself.
+    /// The user is present as long as they are in this channel. None: without any client.
     pub carrier: Option<Arc<str>>,
     pub until: Option<Time>,
 }
 
-/// Somebody is held in a channel by what a commit changed.
+/// A user whose presence a commit changed is held in a channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
     pub carrier: PresenceKey,
     pub channel: Arc<str>,
 }
 
-/// A channel's version grows by the number of changes that a commit tells. Every commit that touches a presence names
-/// its channel here, also when nobody is told anything.
+/// A channel's version grows by the number of changes that its watchers see. Every commit that touches a presence names
+/// its channel here, also when `by` is 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Raise {
     pub channel: Arc<str>,
     pub by: u32,
 }
 
-/// A part of those who are present in a channel, and the state it belongs to.
+/// A page of the users in a channel, and the version it belongs to.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Roster {
-    /// Of an empty channel: no earlier version of it is above, and every later one is.
+    /// Of an empty channel: at least any earlier version of it, and below every later one.
     pub version: u64,
-    /// All of them, not only this page.
+    /// In the channel, not only in this page.
     pub users: u64,
     pub page: Page<Versioned<Presence>>,
 }
 
-/// A presence that nobody will end: lives of nodes that the store does not know vouch for it, or, when none is named,
-/// its last deadline is long over.
+/// A presence that no node will end: its clients are of epochs that the store does not know, or, when none is named,
+/// its last deadline is over.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stray {
+pub struct StalePresence {
     pub key: PresenceKey,
     pub homes: Vec<Home>,
 }
@@ -92,22 +93,22 @@ impl Presence {
             + clients
     }
 
-    /// The homes of clients that came by `before` and that are not known; None: this presence is not astray.
-    pub fn astray(&self, before: Time, is_known: impl Fn(&Home) -> bool) -> Option<Vec<Home>> {
+    /// The unknown homes of clients that joined by `before`; None: this presence is not stale.
+    pub fn stale_homes(&self, before: Time, is_known: impl Fn(&Home) -> bool) -> Option<Vec<Home>> {
         let mut homes: Vec<Home> = Vec::new();
         for client in self.attendance.living().filter(|client| client.since <= before) {
-            // Whom an app put somewhere by himself is vouched for by the app.
-            let vouched = client.home.node.is_empty() || is_known(&client.home);
-            if !vouched && !homes.contains(&client.home) {
+            // A presence set by an app has no node.
+            let known = client.home.node.is_empty() || is_known(&client.home);
+            if !known && !homes.contains(&client.home) {
                 homes.push(client.home.clone());
             }
         }
-        let forgotten = self.attendance.next_wake().is_some_and(|until| until <= before);
-        (forgotten || !homes.is_empty()).then_some(homes)
+        let overdue = self.attendance.next_wake().is_some_and(|until| until <= before);
+        (overdue || !homes.is_empty()).then_some(homes)
     }
 
-    /// Whether this life of a node vouches for one of the clients.
-    pub fn lives_at(&self, home: &Writer) -> bool {
+    /// Whether one of the clients is of this epoch of a node.
+    pub fn is_at(&self, home: &Writer) -> bool {
         self.attendance.living().any(|client| client.home == Home::from(home))
     }
 }

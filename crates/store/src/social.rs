@@ -1,8 +1,8 @@
-//! The rows of people: what is known of a user beyond any channel, and who follows whom.
-//! Must hold: when a user was last seen never goes back; a pair follows once.
+//! The rows of users outside of channels: last seen, visibility, follows.
+//! Must hold: last seen never goes back; a pair follows once.
 
+use crate::page::{Page, Versioned};
 use crate::presence::Presence;
-use crate::row::{Page, Versioned};
 use std::sync::Arc;
 use tavern_domain::Time;
 use tavern_domain::presence::Visibility;
@@ -10,7 +10,7 @@ use tavern_domain::presence::Visibility;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
     pub user: Arc<str>,
-    /// The store keeps the latest that it was ever given.
+    /// The store keeps the latest of all it was given.
     pub last_seen: Option<Time>,
     pub visibility: Visibility,
 }
@@ -22,7 +22,7 @@ pub struct Follow {
     pub since: Time,
 }
 
-/// One row of a list of follows, with whether the other follows back.
+/// One row of a list of follows, and whether the other user follows back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Edge {
     pub follow: Follow,
@@ -30,7 +30,7 @@ pub struct Edge {
     pub mutual: bool,
 }
 
-/// Somebody was there at a time. Changes nothing else about him.
+/// A user was seen at a time. Changes nothing else.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {
     pub user: Arc<str>,
@@ -42,9 +42,9 @@ pub struct Seen {
 pub struct Person {
     pub user: Arc<str>,
     pub known: Option<Versioned<User>>,
-    /// Where he is, by channel; bounded by `limits::PAGE_ROWS`.
+    /// By channel; bounded by `limits::PAGE_ROWS`.
     pub presences: Vec<Versioned<Presence>>,
-    /// He and whoever asked follow each other.
+    /// The user and the viewer follow each other.
     pub mutual: bool,
 }
 

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use tavern_local::{
     Error, Interest as Wish, Interrupter, Local, Message, Namespace, Options, SubscriptionsVersion,
 };
-use tavern_store::bus::{Bus, BusError, BusInbox, Counts, Lost, Parcel};
+use tavern_store::bus::{Bus, BusCounts, BusError, BusMessage, BusReceiver, Lost};
 use tavern_store::interest::Interest;
 use tavern_store::limits;
 use tavern_store::store::Ticket;
@@ -45,7 +45,7 @@ struct Shared {
     /// It hears everything by one wish; nothing is in `carried`.
     wide: AtomicBool,
     prefix: Arc<str>,
-    inbox: Arc<dyn BusInbox>,
+    inbox: Arc<dyn BusReceiver>,
     agenda: Mutex<Agenda>,
     stirred: Condvar,
     waiting_bytes: AtomicUsize,
@@ -72,7 +72,7 @@ struct Agenda {
 }
 
 enum Job {
-    Publish(Vec<Parcel>),
+    Publish(Vec<BusMessage>),
     Subscribe(Vec<Interest>, Ticket),
     Unsubscribe(Vec<Interest>),
     Narrow,
@@ -83,7 +83,7 @@ enum Job {
 }
 
 impl LocalBus {
-    pub fn open(place: &Place<'_>, inbox: Arc<dyn BusInbox>) -> Result<LocalBus, BusError> {
+    pub fn open(place: &Place<'_>, inbox: Arc<dyn BusReceiver>) -> Result<LocalBus, BusError> {
         let options = Options {
             log_messages: place.bounds.messages,
             log_bytes: place.bounds.bytes,
@@ -143,7 +143,7 @@ fn unavailable(error: Error) -> BusError {
 }
 
 impl Bus for LocalBus {
-    fn publish(&self, mut batch: Vec<Parcel>) {
+    fn publish(&self, mut batch: Vec<BusMessage>) {
         let shared = &self.shared;
         {
             let local = shared.local.read().unwrap_or_else(PoisonError::into_inner);
@@ -197,9 +197,9 @@ impl Bus for LocalBus {
         "local"
     }
 
-    fn counts(&self) -> Counts {
+    fn counts(&self) -> BusCounts {
         let counts = &self.shared.counts;
-        Counts {
+        BusCounts {
             sent: counts.sent.load(Ordering::Relaxed),
             received: counts.received.load(Ordering::Relaxed),
             failed: counts.failed.load(Ordering::Relaxed),
@@ -230,7 +230,7 @@ impl Drop for LocalBus {
     }
 }
 
-fn weight(parcel: &Parcel) -> usize {
+fn weight(parcel: &BusMessage) -> usize {
     parcel.payload.len() + parcel.note.len() + parcel.subject.as_str().len()
 }
 
@@ -296,7 +296,7 @@ impl Shared {
 
     /// Publishes this batch, and what came meanwhile, in one transaction; before it, if words are torn, that they are. False:
     /// the others do not know of words that were lost.
-    fn carry(&self, local: &Local, mut batch: Vec<Parcel>, torn: bool) -> bool {
+    fn carry(&self, local: &Local, mut batch: Vec<BusMessage>, torn: bool) -> bool {
         {
             let mut agenda = self.agenda();
             while batch.len() < READ_TOGETHER
@@ -396,7 +396,7 @@ impl Shared {
             return;
         }
         // After the line above: who subscribes from now on asks for it, who did before is in this list.
-        let needs = self.inbox.needs();
+        let needs = self.inbox.interests();
         let begun =
             self.begin(local, &needs).and_then(|()| local.add_interests([name::torn_wish(&self.prefix)]));
         match begun.and_then(|_| local.remove_interests(everything())) {
@@ -479,10 +479,10 @@ impl Shared {
         self.give(parcels);
     }
 
-    fn give(&self, parcels: Vec<Parcel>) {
+    fn give(&self, parcels: Vec<BusMessage>) {
         if !parcels.is_empty() {
             self.counts.received.fetch_add(parcels.len() as u64, Ordering::Relaxed);
-            self.inbox.words(parcels);
+            self.inbox.messages(parcels);
         }
     }
 }

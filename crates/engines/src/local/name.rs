@@ -4,9 +4,9 @@
 use crate::header::{self, Header};
 use std::sync::Arc;
 use tavern_local::{Draft, Interest as Wish, Namespace, Publication};
-use tavern_store::bus::Parcel;
+use tavern_store::bus::BusMessage;
 use tavern_store::interest::Interest;
-use tavern_store::row::Writer;
+use tavern_store::node::Writer;
 use tavern_store::subject::Subject;
 
 /// Where a subject is published.
@@ -57,7 +57,7 @@ pub fn is_torn(prefix: &str, words: &Publication) -> bool {
 }
 
 /// What stands beside the payload in the folder.
-pub fn note(parcel: &Parcel) -> Vec<u8> {
+pub fn note(parcel: &BusMessage) -> Vec<u8> {
     let mut note = Vec::with_capacity(header::length(parcel));
     header::write(parcel, &mut note);
     note
@@ -68,7 +68,7 @@ pub fn draft<'a>((space, channel): &'a (Namespace, Vec<u8>), note: &'a [u8], pay
 }
 
 /// What was said, if it is for nodes. A note that no node wrote is an outsider's.
-pub fn parcel(prefix: &str, words: &Publication) -> Option<Parcel> {
+pub fn parcel(prefix: &str, words: &Publication) -> Option<BusMessage> {
     let subject = match words.namespace() {
         Namespace::Public => Subject::of_channel(prefix, words.channel()).ok()?,
         Namespace::Private => Subject::parse(std::str::from_utf8(words.channel()).ok()?).ok()?,
@@ -79,7 +79,7 @@ pub fn parcel(prefix: &str, words: &Publication) -> Option<Parcel> {
     if from.is_outsider() && words.namespace() == Namespace::Private {
         return None;
     }
-    Some(Parcel { subject, from, n, note: note.into(), payload: Arc::from(words.payload()) })
+    Some(BusMessage { subject, from, n, note: note.into(), payload: Arc::from(words.payload()) })
 }
 
 #[cfg(test)]

@@ -21,12 +21,12 @@ use crate::remote::{Address, RemoteBus};
 use dialect::Nats;
 pub use facts::facts;
 use std::sync::Arc;
-use tavern_store::bus::{BusError, BusInbox};
+use tavern_store::bus::{BusError, BusReceiver};
 
 const PORT: u16 = 4222;
 const OPTIONS: &[&str] = &["token", "creds", "ca"];
 
-pub fn open(url: &str, place: &Place<'_>, inbox: Arc<dyn BusInbox>) -> Result<RemoteBus, BusError> {
+pub fn open(url: &str, place: &Place<'_>, inbox: Arc<dyn BusReceiver>) -> Result<RemoteBus, BusError> {
     let address = Address::parse(url, PORT, OPTIONS)?;
     RemoteBus::open(Nats::new(address, place.node)?, place, inbox)
 }

@@ -2,9 +2,13 @@
 
 use super::link::Step;
 use super::{document, hold, key, lease, presence, session, social};
+use tavern_store::deadline::Deadline;
+use tavern_store::document::Document;
+use tavern_store::key::ApiKey;
 use tavern_store::lease::Lease;
 use tavern_store::presence::{Hold, Presence};
-use tavern_store::row::{ApiKey, Deadline, Document, Row, StoredSession};
+use tavern_store::row::Row;
+use tavern_store::session::StoredSession;
 use tavern_store::social::{Follow, User};
 
 pub(super) enum Change {

@@ -4,13 +4,14 @@
 
 use super::link::Step;
 use super::log::{self, Wanted};
-use super::{deadline, document, hold, key, lease, letter, node, presence, session, social};
+use super::{deadline, document, hold, inbox, key, lease, node, presence, session, social};
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use tavern_store::commit::{Commit, NodeChange};
+use tavern_store::node::Writer;
 use tavern_store::presence::PresenceKey;
-use tavern_store::row::{Row, RowKey, Writer};
-use tavern_store::store::{Commit, NodeChange};
+use tavern_store::row::{Row, RowKey};
 
 #[derive(Default)]
 pub(super) struct Claim {
@@ -23,7 +24,7 @@ pub(super) struct Claim {
     pub channels: BTreeSet<Arc<str>>,
     /// Presences that are put or deleted: somebody may be held by them.
     pub carriers: BTreeSet<PresenceKey>,
-    /// Users whose letters change.
+    /// Users whose inboxes change.
     pub inboxes: BTreeSet<Arc<str>>,
     /// None: the log stays as it is.
     pub log: Option<Wanted>,
@@ -74,8 +75,8 @@ impl Claim {
             commit.deadlines.iter().for_each(|deadline| claim.row(deadline.key()));
             claim.channels.extend(commit.raises.iter().map(|raise| raise.channel.clone()));
             commit.takes.iter().for_each(|take| claim.row(RowKey::Lease(take.name.clone())));
-            claim.inboxes.extend(commit.letters.iter().map(|letter| letter.user.clone()));
-            claim.inboxes.extend(commit.freed.iter().map(|freed| freed.user.clone()));
+            claim.inboxes.extend(commit.inbox_messages.iter().map(|message| message.user.clone()));
+            claim.inboxes.extend(commit.freed_messages.iter().map(|freed| freed.user.clone()));
             claim.log(commit);
         }
         claim
@@ -145,7 +146,7 @@ impl Claim {
             steps.push(presence::lock_channels(&self.channels));
         }
         if !self.inboxes.is_empty() {
-            steps.push(letter::lock(&self.inboxes));
+            steps.push(inbox::lock(&self.inboxes));
         }
         // Everybody who appends waits here: nobody waits for anything else behind it.
         if self.log.is_some() {

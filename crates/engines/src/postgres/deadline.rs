@@ -4,8 +4,9 @@ use super::claim::Kind;
 use super::link::{Link, Step};
 use super::value::{Trouble, read_time, text, time};
 use tavern_domain::Time;
+use tavern_store::deadline::Deadline;
 use tavern_store::limits;
-use tavern_store::row::{Deadline, Page};
+use tavern_store::page::Page;
 
 pub(super) const KIND: Kind = Kind {
     lock: "INSERT INTO deadlines (kind, name, due)

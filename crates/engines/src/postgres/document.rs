@@ -3,8 +3,10 @@
 use super::claim::Kind;
 use super::link::{Link, Step};
 use super::value::{Trouble, get as column, number, read_number};
+use tavern_store::document::{Document, DocumentKey};
 use tavern_store::limits;
-use tavern_store::row::{Document, DocumentKey, Page, Row, RowKey, Versioned};
+use tavern_store::page::{Page, Versioned};
+use tavern_store::row::{Row, RowKey};
 
 pub(super) const KIND: Kind = Kind {
     lock: "INSERT INTO documents (kind, name, version, body)

@@ -5,7 +5,7 @@ use super::tls::Tls;
 use super::value::{Trouble, get};
 use super::{link, schema};
 use crate::facts::{Fact, StoreFacts, secrecy};
-use tavern_store::store::StoreError;
+use tavern_store::error::StoreError;
 use tokio_postgres::config::Host;
 use tokio_postgres::{Client, Row};
 

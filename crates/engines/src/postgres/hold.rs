@@ -5,8 +5,9 @@ use super::link::{Link, Step};
 use super::value::{Trouble, number, read_number, read_time_or_none, text, text_or_none, time};
 use std::collections::BTreeSet;
 use tavern_store::limits;
+use tavern_store::page::{Page, Versioned};
 use tavern_store::presence::{Hold, PresenceKey};
-use tavern_store::row::{self, Page, RowKey, Versioned};
+use tavern_store::row::{self, RowKey};
 use tokio_postgres::Row;
 
 pub(super) const KIND: Kind = Kind {

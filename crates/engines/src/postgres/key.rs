@@ -4,8 +4,9 @@ use super::claim::Kind;
 use super::link::{Link, Step};
 use super::value::{Trouble, get, number, read_number, read_time, read_time_or_none, text, time};
 use tavern_domain::{Scope, Scopes};
+use tavern_store::key::ApiKey;
 use tavern_store::limits;
-use tavern_store::row::{ApiKey, Page, Versioned};
+use tavern_store::page::{Page, Versioned};
 use tokio_postgres::Row;
 
 pub(super) const KIND: Kind = Kind {

@@ -4,9 +4,10 @@ use super::claim::Kind;
 use super::link::{Link, Step};
 use super::value::{Trouble, get as column, number, read_number, read_time, text, time};
 use tavern_domain::Epoch;
-use tavern_store::commit::Occupied;
+use tavern_store::commit::LeaseState;
 use tavern_store::lease::Lease;
-use tavern_store::row::{Versioned, Writer};
+use tavern_store::node::Writer;
+use tavern_store::page::Versioned;
 use tokio_postgres::Row;
 
 /// Whether the holder's epoch is open is looked at without a lock: once it is closed it stays so.
@@ -23,8 +24,8 @@ pub(super) const KIND: Kind = Kind {
 };
 
 /// From the columns of `KIND.load`.
-pub(super) fn loaded(row: &Row) -> Result<Occupied, Trouble> {
-    Ok(Occupied { lease: read(row)?, vouched: column(row, 6)? })
+pub(super) fn loaded(row: &Row) -> Result<LeaseState, Trouble> {
+    Ok(LeaseState { lease: read(row)?, holder_is_open: column(row, 6)? })
 }
 
 fn read(row: &Row) -> Result<Versioned<Lease>, Trouble> {

@@ -6,8 +6,8 @@ use super::value::{Trouble, get as column, number, read_number, read_time, text,
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tavern_store::limits;
-use tavern_store::log::{Entry, Log, Stretch, Topics, Trim};
-use tavern_store::row::Page;
+use tavern_store::log::{LogEnds, LogEntry, LogPage, TopicPage, Trim};
+use tavern_store::page::Page;
 use tokio_postgres::Row;
 
 /// What a batch must know of the log: topics that are counted and ids that are asked for.
@@ -23,7 +23,7 @@ pub(super) struct Tally {
     head: u64,
     counts: BTreeMap<Arc<str>, u64>,
     ids: BTreeMap<(Arc<str>, Arc<str>), (u64, u64)>,
-    added: Vec<Entry>,
+    added: Vec<LogEntry>,
     trim: Option<Trim>,
 }
 
@@ -69,7 +69,7 @@ impl Tally {
         self.ids.get(&(topic.clone(), id.clone())).copied()
     }
 
-    pub fn append(&mut self, entry: &Entry) {
+    pub fn append(&mut self, entry: &LogEntry) {
         self.head = entry.position;
         self.counts.insert(entry.topic.clone(), entry.count);
         if let Some(id) = &entry.id {
@@ -123,7 +123,7 @@ impl Tally {
                 .with(self.counts.values().map(|count| number(*count)).collect::<Vec<_>>()),
         );
         // An id may be taken, forgotten and taken again by commits that are written together: the last one counts.
-        let is_known = |entry: &Entry, id: &Arc<str>| {
+        let is_known = |entry: &LogEntry, id: &Arc<str>| {
             self.known(&entry.topic, id).is_some_and(|(position, _)| position == entry.position)
         };
         let named = || {
@@ -149,11 +149,11 @@ impl Tally {
 
 const ENDS: &str = "SELECT head, bytes, (SELECT min(position) FROM events) FROM event_log";
 
-fn ends(rows: &[Row]) -> Result<Log, Trouble> {
+fn ends(rows: &[Row]) -> Result<LogEnds, Trouble> {
     let row = rows.first().ok_or(Trouble::Strange("there is no log"))?;
     let (head, bytes) = (read_number(row, 0)?, read_number(row, 1)?);
     let first = column::<Option<i64>>(row, 2)?.map_or(head + 1, |first| first.unsigned_abs());
-    Ok(Log { first, head, bytes })
+    Ok(LogEnds { first, head, bytes })
 }
 
 /// Each topic is read from its own index, so the cost is that of what is read.
@@ -162,7 +162,7 @@ pub(super) async fn stretch(
     topics: &[Arc<str>],
     after: u64,
     limit: u32,
-) -> Result<Stretch, Trouble> {
+) -> Result<LogPage, Trouble> {
     let all = "SELECT position, topic, count, at, id, body FROM
             (SELECT *, sum(length(body)) OVER (ORDER BY position) - length(body) AS earlier FROM
                 (SELECT * FROM events WHERE position > $1 ORDER BY position LIMIT $2) AS few) AS counted
@@ -184,12 +184,12 @@ pub(super) async fn stretch(
     };
     let begin = Step::new("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY");
     let found = link.run(vec![begin, Step::new(ENDS), step, Step::new("COMMIT")]).await?;
-    let page = Page::fill(limit, |entry: &Entry| entry.body.len(), found[2].iter().map(read))?;
-    Ok(Stretch { log: ends(&found[1])?, page })
+    let page = Page::fill(limit, |entry: &LogEntry| entry.body.len(), found[2].iter().map(read))?;
+    Ok(LogPage { log: ends(&found[1])?, page })
 }
 
-fn read(row: &Row) -> Result<Entry, Trouble> {
-    Ok(Entry {
+fn read(row: &Row) -> Result<LogEntry, Trouble> {
+    Ok(LogEntry {
         position: read_number(row, 0)?,
         topic: text(row, 1)?,
         count: read_number(row, 2)?,
@@ -204,7 +204,7 @@ pub(super) async fn topics(
     names: &[Arc<str>],
     after: Option<&str>,
     limit: u32,
-) -> Result<Topics, Trouble> {
+) -> Result<TopicPage, Trouble> {
     let all = "SELECT name, count FROM topics WHERE name > $1 ORDER BY name LIMIT $2";
     let some = "SELECT name, count FROM topics WHERE name > $1 AND name = ANY ($3) ORDER BY name LIMIT $2";
     let limit = limit.clamp(1, limits::PAGE_ROWS);
@@ -217,5 +217,5 @@ pub(super) async fn topics(
     let begin = Step::new("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY");
     let found = link.run(vec![begin, Step::new(ENDS), step, Step::new("COMMIT")]).await?;
     let counts = found[2].iter().map(|row| Ok::<_, Trouble>((text(row, 0)?, read_number(row, 1)?)));
-    Ok(Topics { log: ends(&found[1])?, page: Page::fill(limit, |_| 64, counts)? })
+    Ok(TopicPage { log: ends(&found[1])?, page: Page::fill(limit, |_| 64, counts)? })
 }

@@ -7,9 +7,11 @@ use super::writer::Watch;
 use super::{reader, roster, session, social};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
+use tavern_store::error::StoreError;
 use tavern_store::limits::PAGE_ROWS;
-use tavern_store::row::Page;
-use tavern_store::store::{Answer, Found, Read, StoreError, Ticket};
+use tavern_store::page::Page;
+use tavern_store::read::{Found, Read};
+use tavern_store::store::{Answer, Ticket};
 
 /// One statement's worth of reads, all of one kind.
 pub(super) struct Lot<'a> {

@@ -6,7 +6,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use tavern_domain::Epoch;
 use tavern_store::limits;
-use tavern_store::row::{Node, Page, Writer};
+use tavern_store::node::{Node, Writer};
+use tavern_store::page::Page;
 use tokio_postgres::Row;
 
 /// Two that open the same name take turns, also when it has no row yet.

@@ -3,9 +3,9 @@
 use super::link::Link;
 use super::value::Trouble;
 use super::writer::Watch;
-use super::{deadline, document, hold, key, lease, letter, log, node, roster, session, social};
+use super::{deadline, document, hold, inbox, key, lease, log, node, roster, session, social};
+use tavern_store::read::{Found, Read};
 use tavern_store::row::RowKind;
-use tavern_store::store::{Found, Read};
 
 pub(super) async fn read(link: &Link, watch: &Watch, read: &Read) -> Result<Found, Trouble> {
     Ok(match read {
@@ -41,7 +41,9 @@ pub(super) async fn read(link: &Link, watch: &Watch, read: &Read) -> Result<Foun
         Read::PresencesAt { home, after, limit } => {
             Found::Presences(roster::at_home(link, home, after.as_ref(), *limit).await?)
         }
-        Read::Strays { before, limit } => Found::Strays(roster::strays(link, *before, *limit).await?),
+        Read::StalePresences { before, limit } => {
+            Found::StalePresences(roster::strays(link, *before, *limit).await?)
+        }
         Read::Rows { kind, after, limit } => {
             let after = after.as_ref();
             Found::Rows(match kind {
@@ -57,8 +59,6 @@ pub(super) async fn read(link: &Link, watch: &Watch, read: &Read) -> Result<Foun
         Read::Topics { names, after, limit } => {
             Found::Topics(log::topics(link, names, after.as_deref(), *limit).await?)
         }
-        Read::Letters { user, after, limit } => {
-            Found::Letters(letter::letters(link, user, *after, *limit).await?)
-        }
+        Read::Inbox { user, after, limit } => Found::Inbox(inbox::page(link, user, *after, *limit).await?),
     })
 }

@@ -12,8 +12,10 @@ use std::sync::Arc;
 use tavern_domain::presence::{Attendance, Attendee, Departed, Departure, Home, Lost, State, Visibility};
 use tavern_domain::{ClientId, Epoch, Time};
 use tavern_store::limits;
-use tavern_store::presence::{Presence, PresenceKey, Roster, Stray};
-use tavern_store::row::{self, Page, RowKey, Versioned, Writer};
+use tavern_store::node::Writer;
+use tavern_store::page::{Page, Versioned};
+use tavern_store::presence::{Presence, PresenceKey, Roster, StalePresence};
+use tavern_store::row::{self, RowKey};
 use tokio_postgres::Row;
 
 /// One statement is one moment. Each client of a presence is a row that repeats the presence.
@@ -173,7 +175,7 @@ pub(super) async fn rows(
 }
 
 /// Looks at every client once: done seldom.
-pub(super) async fn strays(link: &Link, before: Time, limit: u32) -> Result<Page<Stray>, Trouble> {
+pub(super) async fn strays(link: &Link, before: Time, limit: u32) -> Result<Page<StalePresence>, Trouble> {
     let sql = with_clients!(
         ", EXISTS (SELECT FROM nodes n WHERE n.name = c.node AND n.epoch = c.epoch)",
         "(SELECT w.channel_name, w.user_id FROM user_channel_presences w
@@ -196,8 +198,8 @@ pub(super) async fn strays(link: &Link, before: Time, limit: u32) -> Result<Page
     }
     let strays = gather(&rows).filter_map(|row| {
         row.map(|row| {
-            let homes = row.row.astray(before, |home| known.contains(home));
-            homes.map(|homes| Stray { key: row.row.key, homes })
+            let homes = row.row.stale_homes(before, |home| known.contains(home));
+            homes.map(|homes| StalePresence { key: row.row.key, homes })
         })
         .transpose()
     });

@@ -3,7 +3,7 @@
 
 use super::link::Link;
 use super::value::Trouble;
-use tavern_store::store::StoreError;
+use tavern_store::error::StoreError;
 use tokio_postgres::Client;
 
 const SCHEMA: &str = include_str!("schema.sql");

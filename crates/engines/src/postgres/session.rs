@@ -7,7 +7,9 @@ use super::value::{
 };
 use tavern_domain::{ClientId, Epoch, SessionKey};
 use tavern_store::limits;
-use tavern_store::row::{Page, StoredSession, Versioned, Writer};
+use tavern_store::node::Writer;
+use tavern_store::page::{Page, Versioned};
+use tavern_store::session::StoredSession;
 use tokio_postgres::Row;
 
 pub(super) const KIND: Kind = Kind {

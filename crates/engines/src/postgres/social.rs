@@ -8,8 +8,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use tavern_domain::presence::Visibility;
 use tavern_store::limits;
+use tavern_store::page::{Page, Versioned};
 use tavern_store::presence::Presence;
-use tavern_store::row::{self, Page, RowKey, Versioned};
+use tavern_store::row::{self, RowKey};
 use tavern_store::social::{Edge, Follow, Person, User};
 use tokio_postgres::Row;
 

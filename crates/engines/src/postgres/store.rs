@@ -15,8 +15,11 @@ use crate::queue::Queue;
 use futures_util::future::join_all;
 use std::sync::Arc;
 use tavern_store::clock::Clock;
+use tavern_store::commit::Commit;
+use tavern_store::error::StoreError;
 use tavern_store::limits;
-use tavern_store::store::{Answer, Commit, Inbox, Read, Store, StoreError, Ticket, Work};
+use tavern_store::read::Read;
+use tavern_store::store::{Answer, AnswerReceiver, Store, Ticket, Work};
 
 /// Connections that read: a slow reading holds up only those that share its connection.
 const READERS: usize = 2;
@@ -31,7 +34,7 @@ pub struct PostgresStore {
 
 impl PostgresStore {
     /// Time is the server's.
-    pub fn open(url: &str, inbox: Arc<dyn Inbox>) -> Result<PostgresStore, StoreError> {
+    pub fn open(url: &str, inbox: Arc<dyn AnswerReceiver>) -> Result<PostgresStore, StoreError> {
         PostgresStore::open_at(url, None, inbox)
     }
 
@@ -39,7 +42,7 @@ impl PostgresStore {
     pub fn open_by(
         url: &str,
         clock: Arc<dyn Clock>,
-        inbox: Arc<dyn Inbox>,
+        inbox: Arc<dyn AnswerReceiver>,
     ) -> Result<PostgresStore, StoreError> {
         PostgresStore::open_at(url, Some(clock), inbox)
     }
@@ -47,7 +50,7 @@ impl PostgresStore {
     fn open_at(
         url: &str,
         clock: Option<Arc<dyn Clock>>,
-        inbox: Arc<dyn Inbox>,
+        inbox: Arc<dyn AnswerReceiver>,
     ) -> Result<PostgresStore, StoreError> {
         let address = Address::parse(url)?;
         let store = PostgresStore { intake: Intake::new(inbox.clone()) };
@@ -87,7 +90,7 @@ impl Store for PostgresStore {
         self.intake.submit(work);
     }
 
-    fn keeps_time(&self) -> bool {
+    fn has_shared_clock(&self) -> bool {
         true
     }
 
@@ -95,7 +98,7 @@ impl Store for PostgresStore {
         "postgres"
     }
 
-    fn arrivals(&self) -> u64 {
+    fn reconnects(&self) -> u64 {
         self.intake.arrivals.count()
     }
 
@@ -108,7 +111,7 @@ impl Store for PostgresStore {
 struct Desk {
     way: Way,
     watch: Watch,
-    inbox: Arc<dyn Inbox>,
+    inbox: Arc<dyn AnswerReceiver>,
 }
 
 impl Desk {
@@ -169,7 +172,7 @@ impl Desk {
 }
 
 /// True: the connection is of no more use.
-async fn answer_lot(link: &Link, watch: &Watch, inbox: &dyn Inbox, lot: Lot<'_>) -> bool {
+async fn answer_lot(link: &Link, watch: &Watch, inbox: &dyn AnswerReceiver, lot: Lot<'_>) -> bool {
     let mut lots = vec![lot];
     while let Some(lot) = lots.pop() {
         let outcome =

@@ -7,18 +7,21 @@ use super::claim::{Claim, KINDS, names};
 use super::link::Step;
 use super::presence::Channel;
 use super::value::{Trouble, get as column, read_number, read_time};
-use super::{deadline, hold, lease, letter, log, node, presence, social};
+use super::{deadline, hold, inbox, lease, log, node, presence, social};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use tavern_domain::Time;
 use tavern_domain::presence::Visibility;
-use tavern_store::commit::{Bag, Gone, Occupied, Tables};
-use tavern_store::letter::Letter;
-use tavern_store::log::{Entry, Trim};
+use tavern_store::commit::{InboxCounts, LeaseState, Removed, Tables};
+use tavern_store::deadline::Deadline;
+use tavern_store::error::StoreError;
+use tavern_store::inbox::InboxMessage;
+use tavern_store::log::{LogEntry, Trim};
+use tavern_store::node::{Node, Writer};
+use tavern_store::page::Versioned;
 use tavern_store::presence::{Hold, PresenceKey};
-use tavern_store::row::{Deadline, Node, Row, RowKey, Versioned, Writer};
+use tavern_store::row::{Row, RowKey};
 use tavern_store::social::{Seen, User};
-use tavern_store::store::StoreError;
 use tokio_postgres::Row as Line;
 
 pub(super) struct PostgresTables<'a> {
@@ -29,8 +32,8 @@ pub(super) struct PostgresTables<'a> {
     channels: BTreeMap<Arc<str>, Channel>,
     users: HashMap<Arc<str>, User>,
     holds: BTreeMap<PresenceKey, Hold>,
-    leases: HashMap<Arc<str>, Occupied>,
-    inboxes: letter::Inboxes,
+    leases: HashMap<Arc<str>, LeaseState>,
+    inboxes: inbox::Inboxes,
     log: Option<log::Tally>,
     /// The last thing that happened to each row.
     changes: BTreeMap<RowKey, Change>,
@@ -55,7 +58,7 @@ impl<'a> PostgresTables<'a> {
             steps.push(hold::load_carried(&claim.carriers));
         }
         if !claim.inboxes.is_empty() {
-            steps.extend(letter::load(&claim.inboxes));
+            steps.extend(inbox::load(&claim.inboxes));
         }
         if let Some(wanted) = &claim.log {
             steps.extend(log::load(wanted));
@@ -76,7 +79,7 @@ impl<'a> PostgresTables<'a> {
             users: HashMap::new(),
             holds: BTreeMap::new(),
             leases: HashMap::new(),
-            inboxes: letter::Inboxes::default(),
+            inboxes: inbox::Inboxes::default(),
             log: None,
             changes: BTreeMap::new(),
             changed_nodes: BTreeSet::new(),
@@ -108,7 +111,7 @@ impl<'a> PostgresTables<'a> {
         }
         let mut next = || found.next().map_or(&[][..], |lines| lines);
         if !claim.inboxes.is_empty() {
-            tables.inboxes = letter::Inboxes::load(next(), next())?;
+            tables.inboxes = inbox::Inboxes::load(next(), next())?;
         }
         if claim.log.is_some() {
             tables.log = Some(log::Tally::load(next(), next(), next())?);
@@ -231,7 +234,7 @@ impl Tables for PostgresTables<'_> {
             }
             Row::Lease(lease) => {
                 let lease = Versioned { version, row: lease.clone() };
-                self.leases.insert(lease.row.name.clone(), Occupied { lease, vouched: true });
+                self.leases.insert(lease.row.name.clone(), LeaseState { lease, holder_is_open: true });
             }
             Row::Key(_) | Row::Session(_) | Row::Document(_) | Row::Follow(_) => {}
         }
@@ -315,13 +318,13 @@ impl Tables for PostgresTables<'_> {
             |hold: &&Hold| hold.key.user == carrier.user && hold.carrier.as_ref() == Some(&carrier.channel);
         Ok(self.holds.values().filter(carried).map(|hold| hold.key.channel.clone()).collect())
     }
-    fn lease(&mut self, name: &Arc<str>) -> Result<Option<Occupied>, StoreError> {
+    fn lease(&mut self, name: &Arc<str>) -> Result<Option<LeaseState>, StoreError> {
         let Some(mut found) = self.leases.get(name).cloned() else { return Ok(None) };
         let holder = &found.lease.row.holder;
         // What a commit of the same batch did to the holder counts too.
-        found.vouched = match self.nodes.get(holder) {
+        found.holder_is_open = match self.nodes.get(holder) {
             Some(node) => node.closed_at.is_none(),
-            None => found.vouched && !self.changed_nodes.contains(holder),
+            None => found.holder_is_open && !self.changed_nodes.contains(holder),
         };
         Ok(Some(found))
     }
@@ -338,7 +341,7 @@ impl Tables for PostgresTables<'_> {
         Ok(self.log().known(topic, id))
     }
 
-    fn append(&mut self, entry: &Entry) -> Result<(), StoreError> {
+    fn append(&mut self, entry: &LogEntry) -> Result<(), StoreError> {
         self.log().append(entry);
         Ok(())
     }
@@ -348,25 +351,25 @@ impl Tables for PostgresTables<'_> {
         Ok(())
     }
 
-    fn bag(&mut self, user: &Arc<str>) -> Result<Bag, StoreError> {
-        Ok(self.inboxes.bag(user))
+    fn inbox(&mut self, user: &Arc<str>) -> Result<InboxCounts, StoreError> {
+        Ok(self.inboxes.counts(user))
     }
 
-    fn add_letter(&mut self, user: &Arc<str>, letter: &Letter) -> Result<(), StoreError> {
-        self.inboxes.add(user, letter);
+    fn add_message(&mut self, user: &Arc<str>, message: &InboxMessage) -> Result<(), StoreError> {
+        self.inboxes.add(user, message);
         Ok(())
     }
 
-    fn take_letters(&mut self, user: &Arc<str>, through: u64) -> Result<Gone, StoreError> {
-        Ok(self.inboxes.take(user, through))
+    fn remove_messages(&mut self, user: &Arc<str>, through: u64) -> Result<Removed, StoreError> {
+        Ok(self.inboxes.remove(user, through))
     }
 
-    fn take_oldest(&mut self, user: &Arc<str>) -> Result<Gone, StoreError> {
-        Ok(self.inboxes.take_oldest(user))
+    fn remove_oldest(&mut self, user: &Arc<str>) -> Result<Removed, StoreError> {
+        Ok(self.inboxes.remove_oldest(user))
     }
 
-    fn set_bag(&mut self, user: &Arc<str>, bag: &Bag) -> Result<(), StoreError> {
-        self.inboxes.set(user, bag);
+    fn set_inbox(&mut self, user: &Arc<str>, counts: &InboxCounts) -> Result<(), StoreError> {
+        self.inboxes.set(user, counts);
         Ok(())
     }
 }

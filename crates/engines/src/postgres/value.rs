@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 use tavern_domain::Time;
+use tavern_store::error::StoreError;
 use tavern_store::limits;
-use tavern_store::store::StoreError;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::FromSql;
 use tokio_postgres::{Error, Row};

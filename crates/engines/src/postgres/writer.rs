@@ -9,8 +9,9 @@ use super::value::{Trouble, get, number, read_number, read_time, time};
 use std::sync::Arc;
 use tavern_domain::Time;
 use tavern_store::clock::Clock;
-use tavern_store::commit::{self, Mark};
-use tavern_store::store::{Commit, Receipt, StoreError};
+use tavern_store::commit::{self, VersionClock};
+use tavern_store::commit::{Commit, Receipt};
+use tavern_store::error::StoreError;
 
 /// How often a batch is tried when another transaction was in the way. Locks are taken in one order, so only programs that
 /// are not ours can cause it.
@@ -40,8 +41,8 @@ pub(super) async fn choose_lane(link: &Link) -> Result<i32, Trouble> {
 
 impl Watch {
     /// The store's time and floor as this connection sees them, and what the clock says.
-    fn read(&self, line: &tokio_postgres::Row) -> Result<(Mark, Time), Trouble> {
-        let mark = Mark { time: read_time(line, 0)?, floor: read_number(line, 1)? };
+    fn read(&self, line: &tokio_postgres::Row) -> Result<(VersionClock, Time), Trouble> {
+        let mark = VersionClock { time: read_time(line, 0)?, floor: read_number(line, 1)? };
         let wall = self.0.as_ref().map_or_else(|| read_time(line, 2), |clock| Ok(clock.now()))?;
         Ok((mark, wall))
     }
@@ -49,7 +50,7 @@ impl Watch {
     pub async fn time(&self, link: &Link) -> Result<Time, Trouble> {
         let lines = link.one(Step::new(MARK)).await?;
         let (mut mark, wall) = self.read(lines.first().ok_or(Trouble::Strange("there is no clock"))?)?;
-        Ok(mark.now(wall))
+        Ok(mark.advance(wall))
     }
 }
 
@@ -124,7 +125,7 @@ impl Scribe<'_> {
         Ok(outcomes)
     }
 
-    fn keep(&self, mark: Mark) -> Step<'static> {
+    fn keep(&self, mark: VersionClock) -> Step<'static> {
         let sql = "UPDATE store_clock SET time_ms = greatest(time_ms, $2), floor = greatest(floor, $3) WHERE lane = $1";
         Step::new(sql).with(self.lane).with(time(mark.time)).with(number(mark.floor))
     }

@@ -11,14 +11,14 @@ use crate::remote::{Dialect, Frame, Host, RemoteBus, Socket, broken};
 use bytes::BytesMut;
 use std::io;
 use std::sync::Arc;
-use tavern_store::bus::{BusError, BusInbox};
+use tavern_store::bus::{BusError, BusReceiver};
 use tavern_store::subject::Subject;
 use tavern_wire::resp::{self, Value};
 
 /// Redis takes far more; a server that is asked for this much at once stays quick for others.
 const LONGEST: usize = 1024 * 1024;
 
-pub fn open(url: &str, place: &Place<'_>, inbox: Arc<dyn BusInbox>) -> Result<RemoteBus, BusError> {
+pub fn open(url: &str, place: &Place<'_>, inbox: Arc<dyn BusReceiver>) -> Result<RemoteBus, BusError> {
     RemoteBus::open(Redis(Door::parse(url)?), place, inbox)
 }
 

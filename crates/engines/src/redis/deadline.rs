@@ -5,7 +5,8 @@ use super::sheet::{Sheet, Terms, padded};
 use super::table::Table;
 use super::value::{Json, Trouble, names, number};
 use tavern_domain::Time;
-use tavern_store::row::{Deadline, Page};
+use tavern_store::deadline::Deadline;
+use tavern_store::page::Page;
 
 pub(super) fn put(sheet: &mut Sheet, deadline: &Deadline) {
     // Version 0 means absent, so nothing is due at 0.

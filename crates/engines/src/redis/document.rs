@@ -4,7 +4,8 @@ use super::reader::Pages;
 use super::sheet::Terms;
 use super::table::Table;
 use super::value::{Json, Stored, Trouble};
-use tavern_store::row::{Document, DocumentKey, Versioned};
+use tavern_store::document::{Document, DocumentKey};
+use tavern_store::page::Versioned;
 
 pub(super) fn written(document: &Document) -> (Vec<u8>, Terms) {
     (Json::new().body(&document.body).end(), Terms::default())

@@ -5,8 +5,8 @@ use super::reader::Pages;
 use super::sheet::Terms;
 use super::table::Table;
 use super::value::{Json, Stored, Trouble};
+use tavern_store::page::Versioned;
 use tavern_store::presence::{Hold, PresenceKey};
-use tavern_store::row::Versioned;
 
 pub(super) fn written(hold: &Hold) -> (Vec<u8>, Terms) {
     let json = Json::new().text("user", &hold.key.user).text_or_none("carrier", hold.carrier.as_deref());

@@ -6,7 +6,8 @@ use super::table::Table;
 use super::value::{Json, Stored, Trouble, names};
 use std::fmt::Write;
 use tavern_domain::{Scope, Scopes};
-use tavern_store::row::{ApiKey, Page, Versioned};
+use tavern_store::key::ApiKey;
+use tavern_store::page::{Page, Versioned};
 
 pub(super) fn written(key: &ApiKey) -> (Vec<u8>, Terms) {
     let scopes = key.scopes.iter().map(Scope::as_str).collect::<Vec<_>>().join(",");

@@ -6,8 +6,9 @@ use super::table::Table;
 use super::value::{Json, Trouble};
 use std::sync::Arc;
 use tavern_domain::Epoch;
-use tavern_store::lease::{Lease, Take};
-use tavern_store::row::{Versioned, Writer};
+use tavern_store::lease::{Lease, TakeLease};
+use tavern_store::node::Writer;
+use tavern_store::page::Versioned;
 
 pub(super) fn written(lease: &Lease) -> (Vec<u8>, Terms) {
     let front = format!("\"until\":{},", lease.until.0);
@@ -18,14 +19,14 @@ fn holder(writer: &Writer) -> Vec<u8> {
     Json::new().text("node", &writer.node).number("epoch", writer.epoch.0).end()
 }
 
-pub(super) fn check(sheet: &mut Sheet, which: usize, take: &Take, writer: &Writer) {
+pub(super) fn check(sheet: &mut Sheet, which: usize, take: &TakeLease, writer: &Writer) {
     sheet.text("K");
     sheet.text(&take.name);
     sheet.word(&holder(writer));
     sheet.number(which as u64);
 }
 
-pub(super) fn take(sheet: &mut Sheet, take: &Take, writer: &Writer) {
+pub(super) fn take(sheet: &mut Sheet, take: &TakeLease, writer: &Writer) {
     sheet.text("L");
     sheet.text(&take.name);
     sheet.word(&holder(writer));

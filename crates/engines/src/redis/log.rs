@@ -11,8 +11,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use tavern_domain::Time;
 use tavern_store::limits;
-use tavern_store::log::{Append, Entry, Log, Stretch, Topics, Trim};
-use tavern_store::row::Page;
+use tavern_store::log::{Append, LogEnds, LogEntry, LogPage, TopicPage, Trim};
+use tavern_store::page::Page;
 
 pub(super) fn append(sheet: &mut Sheet, append: &Append) {
     sheet.text("G");
@@ -22,7 +22,7 @@ pub(super) fn append(sheet: &mut Sheet, append: &Append) {
     sheet.word(&append.body);
 }
 
-pub(super) fn restore(sheet: &mut Sheet, entry: &Entry) {
+pub(super) fn restore(sheet: &mut Sheet, entry: &LogEntry) {
     sheet.text("GR");
     sheet.number(entry.position);
     sheet.text(&entry.topic);
@@ -44,7 +44,7 @@ pub(super) async fn stretch(
     topics: &[Arc<str>],
     after: u64,
     limit: u32,
-) -> Result<Stretch, Trouble> {
+) -> Result<LogPage, Trouble> {
     let mut words = Sheet::default();
     words.number(after);
     words.text(&padded(after));
@@ -56,14 +56,14 @@ pub(super) async fn stretch(
     let [first, head, bytes, more, entries @ ..] = &parts[..] else {
         return Err(Trouble::Strange("a log is cut off"));
     };
-    let log = Log { first: first.number()?, head: head.number()?, bytes: bytes.number()? };
-    let mut page = Page::fill(limit, |entry: &Entry| entry.body.len(), entries.iter().map(entry))?;
+    let log = LogEnds { first: first.number()?, head: head.number()?, bytes: bytes.number()? };
+    let mut page = Page::fill(limit, |entry: &LogEntry| entry.body.len(), entries.iter().map(entry))?;
     page.more |= more.number()? == 1;
-    Ok(Stretch { log, page })
+    Ok(LogPage { log, page })
 }
 
 /// As a stream gives it: the id, then names and values in turn.
-fn entry(reply: &Reply) -> Result<Entry, Trouble> {
+fn entry(reply: &Reply) -> Result<LogEntry, Trouble> {
     let wrong = Trouble::Strange("an event is not as it was made");
     let Reply::List(parts) = reply else { return Err(wrong) };
     let [id, Reply::List(fields)] = &parts[..] else { return Err(wrong) };
@@ -73,7 +73,7 @@ fn entry(reply: &Reply) -> Result<Entry, Trouble> {
         [_, id] => Some(text(id.text()?)?.into()),
         _ => None,
     };
-    Ok(Entry {
+    Ok(LogEntry {
         position: number(position.as_bytes())?,
         topic: text(topic.text()?)?.into(),
         count: count.number()?,
@@ -88,7 +88,7 @@ pub(super) async fn topics(
     names: &[Arc<str>],
     after: Option<&str>,
     limit: u32,
-) -> Result<Topics, Trouble> {
+) -> Result<TopicPage, Trouble> {
     let limit = limit.clamp(1, limits::PAGE_ROWS);
     let mut words = Sheet::default();
     match after {
@@ -112,10 +112,10 @@ pub(super) async fn topics(
     let [first, head, bytes, counts @ ..] = &parts[..] else {
         return Err(Trouble::Strange("a list of topics is cut off"));
     };
-    let log = Log { first: first.number()?, head: head.number()?, bytes: bytes.number()? };
+    let log = LogEnds { first: first.number()?, head: head.number()?, bytes: bytes.number()? };
     let read = |pair: &[Reply]| {
         let [name, count] = pair else { return Err(Trouble::Strange("a list of topics is cut off")) };
         Ok((Arc::from(text(name.text()?)?), count.number()?))
     };
-    Ok(Topics { log, page: Page::fill(limit, |_| 64, counts.chunks(2).map(read))? })
+    Ok(TopicPage { log, page: Page::fill(limit, |_| 64, counts.chunks(2).map(read))? })
 }

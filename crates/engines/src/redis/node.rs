@@ -6,7 +6,8 @@ use super::script::Request;
 use super::table::Table;
 use super::value::{Stored, Trouble, names, number};
 use tavern_domain::Epoch;
-use tavern_store::row::{Node, Page, Writer};
+use tavern_store::node::{Node, Writer};
+use tavern_store::page::Page;
 
 pub(super) async fn page(
     pages: &Pages<'_>,

@@ -8,8 +8,8 @@ use super::value::{Json, Stored, Trouble, names};
 use std::sync::Arc;
 use tavern_domain::presence::{Attendance, Attendee, Departed, Departure, Home, Lost, State, Visibility};
 use tavern_domain::{ClientId, Epoch};
+use tavern_store::page::Versioned;
 use tavern_store::presence::{Presence, PresenceKey};
-use tavern_store::row::Versioned;
 
 pub(super) fn written(presence: &Presence) -> (Vec<u8>, Terms) {
     let attendance = &presence.attendance;

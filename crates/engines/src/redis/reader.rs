@@ -9,13 +9,13 @@ use super::value::{Stored, Trouble, number};
 use super::way::Way;
 use super::writer::Watch;
 use super::{
-    deadline, document, hold, key, lease, letter, log, node, presence, roster, rows, session, social,
+    deadline, document, hold, inbox, key, lease, log, node, presence, roster, rows, session, social,
 };
 use bytes::Bytes;
 use tavern_domain::Time;
 use tavern_store::limits;
-use tavern_store::row::Page;
-use tavern_store::store::{Found, Read};
+use tavern_store::page::Page;
+use tavern_store::read::{Found, Read};
 
 /// What the server sends at most, with one row more: rows are longer there than here.
 pub(super) const SENT_BYTES: usize = 2 * limits::PAGE_BYTES;
@@ -75,7 +75,9 @@ pub(super) async fn read(pages: &Pages<'_>, watch: &Watch, read: &Read) -> Resul
         Read::PresencesAt { home, after, limit } => {
             Found::Presences(roster::at_home(pages, home, after.as_ref(), *limit).await?)
         }
-        Read::Strays { before, limit } => Found::Strays(roster::strays(pages, *before, *limit).await?),
+        Read::StalePresences { before, limit } => {
+            Found::StalePresences(roster::strays(pages, *before, *limit).await?)
+        }
         Read::Rows { kind, after, limit } => {
             Found::Rows(rows::page(pages, *kind, after.as_ref(), *limit).await?)
         }
@@ -84,9 +86,7 @@ pub(super) async fn read(pages: &Pages<'_>, watch: &Watch, read: &Read) -> Resul
         Read::Topics { names, after, limit } => {
             Found::Topics(log::topics(pages, names, after.as_deref(), *limit).await?)
         }
-        Read::Letters { user, after, limit } => {
-            Found::Letters(letter::page(pages, user, *after, *limit).await?)
-        }
+        Read::Inbox { user, after, limit } => Found::Inbox(inbox::page(pages, user, *after, *limit).await?),
     })
 }
 

@@ -11,8 +11,9 @@ use std::sync::Arc;
 use tavern_domain::presence::Home;
 use tavern_domain::{Epoch, Time};
 use tavern_store::limits;
-use tavern_store::presence::{Presence, PresenceKey, Roster, Stray};
-use tavern_store::row::{Page, Versioned, Writer};
+use tavern_store::node::Writer;
+use tavern_store::page::{Page, Versioned};
+use tavern_store::presence::{Presence, PresenceKey, Roster, StalePresence};
 
 type Presences = Page<Versioned<Presence>>;
 
@@ -69,7 +70,11 @@ pub(super) async fn at_home(
 
 /// Looks at everything that a node vouches for which is not known: done seldom. Nodes are read last, because a node is known
 /// before anybody is there through it.
-pub(super) async fn strays(pages: &Pages<'_>, before: Time, limit: u32) -> Result<Page<Stray>, Trouble> {
+pub(super) async fn strays(
+    pages: &Pages<'_>,
+    before: Time,
+    limit: u32,
+) -> Result<Page<StalePresence>, Trouble> {
     let limit = limit.clamp(1, limits::PAGE_ROWS);
     let nodes = known(pages).await?;
     let mut search = Search { limit: limit as usize, before, found: BTreeMap::new() };
@@ -90,8 +95,8 @@ pub(super) async fn strays(pages: &Pages<'_>, before: Time, limit: u32) -> Resul
     forgotten(pages, &mut search, &nodes).await?;
     let nodes = known(pages).await?;
     let rows = search.found.into_values().filter_map(|row| {
-        let homes = row.astray(before, |home| is_known(&nodes, home))?;
-        Some(Ok::<_, Trouble>(Stray { key: row.key, homes }))
+        let homes = row.stale_homes(before, |home| is_known(&nodes, home))?;
+        Some(Ok::<_, Trouble>(StalePresence { key: row.key, homes }))
     });
     Page::fill(limit, |_| 64, rows)
 }
@@ -113,7 +118,7 @@ struct Search {
 
 impl Search {
     fn add(&mut self, presence: Presence, nodes: &BTreeSet<Writer>) {
-        if presence.astray(self.before, |home| is_known(nodes, home)).is_none() {
+        if presence.stale_homes(self.before, |home| is_known(nodes, home)).is_none() {
             return;
         }
         self.found.insert((presence.key.user.clone(), presence.key.channel.clone()), presence);

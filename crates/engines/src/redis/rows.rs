@@ -4,8 +4,10 @@ use super::reader::{Pages, Span};
 use super::table::Table;
 use super::value::{Stored, Trouble, names};
 use super::{document, hold, presence, social};
+use tavern_store::document::DocumentKey;
+use tavern_store::page::{Page, Versioned};
 use tavern_store::presence::PresenceKey;
-use tavern_store::row::{DocumentKey, Page, Row, RowKey, RowKind, Versioned};
+use tavern_store::row::{Row, RowKey, RowKind};
 
 pub(super) async fn page(
     pages: &Pages<'_>,

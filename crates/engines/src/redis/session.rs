@@ -6,7 +6,9 @@ use super::sheet::Terms;
 use super::table::Table;
 use super::value::{Json, Stored, Trouble, names};
 use tavern_domain::{ClientId, Epoch, SessionKey};
-use tavern_store::row::{Page, StoredSession, Versioned, Writer};
+use tavern_store::node::Writer;
+use tavern_store::page::{Page, Versioned};
+use tavern_store::session::StoredSession;
 
 pub(super) fn written(session: &StoredSession) -> (Vec<u8>, Terms) {
     let json = Json::new()

@@ -3,13 +3,15 @@
 
 use super::table::Table;
 use super::value::{Trouble, number, text};
-use super::{deadline, document, hold, key, lease, letter, log, presence, session, social};
+use super::{deadline, document, hold, inbox, key, lease, log, presence, session, social};
 use std::io::Write;
 use tavern_domain::{Epoch, Time};
+use tavern_store::commit::{Commit, NodeChange, Proof, Receipt};
+use tavern_store::error::StoreError;
 use tavern_store::log::Appended;
+use tavern_store::node::Writer;
 use tavern_store::presence::{Held, Presence, PresenceKey};
-use tavern_store::row::{Row, RowKey, Writer};
-use tavern_store::store::{Commit, NodeChange, Proof, Receipt, StoreError};
+use tavern_store::row::{Row, RowKey};
 use tavern_wire::resp;
 
 /// Words on their way to a script.
@@ -126,8 +128,8 @@ impl Sheet {
         commit.restores.iter().for_each(|entry| log::restore(self, entry));
         commit.appends.iter().for_each(|append| log::append(self, append));
         commit.trim.iter().for_each(|trim| log::trim(self, trim));
-        commit.freed.iter().for_each(|freed| letter::free(self, freed));
-        commit.letters.iter().for_each(|letter| letter::post(self, letter));
+        commit.freed_messages.iter().for_each(|freed| inbox::free(self, freed));
+        commit.inbox_messages.iter().for_each(|message| inbox::add(self, message));
     }
 
     fn node(&mut self, change: &NodeChange) {
@@ -275,7 +277,7 @@ fn plain(commit: &Commit) -> Option<(&Presence, u64, u32)> {
         && (commit.seen.is_empty() && commit.deadlines.is_empty())
         && (commit.takes.is_empty() && commit.appends.is_empty() && commit.trim.is_none())
         && commit.restores.is_empty()
-        && (commit.freed.is_empty() && commit.letters.is_empty());
+        && (commit.freed_messages.is_empty() && commit.inbox_messages.is_empty());
     let is_same = *key == presence.key && raise.channel == key.channel;
     (is_alone && is_same).then_some((presence, expect.version, raise.by))
 }
@@ -329,7 +331,7 @@ fn taken<'a>(
     let parts: Vec<&[u8]> = parts.collect();
     let [until, node, epoch] = parts[..] else { return Err(Trouble::Strange("an answer is too short")) };
     let by = Writer::new(text(node)?, Epoch(number(epoch)?));
-    Ok(StoreError::Taken { name: take.name.clone(), by, until: Time(number(until)?) })
+    Ok(StoreError::LeaseHeld { name: take.name.clone(), by, until: Time(number(until)?) })
 }
 
 fn holder_of(commit: &Commit) -> &Writer {
@@ -391,8 +393,8 @@ fn receipt<'a>(
         let (position, count) = (number(next()?)?, number(next()?)?);
         receipt.appended.push(Appended { position, count, again: next()? == b"1" });
     }
-    for _ in &commit.letters {
-        receipt.letters.push(number(next()?)?);
+    for _ in &commit.inbox_messages {
+        receipt.inbox_numbers.push(number(next()?)?);
     }
     Ok(receipt)
 }

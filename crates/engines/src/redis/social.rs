@@ -12,7 +12,7 @@ use futures_util::future::join_all;
 use std::sync::Arc;
 use tavern_domain::presence::Visibility;
 use tavern_store::limits;
-use tavern_store::row::{Page, Versioned};
+use tavern_store::page::{Page, Versioned};
 use tavern_store::social::{Edge, Edges, Follow, Person, Seen, User};
 
 /// People who are asked for at once: each may be in a page of channels.

@@ -12,7 +12,10 @@ use crate::queue::Queue;
 use std::sync::Arc;
 use tavern_store::bus::BusError;
 use tavern_store::clock::Clock;
-use tavern_store::store::{Answer, Commit, Inbox, Read, Store, StoreError, Ticket, Work};
+use tavern_store::commit::Commit;
+use tavern_store::error::StoreError;
+use tavern_store::read::Read;
+use tavern_store::store::{Answer, AnswerReceiver, Store, Ticket, Work};
 use tokio::task::JoinSet;
 
 /// Runs of the script that are under way: while one runs the next is on the wire.
@@ -35,12 +38,12 @@ struct Desk {
     keys: Keys,
     door: Door,
     watch: Watch,
-    inbox: Arc<dyn Inbox>,
+    inbox: Arc<dyn AnswerReceiver>,
 }
 
 impl RedisStore {
     /// Time is the server's.
-    pub fn open(url: &str, inbox: Arc<dyn Inbox>) -> Result<RedisStore, StoreError> {
+    pub fn open(url: &str, inbox: Arc<dyn AnswerReceiver>) -> Result<RedisStore, StoreError> {
         RedisStore::open_at(url, None, inbox)
     }
 
@@ -48,7 +51,7 @@ impl RedisStore {
     pub fn open_by(
         url: &str,
         clock: Arc<dyn Clock>,
-        inbox: Arc<dyn Inbox>,
+        inbox: Arc<dyn AnswerReceiver>,
     ) -> Result<RedisStore, StoreError> {
         RedisStore::open_at(url, Some(clock), inbox)
     }
@@ -56,7 +59,7 @@ impl RedisStore {
     fn open_at(
         url: &str,
         clock: Option<Arc<dyn Clock>>,
-        inbox: Arc<dyn Inbox>,
+        inbox: Arc<dyn AnswerReceiver>,
     ) -> Result<RedisStore, StoreError> {
         let door = Door::parse(url).map_err(|error| match error {
             BusError::Malformed { what } => StoreError::Malformed { what },
@@ -89,7 +92,7 @@ impl Store for RedisStore {
         self.intake.submit(work);
     }
 
-    fn keeps_time(&self) -> bool {
+    fn has_shared_clock(&self) -> bool {
         true
     }
 
@@ -97,12 +100,12 @@ impl Store for RedisStore {
         "redis"
     }
 
-    fn arrivals(&self) -> u64 {
+    fn reconnects(&self) -> u64 {
         self.intake.arrivals.count()
     }
 
     /// A crash may cost the last second, a failover what the replica lagged behind.
-    fn forgets(&self) -> bool {
+    fn may_lose_writes(&self) -> bool {
         true
     }
 

@@ -7,8 +7,8 @@ use serde_json::Value;
 use std::io::{self, Write};
 use std::sync::Arc;
 use tavern_domain::Time;
+use tavern_store::error::StoreError;
 use tavern_store::limits;
-use tavern_store::store::StoreError;
 
 /// What went wrong while talking to the server.
 #[derive(Debug, thiserror::Error)]

@@ -15,7 +15,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tavern_domain::Time;
 use tavern_store::clock::Clock;
-use tavern_store::store::{Commit, Receipt, StoreError};
+use tavern_store::commit::{Commit, Receipt};
+use tavern_store::error::StoreError;
 use tavern_wire::resp;
 
 /// How long replicas or the disk may take, which is less than anybody waits for an answer.

@@ -10,10 +10,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Instant;
-use tavern_store::bus::{Bus, BusError, BusInbox, Counts, Lost, Parcel};
+use tavern_store::bus::{Bus, BusCounts, BusError, BusMessage, BusReceiver, Lost};
+use tavern_store::error::Cause;
 use tavern_store::interest::Interest;
 use tavern_store::limits;
-use tavern_store::store::{Cause, Ticket};
+use tavern_store::store::Ticket;
 use tavern_store::subject::Subject;
 use tokio::sync::{Notify, mpsc};
 
@@ -56,7 +57,7 @@ impl RemoteBus {
     pub fn open<D: Dialect>(
         dialect: D,
         place: &Place<'_>,
-        inbox: Arc<dyn BusInbox>,
+        inbox: Arc<dyn BusReceiver>,
     ) -> Result<RemoteBus, BusError> {
         let own = Subject::new(place.prefix, OWN, b"").map_err(|error| unavailable(Arc::new(error)))?;
         let mut desk = Desk::default();
@@ -111,7 +112,7 @@ pub(super) fn unavailable(source: Cause) -> BusError {
 }
 
 impl Bus for RemoteBus {
-    fn publish(&self, batch: Vec<Parcel>) {
+    fn publish(&self, batch: Vec<BusMessage>) {
         let mut desk = self.shared.desk();
         let failed = desk.say(batch);
         self.shared.note_fullness(&desk);
@@ -142,7 +143,7 @@ impl Bus for RemoteBus {
     }
 
     /// Asked often enough, a server that is well has answered within two questions.
-    fn is_well(&self) -> bool {
+    fn is_connected(&self) -> bool {
         let silent = self.shared.now_ms().saturating_sub(self.shared.heard_ms.load(Ordering::Relaxed));
         self.shared.desk().is_connected() && silent < 2 * link::PING_EVERY.as_millis() as u64
     }
@@ -151,9 +152,9 @@ impl Bus for RemoteBus {
         self.name
     }
 
-    fn counts(&self) -> Counts {
+    fn counts(&self) -> BusCounts {
         let counts = &self.shared.counts;
-        Counts {
+        BusCounts {
             sent: counts.sent.load(Ordering::Relaxed),
             received: counts.received.load(Ordering::Relaxed),
             failed: counts.failed.load(Ordering::Relaxed),
@@ -204,7 +205,7 @@ impl Shared {
     }
 
     /// The thread that fills the inbox.
-    fn hand_over(&self, inbox: &dyn BusInbox, mut waiting: mpsc::Receiver<Delivery>) {
+    fn hand_over(&self, inbox: &dyn BusReceiver, mut waiting: mpsc::Receiver<Delivery>) {
         while let Some(delivery) = waiting.blocking_recv() {
             if self.is_stopping() {
                 continue;
@@ -212,7 +213,7 @@ impl Shared {
             match delivery {
                 Delivery::Words(parcels) => {
                     self.counts.received.fetch_add(parcels.len() as u64, Ordering::Relaxed);
-                    inbox.words(parcels);
+                    inbox.messages(parcels);
                 }
                 Delivery::Confirmed(tickets, outcome) => {
                     tickets.into_iter().for_each(|ticket| inbox.confirmed(ticket, outcome.clone()));
@@ -222,7 +223,7 @@ impl Shared {
         }
     }
 
-    fn tell(&self, inbox: &dyn BusInbox, lost: Lost) {
+    fn tell(&self, inbox: &dyn BusReceiver, lost: Lost) {
         self.counts.losses.fetch_add(1, Ordering::Relaxed);
         inbox.lost(lost);
     }

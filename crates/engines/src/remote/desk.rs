@@ -4,7 +4,7 @@
 
 use super::book::Book;
 use std::collections::VecDeque;
-use tavern_store::bus::Parcel;
+use tavern_store::bus::BusMessage;
 use tavern_store::interest::Interest;
 use tavern_store::limits;
 use tavern_store::store::Ticket;
@@ -16,7 +16,7 @@ const OVERFULL: usize = 2;
 #[derive(Default)]
 pub struct Desk {
     pub book: Book,
-    words: VecDeque<Parcel>,
+    words: VecDeque<BusMessage>,
     bytes: usize,
     orders: Vec<Order>,
     /// What the next ping will confirm.
@@ -57,7 +57,7 @@ pub struct Flight {
 
 impl Desk {
     /// Gives how many were not taken.
-    pub fn say(&mut self, batch: Vec<Parcel>) -> usize {
+    pub fn say(&mut self, batch: Vec<BusMessage>) -> usize {
         if !self.is_connected || self.fullness() >= OVERFULL {
             self.torn = true;
             return batch.len();
@@ -100,7 +100,7 @@ impl Desk {
         std::mem::take(&mut self.orders)
     }
 
-    pub fn next_word(&mut self) -> Option<Parcel> {
+    pub fn next_word(&mut self) -> Option<BusMessage> {
         let word = self.words.pop_front()?;
         self.bytes -= weight(&word);
         self.writing += 1;
@@ -198,7 +198,7 @@ impl Desk {
     }
 }
 
-fn weight(parcel: &Parcel) -> usize {
+fn weight(parcel: &BusMessage) -> usize {
     parcel.payload.len() + parcel.note.len() + parcel.subject.as_str().len()
 }
 
@@ -206,15 +206,15 @@ fn weight(parcel: &Parcel) -> usize {
 mod tests {
     use super::*;
     use std::sync::Arc;
-    use tavern_store::row::Writer;
+    use tavern_store::node::Writer;
 
     fn game() -> Interest {
         Subject::new("p", "game", b"A").unwrap().into()
     }
 
-    fn word() -> Parcel {
+    fn word() -> BusMessage {
         let subject = Subject::new("p", "game", b"A").unwrap();
-        Parcel { subject, from: Writer::outsider(), n: 0, note: Arc::from([]), payload: Arc::from([]) }
+        BusMessage { subject, from: Writer::outsider(), n: 0, note: Arc::from([]), payload: Arc::from([]) }
     }
 
     #[test]

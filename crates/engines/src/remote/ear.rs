@@ -8,7 +8,7 @@ use bytes::BytesMut;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
-use tavern_store::bus::{BusError, Lost, Parcel};
+use tavern_store::bus::{BusError, BusMessage, Lost};
 use tavern_store::store::Ticket;
 use tavern_store::subject::Subject;
 
@@ -19,7 +19,7 @@ const HELD_WORDS: usize = 4096;
 
 /// What the inbox hears, in this order.
 pub enum Delivery {
-    Words(Vec<Parcel>),
+    Words(Vec<BusMessage>),
     Confirmed(Vec<Ticket>, Result<(), BusError>),
     Lost(Lost),
 }
@@ -29,9 +29,9 @@ pub enum Delivery {
 pub struct Ear {
     pub reader: Reader,
     pub deliveries: VecDeque<Delivery>,
-    words: Vec<Parcel>,
+    words: Vec<BusMessage>,
     /// Came over a connection that is back before the loss was told: the loss was before them.
-    held: Vec<Parcel>,
+    held: Vec<BusMessage>,
     pub is_last: bool,
     /// Words that are no node's were mentioned in the log.
     is_foreign: bool,
@@ -96,7 +96,7 @@ impl Ear {
         }
     }
 
-    fn take(&mut self, parcel: Parcel, is_returning: bool) {
+    fn take(&mut self, parcel: BusMessage, is_returning: bool) {
         if !is_returning {
             return self.words.push(parcel);
         }
@@ -129,11 +129,17 @@ impl Ear {
 mod tests {
     use super::*;
     use tavern_domain::Epoch;
-    use tavern_store::row::Writer;
+    use tavern_store::node::Writer;
 
-    fn word(n: u64) -> Parcel {
+    fn word(n: u64) -> BusMessage {
         let subject = Subject::of_channel("tavern", b"game#A").unwrap();
-        Parcel { subject, from: Writer::new("one", Epoch(1)), n, note: Arc::from([]), payload: Arc::from([]) }
+        BusMessage {
+            subject,
+            from: Writer::new("one", Epoch(1)),
+            n,
+            note: Arc::from([]),
+            payload: Arc::from([]),
+        }
     }
 
     fn told(ear: &mut Ear) -> Vec<String> {

@@ -10,7 +10,7 @@
 
 use crate::header::{self, Header};
 use std::collections::HashMap;
-use tavern_store::bus::Parcel;
+use tavern_store::bus::BusMessage;
 use tavern_store::subject::Subject;
 
 const MARK: &[u8; 2] = b"TV";
@@ -63,18 +63,18 @@ impl Voice {
     }
 }
 
-pub fn body_bytes(parcel: &Parcel) -> usize {
+pub fn body_bytes(parcel: &BusMessage) -> usize {
     header::length(parcel) + parcel.payload.len()
 }
 
-pub fn body(parcel: &Parcel, out: &mut Vec<u8>) {
+pub fn body(parcel: &BusMessage, out: &mut Vec<u8>) {
     header::write(parcel, out);
     out.extend_from_slice(&parcel.payload);
 }
 
-fn open(subject: &Subject, body: &[u8]) -> Option<Parcel> {
+fn open(subject: &Subject, body: &[u8]) -> Option<BusMessage> {
     let (Header { from, n, note }, payload) = header::read(body)?;
-    Some(Parcel { subject: subject.clone(), from, n, note: note.into(), payload: payload.into() })
+    Some(BusMessage { subject: subject.clone(), from, n, note: note.into(), payload: payload.into() })
 }
 
 /// Reads messages into words.
@@ -95,7 +95,7 @@ struct Heard {
 
 #[derive(Debug, PartialEq, Eq)]
 pub enum Read {
-    Word(Parcel),
+    Word(BusMessage),
     /// A part of a word, or a copy.
     Nothing,
     /// A word of which a part is missing.
@@ -165,19 +165,19 @@ mod tests {
     use super::*;
     use std::sync::Arc;
     use tavern_domain::Epoch;
-    use tavern_store::row::Writer;
+    use tavern_store::node::Writer;
 
     fn subject(rest: &str) -> Subject {
         Subject::new("p", "game", rest.as_bytes()).unwrap()
     }
 
-    fn parcel(bytes: usize) -> Parcel {
+    fn parcel(bytes: usize) -> BusMessage {
         let payload = (0..bytes).map(|at| at as u8).collect::<Vec<_>>().into();
         let (from, note) = (Writer::new("n1", Epoch(7)), Arc::from(*b"note"));
-        Parcel { subject: subject("A"), from, n: 9, note, payload }
+        BusMessage { subject: subject("A"), from, n: 9, note, payload }
     }
 
-    fn messages(voice: &mut Voice, parcel: &Parcel, longest: usize) -> Vec<Vec<u8>> {
+    fn messages(voice: &mut Voice, parcel: &BusMessage, longest: usize) -> Vec<Vec<u8>> {
         let mut whole = Vec::new();
         body(parcel, &mut whole);
         let lengths: Vec<usize> = Voice::pieces(whole.len(), longest).unwrap().collect();

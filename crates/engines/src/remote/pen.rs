@@ -8,7 +8,7 @@ use super::envelope::{self, Voice};
 use super::link::{BYTES_TOGETHER, PING_EVERY};
 use std::sync::atomic::Ordering;
 use std::time::Instant;
-use tavern_store::bus::Parcel;
+use tavern_store::bus::BusMessage;
 use tavern_store::subject::Subject;
 
 /// Puts down in the server's words what the desk has.
@@ -60,7 +60,7 @@ impl Pen {
     }
 
     /// False: it is longer than any bound.
-    fn write<D: Dialect>(&mut self, word: &Parcel, dialect: &D, out: &mut Vec<u8>) -> bool {
+    fn write<D: Dialect>(&mut self, word: &BusMessage, dialect: &D, out: &mut Vec<u8>) -> bool {
         if word.from.is_outsider() {
             return plain(word, dialect, out);
         }
@@ -92,7 +92,7 @@ impl Pen {
 }
 
 /// For those who are no nodes: the payload alone.
-fn plain<D: Dialect>(word: &Parcel, dialect: &D, out: &mut Vec<u8>) -> bool {
+fn plain<D: Dialect>(word: &BusMessage, dialect: &D, out: &mut Vec<u8>) -> bool {
     if word.payload.len() > dialect.longest() {
         tracing::warn!(bytes = word.payload.len(), "a word for other services is too long for the bus");
         return false;

@@ -4,7 +4,8 @@ use super::value::{number, read_number, read_time, time};
 use rusqlite::{Connection, Error, OptionalExtension};
 use tavern_domain::Epoch;
 use tavern_store::lease::Lease;
-use tavern_store::row::{Versioned, Writer};
+use tavern_store::node::Writer;
+use tavern_store::page::Versioned;
 
 pub(super) fn version(connection: &Connection, name: &str) -> Result<u64, Error> {
     let sql = "SELECT version FROM leases WHERE name = ?1";

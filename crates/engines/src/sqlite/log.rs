@@ -5,8 +5,8 @@ use rusqlite::{Connection, Error, OptionalExtension, Row, Rows};
 use std::collections::HashMap;
 use std::sync::Arc;
 use tavern_store::limits;
-use tavern_store::log::{Entry, Log, Stretch, Topics, Trim};
-use tavern_store::row::Page;
+use tavern_store::log::{LogEnds, LogEntry, LogPage, TopicPage, Trim};
+use tavern_store::page::Page;
 
 /// What a batch counts of the log. Written once, at the end of its transaction.
 #[derive(Default)]
@@ -35,7 +35,7 @@ impl Tally {
         Ok(count)
     }
 
-    pub fn append(&mut self, connection: &Connection, entry: &Entry) -> Result<(), Error> {
+    pub fn append(&mut self, connection: &Connection, entry: &LogEntry) -> Result<(), Error> {
         append(connection, entry)?;
         (self.head, self.bytes) = (entry.position, self.bytes + entry.body.len() as u64);
         self.topics.insert(entry.topic.clone(), (entry.count, true));
@@ -64,7 +64,7 @@ impl Tally {
     }
 }
 
-fn append(connection: &Connection, entry: &Entry) -> Result<(), Error> {
+fn append(connection: &Connection, entry: &LogEntry) -> Result<(), Error> {
     let sql = "INSERT INTO events (position, topic, count, at, id, body) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
     let (position, count) = (number(entry.position), number(entry.count));
     let values = (position, &entry.topic, count, time(entry.at), &entry.id, &*entry.body);
@@ -95,12 +95,12 @@ fn ends(connection: &Connection) -> Result<(u64, u64), Error> {
     connection.prepare_cached("SELECT head, bytes FROM event_log")?.query_row([], read)
 }
 
-fn log(connection: &Connection) -> Result<Log, Error> {
+fn log(connection: &Connection) -> Result<LogEnds, Error> {
     let (head, bytes) = ends(connection)?;
     let first =
         |row: &Row<'_>| Ok(row.get::<_, Option<i64>>(0)?.map_or(head + 1, |first| first.unsigned_abs()));
     let first = connection.prepare_cached("SELECT min(position) FROM events")?.query_row([], first)?;
-    Ok(Log { first, head, bytes })
+    Ok(LogEnds { first, head, bytes })
 }
 
 /// Each topic is read from its own index, so the cost is that of what is read.
@@ -109,16 +109,16 @@ pub(super) fn stretch(
     topics: &[Arc<str>],
     after: u64,
     limit: u32,
-) -> Result<Stretch, Error> {
+) -> Result<LogPage, Error> {
     let moment = connection.unchecked_transaction()?;
     let log = log(&moment)?;
-    let bytes = |entry: &Entry| entry.body.len();
+    let bytes = |entry: &LogEntry| entry.body.len();
     if topics.is_empty() {
         let sql =
             "SELECT position, topic, count, at, id, body FROM events WHERE position > ?1 ORDER BY position";
         let mut statement = moment.prepare_cached(sql)?;
         let rows = statement.query_map([number(after)], read)?;
-        return Ok(Stretch { log, page: Page::fill(limit, bytes, rows)? });
+        return Ok(LogPage { log, page: Page::fill(limit, bytes, rows)? });
     }
     if let [topic] = topics {
         // Told which index: by its key alone it would walk over everybody else's events.
@@ -126,7 +126,7 @@ pub(super) fn stretch(
                    WHERE topic = ?1 AND position > ?2 ORDER BY position";
         let mut statement = moment.prepare_cached(sql)?;
         let rows = statement.query_map((topic, number(after)), read)?;
-        return Ok(Stretch { log, page: Page::fill(limit, bytes, rows)? });
+        return Ok(LogPage { log, page: Page::fill(limit, bytes, rows)? });
     }
     let most = i64::from(limit.clamp(1, limits::PAGE_ROWS)) + 1;
     let mut positions = Vec::new();
@@ -150,16 +150,16 @@ pub(super) fn stretch(
         let mut statement = moment.prepare_cached(sql)?;
         let mut rows = statement.query((number(first), number(last)))?;
         let entries = std::iter::from_fn(|| next_among(&mut rows, &positions).transpose());
-        return Ok(Stretch { log, page: Page::fill(limit, bytes, entries)? });
+        return Ok(LogPage { log, page: Page::fill(limit, bytes, entries)? });
     }
     let sql = "SELECT position, topic, count, at, id, body FROM events WHERE position = ?1";
     let mut statement = moment.prepare_cached(sql)?;
     let entries = positions.iter().map(|position| statement.query_row([number(*position)], read));
-    Ok(Stretch { log, page: Page::fill(limit, bytes, entries)? })
+    Ok(LogPage { log, page: Page::fill(limit, bytes, entries)? })
 }
 
 /// The next event whose position is among these.
-fn next_among(rows: &mut Rows<'_>, positions: &[u64]) -> Result<Option<Entry>, Error> {
+fn next_among(rows: &mut Rows<'_>, positions: &[u64]) -> Result<Option<LogEntry>, Error> {
     while let Some(row) = rows.next()? {
         if positions.binary_search(&read_number(row, 0)?).is_ok() {
             return read(row).map(Some);
@@ -168,8 +168,8 @@ fn next_among(rows: &mut Rows<'_>, positions: &[u64]) -> Result<Option<Entry>, E
     Ok(None)
 }
 
-fn read(row: &Row<'_>) -> Result<Entry, Error> {
-    Ok(Entry {
+fn read(row: &Row<'_>) -> Result<LogEntry, Error> {
+    Ok(LogEntry {
         position: read_number(row, 0)?,
         topic: row.get(1)?,
         count: read_number(row, 2)?,
@@ -184,7 +184,7 @@ pub(super) fn topics(
     names: &[Arc<str>],
     after: Option<&str>,
     limit: u32,
-) -> Result<Topics, Error> {
+) -> Result<TopicPage, Error> {
     let moment = connection.unchecked_transaction()?;
     let log = log(&moment)?;
     let after = after.unwrap_or("");
@@ -192,12 +192,12 @@ pub(super) fn topics(
         let sql = "SELECT name, count FROM topics WHERE name > ?1 ORDER BY name";
         let mut statement = moment.prepare_cached(sql)?;
         let rows = statement.query_map([after], |row| Ok((row.get(0)?, read_number(row, 1)?)))?;
-        return Ok(Topics { log, page: Page::fill(limit, |_| 64, rows)? });
+        return Ok(TopicPage { log, page: Page::fill(limit, |_| 64, rows)? });
     }
     let mut names: Vec<&Arc<str>> = names.iter().filter(|name| &***name > after).collect();
     names.sort_unstable();
     names.dedup();
     let counts = names.into_iter().map(|name| Ok((name.clone(), count(&moment, name)?)));
     let known = counts.filter(|found: &Result<_, Error>| !matches!(found, Ok((_, 0))));
-    Ok(Topics { log, page: Page::fill(limit, |_| 64, known)? })
+    Ok(TopicPage { log, page: Page::fill(limit, |_| 64, known)? })
 }

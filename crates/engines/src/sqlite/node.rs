@@ -3,7 +3,8 @@
 use super::value::{number, read_number, read_time, read_time_or_none, time};
 use rusqlite::{Connection, Error, OptionalExtension, Row};
 use tavern_domain::Epoch;
-use tavern_store::row::{Node, Page, Writer};
+use tavern_store::node::{Node, Writer};
+use tavern_store::page::Page;
 
 pub(super) fn get(connection: &Connection, node: &Writer) -> Result<Option<Node>, Error> {
     let sql = "SELECT name, epoch, opened_at, lease_until, closed_at, clean FROM nodes

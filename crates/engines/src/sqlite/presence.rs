@@ -9,8 +9,10 @@ use std::sync::Arc;
 use tavern_domain::presence::{Attendance, Attendee, Departed, Departure, Home, Lost, State, Visibility};
 use tavern_domain::{ClientId, Epoch, Time};
 use tavern_store::limits;
-use tavern_store::presence::{Presence, PresenceKey, Roster, Stray};
-use tavern_store::row::{Page, RowKey, Versioned, Writer};
+use tavern_store::node::Writer;
+use tavern_store::page::{Page, Versioned};
+use tavern_store::presence::{Presence, PresenceKey, Roster, StalePresence};
+use tavern_store::row::RowKey;
 
 pub(super) fn version(connection: &Connection, key: &PresenceKey) -> Result<u64, Error> {
     let sql = "SELECT version FROM presences WHERE channel_name = ?1 AND user_id = ?2";
@@ -181,7 +183,11 @@ pub(super) fn at_home(
 }
 
 /// Looks at every client once: done seldom.
-pub(super) fn strays(connection: &Connection, before: Time, limit: u32) -> Result<Page<Stray>, Error> {
+pub(super) fn strays(
+    connection: &Connection,
+    before: Time,
+    limit: u32,
+) -> Result<Page<StalePresence>, Error> {
     let moment = connection.unchecked_transaction()?;
     let rows =
         "WHERE (p.channel_name, p.user_id) IN (SELECT DISTINCT channel_name, user_id FROM user_channel_presences
@@ -194,7 +200,7 @@ pub(super) fn strays(connection: &Connection, before: Time, limit: u32) -> Resul
     Page::fill(limit, |_| 64, strays.filter_map(Result::transpose))
 }
 
-fn stray(connection: &Connection, presence: &Presence, before: Time) -> Result<Option<Stray>, Error> {
+fn stray(connection: &Connection, presence: &Presence, before: Time) -> Result<Option<StalePresence>, Error> {
     let mut known = Vec::new();
     for client in presence.attendance.living() {
         let home = Writer { node: client.home.node.clone(), epoch: client.home.epoch };
@@ -202,8 +208,8 @@ fn stray(connection: &Connection, presence: &Presence, before: Time) -> Result<O
             known.push(client.home.clone());
         }
     }
-    let homes = presence.astray(before, |home| known.contains(home));
-    Ok(homes.map(|homes| Stray { key: presence.key.clone(), homes }))
+    let homes = presence.stale_homes(before, |home| known.contains(home));
+    Ok(homes.map(|homes| StalePresence { key: presence.key.clone(), homes }))
 }
 
 /// One statement is one moment. Each client of a presence is a row that repeats the presence.

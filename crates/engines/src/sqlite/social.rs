@@ -4,7 +4,8 @@ use super::value::{number, read_number, read_time, read_time_or_none, strange, t
 use rusqlite::{Connection, Error, OptionalExtension, Row};
 use tavern_domain::presence::Visibility;
 use tavern_store::limits;
-use tavern_store::row::{Page, RowKey, Versioned};
+use tavern_store::page::{Page, Versioned};
+use tavern_store::row::RowKey;
 use tavern_store::social::{Edge, Follow, Person, Seen, User};
 
 pub(super) fn user_version(connection: &Connection, user: &str) -> Result<u64, Error> {

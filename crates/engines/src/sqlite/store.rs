@@ -4,7 +4,7 @@
 use super::folder::{Folder, Lock};
 use super::tables::SqliteTables;
 use super::value::{fault, number, read_number, read_time, time, unavailable};
-use super::{deadline, document, hold, key, lease, letter, log, node, presence, schema, session, social};
+use super::{deadline, document, hold, inbox, key, lease, log, node, presence, schema, session, social};
 use crate::intake::Intake;
 use crate::queue::Queue;
 use rusqlite::{Connection, TransactionBehavior};
@@ -12,10 +12,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 use tavern_store::clock::Clock;
-use tavern_store::commit::{self, Mark};
+use tavern_store::commit::{self, VersionClock};
+use tavern_store::commit::{Commit, Receipt};
+use tavern_store::error::StoreError;
 use tavern_store::limits;
-use tavern_store::row::{Page, Row, RowKey, RowKind, Versioned};
-use tavern_store::store::{Answer, Commit, Found, Inbox, Read, Receipt, Store, StoreError, Ticket, Work};
+use tavern_store::page::{Page, Versioned};
+use tavern_store::read::{Found, Read};
+use tavern_store::row::{Row, RowKey, RowKind};
+use tavern_store::store::{Answer, AnswerReceiver, Store, Ticket, Work};
 
 pub struct SqliteStore {
     intake: Intake,
@@ -31,7 +35,7 @@ impl SqliteStore {
     pub fn open(
         folder: &Path,
         clock: Arc<dyn Clock>,
-        inbox: Arc<dyn Inbox>,
+        inbox: Arc<dyn AnswerReceiver>,
     ) -> Result<SqliteStore, StoreError> {
         SqliteStore::open_within(folder, clock, inbox, None)
     }
@@ -40,7 +44,7 @@ impl SqliteStore {
     pub fn open_within(
         folder: &Path,
         clock: Arc<dyn Clock>,
-        inbox: Arc<dyn Inbox>,
+        inbox: Arc<dyn AnswerReceiver>,
         most_pages: Option<u32>,
     ) -> Result<SqliteStore, StoreError> {
         let folder = Folder::open(folder)?;
@@ -79,7 +83,7 @@ impl Store for SqliteStore {
         self.intake.submit(work);
     }
 
-    fn keeps_time(&self) -> bool {
+    fn has_shared_clock(&self) -> bool {
         false
     }
 
@@ -93,7 +97,7 @@ impl Store for SqliteStore {
 }
 
 impl Scribe {
-    fn write_all(mut self, queue: &Queue<(Ticket, Commit)>, inbox: &dyn Inbox) {
+    fn write_all(mut self, queue: &Queue<(Ticket, Commit)>, inbox: &dyn AnswerReceiver) {
         while let Some(batch) = queue.take(limits::BATCH_COMMITS) {
             let answers = match self.write(&batch) {
                 Ok(outcomes) => {
@@ -142,7 +146,7 @@ impl Scribe {
         Ok(outcomes)
     }
 
-    fn read_all(self, queue: &Queue<(Ticket, Read)>, inbox: &dyn Inbox) {
+    fn read_all(self, queue: &Queue<(Ticket, Read)>, inbox: &dyn AnswerReceiver) {
         while let Some(batch) = queue.take(limits::BATCH_COMMITS) {
             for (ticket, read) in batch {
                 let found = self.read(&read).map_or_else(Answer::Failed, Answer::Read);
@@ -194,8 +198,8 @@ impl Scribe {
             Read::PresencesAt { home, after, limit } => {
                 Found::Presences(presence::at_home(from, home, after.as_ref(), *limit).map_err(fault)?)
             }
-            Read::Strays { before, limit } => {
-                Found::Strays(presence::strays(from, *before, *limit).map_err(fault)?)
+            Read::StalePresences { before, limit } => {
+                Found::StalePresences(presence::strays(from, *before, *limit).map_err(fault)?)
             }
             Read::Rows { kind, after, limit } => {
                 Found::Rows(rows(from, *kind, after.as_ref(), *limit).map_err(fault)?)
@@ -207,8 +211,8 @@ impl Scribe {
             Read::Topics { names, after, limit } => {
                 Found::Topics(log::topics(from, names, after.as_deref(), *limit).map_err(fault)?)
             }
-            Read::Letters { user, after, limit } => {
-                Found::Letters(letter::letters(from, user, *after, *limit).map_err(fault)?)
+            Read::Inbox { user, after, limit } => {
+                Found::Inbox(inbox::page(from, user, *after, *limit).map_err(fault)?)
             }
         })
     }
@@ -223,13 +227,14 @@ impl Scribe {
     }
 }
 
-fn read_mark(connection: &Connection) -> Result<Mark, StoreError> {
-    let mark = |row: &rusqlite::Row<'_>| Ok(Mark { time: read_time(row, 0)?, floor: read_number(row, 1)? });
+fn read_mark(connection: &Connection) -> Result<VersionClock, StoreError> {
+    let mark =
+        |row: &rusqlite::Row<'_>| Ok(VersionClock { time: read_time(row, 0)?, floor: read_number(row, 1)? });
     let sql = "SELECT time_ms, floor FROM store_clock";
     connection.prepare_cached(sql).and_then(|mut statement| statement.query_row([], mark)).map_err(fault)
 }
 
-fn write_mark(connection: &Connection, mark: Mark) -> Result<(), StoreError> {
+fn write_mark(connection: &Connection, mark: VersionClock) -> Result<(), StoreError> {
     let sql = "UPDATE store_clock SET time_ms = ?1, floor = ?2";
     let values = (time(mark.time), number(mark.floor));
     connection.prepare_cached(sql).and_then(|mut statement| statement.execute(values)).map_err(fault)?;

@@ -4,18 +4,20 @@
 //! what was remembered.
 
 use super::value::fault;
-use super::{deadline, document, hold, key, lease, letter, log, node, presence, session, social};
+use super::{deadline, document, hold, inbox, key, lease, log, node, presence, session, social};
 use rusqlite::{Connection, Error};
 use std::collections::HashMap;
 use std::sync::Arc;
 use tavern_domain::Time;
-use tavern_store::commit::{Bag, Gone, Occupied, Tables};
-use tavern_store::letter::Letter;
-use tavern_store::log::{Entry, Trim};
+use tavern_store::commit::{InboxCounts, LeaseState, Removed, Tables};
+use tavern_store::deadline::Deadline;
+use tavern_store::error::StoreError;
+use tavern_store::inbox::InboxMessage;
+use tavern_store::log::{LogEntry, Trim};
+use tavern_store::node::{Node, Writer};
 use tavern_store::presence::{Presence, PresenceKey};
-use tavern_store::row::{Deadline, Node, Row, RowKey, Writer};
+use tavern_store::row::{Row, RowKey};
 use tavern_store::social::Seen;
-use tavern_store::store::StoreError;
 
 pub(super) struct SqliteTables<'a> {
     connection: &'a Connection,
@@ -224,10 +226,10 @@ impl Tables for SqliteTables<'_> {
         hold::held_by(self.connection, carrier).map_err(fault)
     }
 
-    fn lease(&mut self, name: &Arc<str>) -> Result<Option<Occupied>, StoreError> {
+    fn lease(&mut self, name: &Arc<str>) -> Result<Option<LeaseState>, StoreError> {
         let Some(lease) = lease::get(self.connection, name).map_err(fault)? else { return Ok(None) };
         let holder = node::get(self.connection, &lease.row.holder).map_err(fault)?;
-        Ok(Some(Occupied { lease, vouched: holder.is_some_and(|node| node.closed_at.is_none()) }))
+        Ok(Some(LeaseState { lease, holder_is_open: holder.is_some_and(|node| node.closed_at.is_none()) }))
     }
 
     fn head(&mut self) -> Result<u64, StoreError> {
@@ -243,7 +245,7 @@ impl Tables for SqliteTables<'_> {
         log::known(self.connection, topic, id).map_err(fault)
     }
 
-    fn append(&mut self, entry: &Entry) -> Result<(), StoreError> {
+    fn append(&mut self, entry: &LogEntry) -> Result<(), StoreError> {
         let connection = self.connection;
         self.log().and_then(|log| log.append(connection, entry)).map_err(fault)
     }
@@ -253,23 +255,23 @@ impl Tables for SqliteTables<'_> {
         self.log().and_then(|log| log.trim(connection, trim)).map_err(fault)
     }
 
-    fn bag(&mut self, user: &Arc<str>) -> Result<Bag, StoreError> {
-        letter::bag(self.connection, user).map_err(fault)
+    fn inbox(&mut self, user: &Arc<str>) -> Result<InboxCounts, StoreError> {
+        inbox::counts(self.connection, user).map_err(fault)
     }
 
-    fn add_letter(&mut self, user: &Arc<str>, letter: &Letter) -> Result<(), StoreError> {
-        letter::add(self.connection, user, letter).map_err(fault)
+    fn add_message(&mut self, user: &Arc<str>, message: &InboxMessage) -> Result<(), StoreError> {
+        inbox::add(self.connection, user, message).map_err(fault)
     }
 
-    fn take_letters(&mut self, user: &Arc<str>, through: u64) -> Result<Gone, StoreError> {
-        letter::take(self.connection, user, through).map_err(fault)
+    fn remove_messages(&mut self, user: &Arc<str>, through: u64) -> Result<Removed, StoreError> {
+        inbox::remove(self.connection, user, through).map_err(fault)
     }
 
-    fn take_oldest(&mut self, user: &Arc<str>) -> Result<Gone, StoreError> {
-        letter::take_oldest(self.connection, user).map_err(fault)
+    fn remove_oldest(&mut self, user: &Arc<str>) -> Result<Removed, StoreError> {
+        inbox::remove_oldest(self.connection, user).map_err(fault)
     }
 
-    fn set_bag(&mut self, user: &Arc<str>, bag: &Bag) -> Result<(), StoreError> {
-        letter::set(self.connection, user, bag).map_err(fault)
+    fn set_inbox(&mut self, user: &Arc<str>, counts: &InboxCounts) -> Result<(), StoreError> {
+        inbox::set(self.connection, user, counts).map_err(fault)
     }
 }

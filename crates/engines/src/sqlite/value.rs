@@ -5,8 +5,8 @@ use rusqlite::types::Type;
 use rusqlite::{Error, ErrorCode, Row};
 use std::sync::Arc;
 use tavern_domain::Time;
+use tavern_store::error::StoreError;
 use tavern_store::limits;
-use tavern_store::store::StoreError;
 
 pub(super) fn number(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tavern_engines::{LogBounds, Place};
-use tavern_store::{Bus, BusInbox, SystemClock};
+use tavern_store::{Bus, BusReceiver, SystemClock};
 
 /// Long enough for a loaded machine.
 pub const PATIENCE: Duration = Duration::from_secs(30);
@@ -99,7 +99,7 @@ impl Server {
         format!("{}://127.0.0.1:{}", self.scheme, self.port)
     }
 
-    pub fn open(&self, prefix: &str, node: &str, inbox: Arc<dyn BusInbox>) -> Arc<dyn Bus> {
+    pub fn open(&self, prefix: &str, node: &str, inbox: Arc<dyn BusReceiver>) -> Arc<dyn Bus> {
         open(&self.url(), prefix, node, inbox).expect("the bus opens")
     }
 }
@@ -114,7 +114,7 @@ pub fn open(
     url: &str,
     prefix: &str,
     node: &str,
-    inbox: Arc<dyn BusInbox>,
+    inbox: Arc<dyn BusReceiver>,
 ) -> Result<Arc<dyn Bus>, tavern_store::BusError> {
     let place = Place { node, prefix, folder: "/nowhere".as_ref(), bounds: LogBounds::default() };
     tavern_engines::open_bus(url, &place, Arc::new(SystemClock), inbox)

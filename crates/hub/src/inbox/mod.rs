@@ -60,7 +60,7 @@ impl Inbox {
         let letters = |id: &ListenerId| Some(core.listeners.get(*id)?.session()?.letters);
         let Some(after) = sessions.iter().filter_map(letters).min() else { return };
         self.reading.insert(user.clone(), false);
-        let read = Read::Letters { user: user.clone(), after, limit: PAGE_ROWS };
+        let read = Read::Inbox { user: user.clone(), after, limit: PAGE_ROWS };
         self.ask_inbox(core, Task::Read { user: user.clone() }, Work::Read(read));
     }
 
@@ -78,7 +78,7 @@ impl Inbox {
         }
         let Some(task) = self.under_way.remove(&ticket) else { return };
         match (task, answer) {
-            (Task::Read { user }, Answer::Read(Found::Letters(letters))) => {
+            (Task::Read { user }, Answer::Read(Found::Inbox(letters))) => {
                 self.letters_read(core, &user, &letters);
             }
             (Task::Read { user }, _) => {
@@ -86,8 +86,8 @@ impl Inbox {
                 core.agenda.set(now + RETRY_AFTER_MS, Timer::RetryInbox(user));
             }
             (Task::Post { user, claim }, Answer::Committed(receipt)) => {
-                let letter = receipt.letters.first().copied().unwrap_or(0);
-                core.stats.letters_written.add(receipt.letters.len() as u64);
+                let letter = receipt.inbox_numbers.first().copied().unwrap_or(0);
+                core.stats.letters_written.add(receipt.inbox_numbers.len() as u64);
                 core.finish(claim, Ok(json::posted(letter)));
                 core.notify(Notice::StatusUpdate { user, update: Rumour::Mail });
             }
@@ -146,7 +146,7 @@ impl Inbox {
         }
         let Some(user) = session.identity.user.clone().filter(|_| through > 0) else { return };
         let freed = vec![Freed { user, through, unread: false }];
-        let commit = Commit { writer: Some(core.writer()), freed, ..Commit::default() };
+        let commit = Commit { writer: Some(core.writer()), freed_messages: freed, ..Commit::default() };
         // If the store does not take it, the letters come again: at least once is the promise.
         core.submit(Feature::None, Work::Commit(commit));
     }
@@ -222,7 +222,7 @@ impl Decision for FreeInbox {
         if until > now {
             commit.deadlines.push(Deadline::new(until, INBOX, &person.user));
         } else {
-            commit.freed.push(Freed { user: person.user.clone(), through: u64::MAX, unread: true });
+            commit.freed_messages.push(Freed { user: person.user.clone(), through: u64::MAX, unread: true });
             commit.deletes.push(deadline.key());
         }
         Step::Commit { commit, outcome: () }

@@ -64,7 +64,7 @@ impl Liveness {
             (CheckStep::Deadlines, Answer::Read(Found::Deadlines(page))) => {
                 self.deadlines_read(now, check, page);
             }
-            (CheckStep::Strays, Answer::Read(Found::Strays(page))) => self.strays_read(now, page),
+            (CheckStep::Strays, Answer::Read(Found::StalePresences(page))) => self.strays_read(now, page),
             (CheckStep::Close(node), Answer::Committed(receipt)) => {
                 // The node that closed the epoch handles it at once. Others leave that to it and see at their next check
                 // what is left.
@@ -185,7 +185,7 @@ impl Liveness {
         if now < self.sweep_due {
             return self.effects.tasks.push(LivenessTask::Compare);
         }
-        let read = Read::Strays { before: check.at - self.rules.sweep_age_ms, limit: PAGE_ROWS };
+        let read = Read::StalePresences { before: check.at - self.rules.sweep_age_ms, limit: PAGE_ROWS };
         self.submit_check(now, NodeCheck { step: CheckStep::Strays, ..check }, Work::Read(read));
     }
 

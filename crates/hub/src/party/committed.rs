@@ -103,7 +103,7 @@ impl Parties {
             }
         }
         self.reply(core, decision, reply);
-        core.stats.letters_written.add(receipt.letters.len() as u64);
+        core.stats.letters_written.add(receipt.inbox_numbers.len() as u64);
         if !receipt.appended.is_empty() {
             core.effects.topics.push(PARTIES);
         }

@@ -39,7 +39,7 @@ struct Luck {
 }
 
 impl Faults for Luck {
-    fn parcel(&mut self, _: &str, _: &str, _: &Parcel) -> ParcelFate {
+    fn message(&mut self, _: &str, _: &str, _: &Parcel) -> ParcelFate {
         ParcelFate::once()
     }
 

@@ -268,8 +268,8 @@ impl Parlour {
         let mut found: Vec<(u64, Value)> = Vec::new();
         loop {
             let after = found.last().map_or(0, |(n, _)| *n);
-            let read = Read::Letters { user: user.into(), after, limit: PAGE_ROWS };
-            let Found::Letters(letters) = self.street.look(read) else { panic!("no letters") };
+            let read = Read::Inbox { user: user.into(), after, limit: PAGE_ROWS };
+            let Found::Inbox(letters) = self.street.look(read) else { panic!("no letters") };
             let letter = |body: &[u8]| serde_json::from_slice(body).unwrap();
             found.extend(letters.page.rows.iter().map(|row| (row.n, letter(&row.body))));
             if !letters.page.more {

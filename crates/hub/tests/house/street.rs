@@ -28,16 +28,16 @@ pub struct Script {
 }
 
 impl Faults for Script {
-    fn parcel(&mut self, from: &str, to: &str, parcel: &Parcel) -> ParcelFate {
+    fn message(&mut self, from: &str, to: &str, parcel: &Parcel) -> ParcelFate {
         self.carried += 1;
         if let Some(fate) = self.fate.lock().unwrap().as_mut() {
-            return ParcelFate { copies: fate(from, to, parcel), told: false };
+            return ParcelFate { copies: fate(from, to, parcel), reported: false };
         }
         if self.lose_every.is_some_and(|every| self.carried.is_multiple_of(every)) {
             return ParcelFate::lost();
         }
         match &*parcel.payload {
-            b"\"lost\"" => ParcelFate { copies: Vec::new(), told: true },
+            b"\"lost\"" => ParcelFate { copies: Vec::new(), reported: true },
             _ => ParcelFate::once(),
         }
     }
@@ -64,7 +64,7 @@ impl BusInbox for Ear {
         self.confirmed.lock().unwrap().push((ticket, outcome));
     }
 
-    fn words(&self, parcels: Vec<Parcel>) {
+    fn messages(&self, parcels: Vec<Parcel>) {
         self.words.lock().unwrap().extend(parcels);
     }
 

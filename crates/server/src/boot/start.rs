@@ -139,7 +139,7 @@ fn open_store(config: &Config, clock: &Arc<NodeClock>) -> anyhow::Result<Arc<Sto
     let client = Arc::new(StoreClient::default());
     let store = tavern_engines::open(&config.store, clock.clone(), client.clone())
         .context("cannot open the store")?;
-    if store.keeps_time() {
+    if store.has_shared_clock() {
         clock.leave_to_store();
     }
     client.set_store(store);

@@ -84,8 +84,8 @@ pub async fn letters(api: &Api, name: &str, after: &str, limit: usize) -> Result
             after.parse().map_err(|_| Refusal::new(Code::BadRequest, "after is the number of a letter"))?
         }
     };
-    let Ok(Found::Letters(Letters { dropped, page })) =
-        api.store.read(Read::Letters { user, after, limit: limit as u32 }).await
+    let Ok(Found::Inbox(Letters { dropped, page })) =
+        api.store.read(Read::Inbox { user, after, limit: limit as u32 }).await
     else {
         return Err(unavailable());
     };

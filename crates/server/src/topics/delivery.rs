@@ -107,7 +107,7 @@ fn carry_out(
         let api = api.clone();
         asked.spawn(async move {
             let answer = api.store.answer_to(work).await;
-            (ticket, answer.unwrap_or_else(|| Answer::Failed(StoreError::late())))
+            (ticket, answer.unwrap_or_else(|| Answer::Failed(StoreError::timeout())))
         });
     }
     for post in worker.effects().posts.drain(..) {

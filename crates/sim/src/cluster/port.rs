@@ -60,7 +60,7 @@ impl BusInbox for PortInbox {
         put(&self.messages, [Arrived::Confirmed(ticket, outcome)]);
     }
 
-    fn words(&self, parcels: Vec<Parcel>) {
+    fn messages(&self, parcels: Vec<Parcel>) {
         put(&self.messages, parcels.into_iter().map(Arrived::Message));
     }
 

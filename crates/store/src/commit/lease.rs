@@ -1,9 +1,12 @@
 //! Taking leases. Must hold: whoever has a lease that has not ended keeps it, with its number.
 
-use super::{Mark, Tables};
+use super::change::{Commit, Receipt};
+use super::tables::Tables;
+use super::version::VersionClock;
+use crate::error::StoreError;
 use crate::lease::Lease;
-use crate::row::{Row, Writer};
-use crate::store::{Commit, Receipt, StoreError};
+use crate::node::Writer;
+use crate::row::Row;
 use tavern_domain::Time;
 
 /// Before the first change: nobody else may hold what this commit wants.
@@ -12,8 +15,8 @@ pub(super) fn check(tables: &mut impl Tables, now: Time, commit: &Commit) -> Res
         let Some(found) = tables.lease(&take.name)? else { continue };
         let Lease { holder, until, .. } = found.lease.row;
         // The node of a closed epoch works on nothing any more.
-        if *holder_of(commit) != holder && found.vouched && now < until {
-            return Err(StoreError::Taken { name: take.name.clone(), by: holder, until });
+        if *holder_of(commit) != holder && found.holder_is_open && now < until {
+            return Err(StoreError::LeaseHeld { name: take.name.clone(), by: holder, until });
         }
     }
     Ok(())
@@ -21,7 +24,7 @@ pub(super) fn check(tables: &mut impl Tables, now: Time, commit: &Commit) -> Res
 
 pub(super) fn take(
     tables: &mut impl Tables,
-    mark: &Mark,
+    clock: &VersionClock,
     commit: &Commit,
     receipt: &mut Receipt,
 ) -> Result<(), StoreError> {
@@ -32,8 +35,8 @@ pub(super) fn take(
             Some(found) if found.lease.row.holder == holder => {
                 (found.lease.version, until.max(found.lease.row.until))
             }
-            Some(found) => (mark.next(found.lease.version), until),
-            None => (mark.next(0), until),
+            Some(found) => (clock.next(found.lease.version), until),
+            None => (clock.next(0), until),
         };
         tables.put(&Row::Lease(Lease { name: take.name.clone(), holder, until }), number)?;
         receipt.taken.push(number);
@@ -42,5 +45,5 @@ pub(super) fn take(
 }
 
 fn holder_of(commit: &Commit) -> &Writer {
-    commit.writer.as_ref().expect("checked: whoever takes a lease is a node")
+    commit.writer.as_ref().expect("checked: only a node takes a lease")
 }

@@ -1,9 +1,10 @@
 //! Appending to the log, and putting back what another store had. Must hold: positions and the counts of topics have no holes;
 //! an id is taken once; nothing is put back behind the head.
 
-use super::Tables;
-use crate::log::{Appended, Entry, Trim};
-use crate::store::{Commit, Receipt, StoreError};
+use super::change::{Commit, Receipt};
+use super::tables::Tables;
+use crate::error::StoreError;
+use crate::log::{Appended, LogEntry, Trim};
 
 pub(super) fn append(
     tables: &mut impl Tables,
@@ -25,7 +26,7 @@ pub(super) fn append(
             continue;
         }
         let (position, count) = (tables.head()? + 1, tables.count(&new.topic)? + 1);
-        tables.append(&Entry {
+        tables.append(&LogEntry {
             position,
             topic: new.topic.clone(),
             count,

@@ -1,13 +1,15 @@
 //! Steps in the life of a node: opened, renewed, closed, stopped, forgotten. Must hold: a closed epoch stays closed.
 
-use super::{Mark, Tables};
-use crate::row::{Node, Writer};
-use crate::store::{NodeChange, Proof, Receipt, StoreError};
+use super::change::{NodeChange, Proof, Receipt};
+use super::tables::Tables;
+use super::version::VersionClock;
+use crate::error::StoreError;
+use crate::node::{Node, Writer};
 use tavern_domain::Epoch;
 
 pub(super) fn change(
     tables: &mut impl Tables,
-    mark: &mut Mark,
+    clock: &mut VersionClock,
     change: &NodeChange,
     receipt: &mut Receipt,
 ) -> Result<(), StoreError> {
@@ -20,7 +22,7 @@ pub(super) fn change(
                 tables.put_node(&earlier)?;
             }
             let last = epochs.last().map_or(0, |node| node.writer.epoch.0);
-            let epoch = Epoch(mark.begin(last));
+            let epoch = Epoch(clock.begin(last));
             tables.put_node(&Node {
                 writer: Writer { node: name.clone(), epoch },
                 opened_at: now,
@@ -60,7 +62,7 @@ pub(super) fn change(
                     return Err(StoreError::Leased { node: writer.clone(), until: node.lease_until });
                 }
                 tables.forget_node(writer)?;
-                mark.bury(writer.epoch.0);
+                clock.retire(writer.epoch.0);
             }
         }
     }

@@ -1,9 +1,8 @@
 //! Expectations, conflicts and versions, shown on documents. They hold for every kind of row.
 
-use super::*;
+use super::deadline;
+use super::fixture::*;
 use crate::clock::Clock;
-use crate::row::{ApiKey, Deadline};
-use crate::store::{Answer, Work};
 use std::sync::Barrier;
 use tavern_domain::Scopes;
 
@@ -16,7 +15,7 @@ pub(super) fn a_met_expectation_raises_the_version_by_one(world: &dyn World) {
     assert_eq!(text(&client, "a").as_deref(), Some("2"));
 }
 
-pub(super) fn a_conflict_tells_what_it_found(world: &dyn World) {
+pub(super) fn a_conflict_reports_the_version_found(world: &dyn World) {
     let client = client(world);
     let found = client.commit(put("a", "1")).unwrap().put[0];
     let key = RowKey::Document(key("a"));
@@ -36,7 +35,7 @@ pub(super) fn version_zero_means_absent(world: &dyn World) {
     assert_conflict(outcome, (RowKey::Document(key("b")), 7, 0));
 }
 
-pub(super) fn one_unmet_expectation_refuses_everything(world: &dyn World) {
+pub(super) fn one_unmet_expectation_refuses_the_whole_commit(world: &dyn World) {
     let client = client(world);
     client.commit(put("old", "stays")).unwrap();
     let a = client.commit(put("a", "1")).unwrap().put[0];
@@ -60,13 +59,13 @@ pub(super) fn one_unmet_expectation_refuses_everything(world: &dyn World) {
     assert_eq!(text(&client, "b"), None);
     assert_eq!(text(&client, "old").as_deref(), Some("stays"));
     assert!(matches!(client.read(Read::KeyByHash([1; 32])), Ok(Found::Key(None))));
-    assert_eq!(due::deadlines(&client, Time::NEVER).rows, []);
+    assert_eq!(deadline::deadlines(&client, Time::NEVER).rows, []);
 
     commit.expects[1].version = 0;
     let receipt = client.commit(commit).unwrap();
     assert_eq!(receipt.put[0], a + 1);
     assert_eq!((text(&client, "b").as_deref(), text(&client, "old")), (Some("1"), None));
-    assert_eq!(due::deadlines(&client, Time::NEVER).rows.len(), 1);
+    assert_eq!(deadline::deadlines(&client, Time::NEVER).rows.len(), 1);
 }
 
 pub(super) fn a_put_without_expectation_writes(world: &dyn World) {
@@ -77,7 +76,7 @@ pub(super) fn a_put_without_expectation_writes(world: &dyn World) {
     assert_eq!(text(&client, "a").as_deref(), Some("3"));
 }
 
-pub(super) fn versions_begin_at_the_time_of_the_store(world: &dyn World) {
+pub(super) fn versions_begin_at_the_stores_time(world: &dyn World) {
     let client = client(world);
     let receipt = client.commit(put("a", "1")).unwrap();
     assert_eq!(receipt.put, [receipt.time.0 * 1000]);
@@ -107,7 +106,7 @@ pub(super) fn versions_grow_through_deletion(world: &dyn World) {
     }
 }
 
-pub(super) fn deleted_and_put_in_one_commit_begins_anew(world: &dyn World) {
+pub(super) fn a_row_deleted_and_put_in_one_commit_is_new(world: &dyn World) {
     let client = client(world);
     let first = client.commit(put("a", "1")).unwrap().put[0];
     let receipt = client.commit(Commit { puts: vec![row("a", "2")], ..delete("a") }).unwrap();
@@ -148,7 +147,7 @@ pub(super) fn of_two_racing_commits_exactly_one_wins(world: &dyn World) {
     }
 }
 
-pub(super) fn no_increment_is_lost(world: &dyn World) {
+pub(super) fn concurrent_increments_are_not_lost(world: &dyn World) {
     const EACH: u64 = 25;
     let clients = [client(world), client(world), client(world)];
     let first = clients[0].commit(put("sum", "0")).unwrap().put[0];

@@ -1,7 +1,6 @@
 //! API keys.
 
-use super::*;
-use crate::row::{ApiKey, Page};
+use super::fixture::*;
 use tavern_domain::{Scope, Scopes};
 
 fn api_key(id: &str, hash: u8) -> ApiKey {

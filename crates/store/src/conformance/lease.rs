@@ -1,12 +1,11 @@
-//! Leases: one holder at a time, and a number that tells him from those before.
+//! Leases: one holder at a time, and a version that fences earlier holders.
 
-use super::*;
-use crate::lease::{Lease, Take};
+use super::fixture::*;
 
 const WORK_MS: u64 = 30_000;
 
 fn take(writer: &Writer, name: &str) -> Commit {
-    let takes = vec![Take { name: name.into(), lease_ms: WORK_MS }];
+    let takes = vec![TakeLease { name: name.into(), lease_ms: WORK_MS }];
     Commit { writer: Some(writer.clone()), takes, ..Commit::default() }
 }
 
@@ -23,7 +22,7 @@ fn held_by(number: u64, name: &str) -> Expect {
 
 #[track_caller]
 fn assert_taken(outcome: Result<Receipt, StoreError>, by: &Writer) {
-    assert!(matches!(&outcome, Err(StoreError::Taken { by: holder, .. }) if holder == by), "{outcome:?}");
+    assert!(matches!(&outcome, Err(StoreError::LeaseHeld { by: holder, .. }) if holder == by), "{outcome:?}");
 }
 
 pub(super) fn a_lease_has_one_holder(world: &dyn World) {
@@ -37,7 +36,7 @@ pub(super) fn a_lease_has_one_holder(world: &dyn World) {
     client.commit(take(&two, "other")).unwrap();
 }
 
-pub(super) fn prolonging_a_lease_keeps_its_number(world: &dyn World) {
+pub(super) fn extending_a_lease_keeps_its_version(world: &dyn World) {
     let client = client(world);
     let one = open_node(&client, "n1");
     let first = client.commit(take(&one, "mail")).unwrap();
@@ -47,7 +46,7 @@ pub(super) fn prolonging_a_lease_keeps_its_number(world: &dyn World) {
     assert_eq!(lease(&client, "mail").unwrap().row.until, again.time + WORK_MS);
 }
 
-pub(super) fn an_ended_lease_goes_to_the_next_with_a_higher_number(world: &dyn World) {
+pub(super) fn an_ended_lease_is_taken_with_a_higher_version(world: &dyn World) {
     let client = client(world);
     let (one, two) = (open_node(&client, "n1"), open_node(&client, "n2"));
     let first = client.commit(take(&one, "mail")).unwrap().taken[0];
@@ -71,7 +70,7 @@ pub(super) fn the_leases_of_a_closed_epoch_are_free(world: &dyn World) {
     assert!(client.commit(take(&two, "mail")).unwrap().taken[0] > first);
 }
 
-pub(super) fn a_lease_given_back_is_free_and_its_number_grows(world: &dyn World) {
+pub(super) fn a_deleted_lease_is_free_and_its_version_grows(world: &dyn World) {
     let client = client(world);
     let (one, two) = (open_node(&client, "n1"), open_node(&client, "n2"));
     let first = client.commit(take(&one, "mail")).unwrap().taken[0];

@@ -1,8 +1,6 @@
-//! The log of topics: order without holes, ids taken once, several topics read as one list, removal from the old end.
+//! The log of topics: order without gaps, deduplication by id, several topics read as one list, trimming.
 
-use super::*;
-use crate::limits;
-use crate::log::{Append, Entry, Log, Stretch, Topics, Trim};
+use super::fixture::*;
 use std::sync::Barrier;
 
 fn event(topic: &str, id: Option<&str>, body: &str) -> Append {
@@ -14,7 +12,7 @@ fn append(events: &[(&str, &str)]) -> Commit {
     Commit { appends, ..Commit::default() }
 }
 
-fn log(client: &Client, topics: &[&str], after: u64, limit: u32) -> Stretch {
+fn log(client: &Client, topics: &[&str], after: u64, limit: u32) -> LogPage {
     let topics = topics.iter().map(|topic| Arc::from(*topic)).collect();
     match client.read(Read::Log { topics, after, limit }) {
         Ok(Found::Log(stretch)) => stretch,
@@ -22,7 +20,7 @@ fn log(client: &Client, topics: &[&str], after: u64, limit: u32) -> Stretch {
     }
 }
 
-fn counts(client: &Client, names: &[&str], after: Option<&str>, limit: u32) -> Topics {
+fn counts(client: &Client, names: &[&str], after: Option<&str>, limit: u32) -> TopicPage {
     let names = names.iter().map(|name| Arc::from(*name)).collect();
     match client.read(Read::Topics { names, after: after.map(Arc::from), limit }) {
         Ok(Found::Topics(topics)) => topics,
@@ -31,22 +29,23 @@ fn counts(client: &Client, names: &[&str], after: Option<&str>, limit: u32) -> T
 }
 
 /// `position topic count body`, in order.
-fn shown(stretch: &Stretch) -> Vec<String> {
-    let body = |entry: &Entry| String::from_utf8_lossy(&entry.body).into_owned();
-    let line = |entry: &Entry| format!("{} {}{} {}", entry.position, entry.topic, entry.count, body(entry));
+fn shown(stretch: &LogPage) -> Vec<String> {
+    let body = |entry: &LogEntry| String::from_utf8_lossy(&entry.body).into_owned();
+    let line =
+        |entry: &LogEntry| format!("{} {}{} {}", entry.position, entry.topic, entry.count, body(entry));
     stretch.page.rows.iter().map(line).collect()
 }
 
-pub(super) fn events_count_without_holes(world: &dyn World) {
+pub(super) fn events_count_without_gaps(world: &dyn World) {
     let client = client(world);
-    assert_eq!(log(&client, &[], 0, 10).log, Log { first: 1, head: 0, bytes: 0 });
+    assert_eq!(log(&client, &[], 0, 10).log, LogEnds { first: 1, head: 0, bytes: 0 });
     let receipt = client.commit(append(&[("a", "x"), ("b", "yy"), ("a", "z")])).unwrap();
     let places: Vec<_> = receipt.appended.iter().map(|at| (at.position, at.count, at.again)).collect();
     assert_eq!(places, [(1, 1, false), (2, 1, false), (3, 2, false)]);
     client.commit(append(&[("b", "w")])).unwrap();
     let all = log(&client, &[], 0, 10);
     assert_eq!(shown(&all), ["1 a1 x", "2 b1 yy", "3 a2 z", "4 b2 w"]);
-    assert_eq!(all.log, Log { first: 1, head: 4, bytes: 5 });
+    assert_eq!(all.log, LogEnds { first: 1, head: 4, bytes: 5 });
     assert_eq!(all.page.rows[0].at, receipt.time);
     let topics = counts(&client, &[], None, 10);
     assert_eq!((topics.page.rows, topics.log.head), (vec![("a".into(), 2), ("b".into(), 2)], 4));
@@ -60,7 +59,7 @@ pub(super) fn a_refused_commit_appends_nothing(world: &dyn World) {
     assert_eq!(shown(&log(&client, &[], 0, 10)), ["1 a1 y"]);
 }
 
-pub(super) fn an_id_is_taken_once_in_its_topic(world: &dyn World) {
+pub(super) fn an_event_id_is_accepted_once_per_topic(world: &dyn World) {
     let client = client(world);
     let one = |topic, body| Commit { appends: vec![event(topic, Some("i"), body)], ..Commit::default() };
     let first = client.commit(one("a", "x")).unwrap().appended.remove(0);
@@ -117,14 +116,14 @@ pub(super) fn a_page_of_the_log_is_bounded_in_bytes(world: &dyn World) {
     }
 }
 
-pub(super) fn trimming_takes_the_oldest_and_keeps_the_counts(world: &dyn World) {
+pub(super) fn trimming_removes_the_oldest_and_keeps_the_counts(world: &dyn World) {
     let client = client(world);
     let named = |n: u32| event("a", Some(&format!("i{n}")), "xx");
     client.commit(Commit { appends: (1..=6).map(named).collect(), ..Commit::default() }).unwrap();
     let trim = Some(Trim { before: 4, ids_before: 2 });
     client.commit(Commit { trim, ..Commit::default() }).unwrap();
     let left = log(&client, &[], 0, 10);
-    assert_eq!(left.log, Log { first: 4, head: 6, bytes: 6 });
+    assert_eq!(left.log, LogEnds { first: 4, head: 6, bytes: 6 });
     assert_eq!(left.page.rows.iter().map(|entry| entry.count).collect::<Vec<_>>(), [4, 5, 6]);
     // An id may outlive its event, and is new again when it is forgotten.
     let again = client.commit(Commit { appends: vec![named(2), named(1)], ..Commit::default() }).unwrap();
@@ -132,14 +131,14 @@ pub(super) fn trimming_takes_the_oldest_and_keeps_the_counts(world: &dyn World) 
     assert_eq!(places, [(2, 2, true), (7, 7, false)]);
     let everything = Some(Trim { before: 100, ids_before: 100 });
     client.commit(Commit { trim: everything, ..Commit::default() }).unwrap();
-    assert_eq!(log(&client, &["a"], 0, 10).log, Log { first: 8, head: 7, bytes: 0 });
+    assert_eq!(log(&client, &["a"], 0, 10).log, LogEnds { first: 8, head: 7, bytes: 0 });
     client.commit(append(&[("a", "y")])).unwrap();
     assert_eq!(shown(&log(&client, &["a"], 0, 10)), ["8 a8 y"]);
 }
 
-pub(super) fn what_another_store_had_is_put_back_at_its_place(world: &dyn World) {
+pub(super) fn restored_events_keep_their_positions(world: &dyn World) {
     let client = client(world);
-    let entry = |position, topic: &str, count, id: Option<&str>, body: &str| Entry {
+    let entry = |position, topic: &str, count, id: Option<&str>, body: &str| LogEntry {
         position,
         topic: topic.into(),
         count,
@@ -158,7 +157,7 @@ pub(super) fn what_another_store_had_is_put_back_at_its_place(world: &dyn World)
     let receipt = client.commit(Commit { restores: restores.clone(), trim, ..Commit::default() }).unwrap();
     assert_eq!(receipt.appended, []);
     let kept = log(&client, &[], 0, 10);
-    assert_eq!(kept.log, Log { first: 21, head: 23, bytes: 4 });
+    assert_eq!(kept.log, LogEnds { first: 21, head: 23, bytes: 4 });
     assert_eq!(kept.page.rows, restores[1..]);
     assert_eq!(shown(&log(&client, &["a"], 0, 10)), ["21 a17 x", "23 a18 z"]);
     let all = counts(&client, &[], None, 10).page.rows;
@@ -176,7 +175,7 @@ pub(super) fn topics_come_in_pages_and_by_name(world: &dyn World) {
     let client = client(world);
     let events: Vec<_> = ["d", "b", "a", "c", "a"].iter().map(|topic| (*topic, "x")).collect();
     client.commit(append(&events)).unwrap();
-    let names = |topics: &Topics| topics.page.rows.iter().map(|(name, _)| &**name).collect::<String>();
+    let names = |topics: &TopicPage| topics.page.rows.iter().map(|(name, _)| &**name).collect::<String>();
     let first = counts(&client, &[], None, 3);
     assert_eq!((names(&first), first.page.more), ("abc".into(), true));
     let rest = counts(&client, &[], Some("c"), 3);
@@ -185,7 +184,7 @@ pub(super) fn topics_come_in_pages_and_by_name(world: &dyn World) {
     assert_eq!(some.page.rows, [("a".into(), 2), ("c".into(), 1)]);
 }
 
-pub(super) fn a_reader_never_skips_what_racing_appenders_add(world: &dyn World) {
+pub(super) fn a_reader_never_skips_concurrent_appends(world: &dyn World) {
     const APPENDERS: usize = 3;
     const ROUNDS: usize = 40;
     let barrier = Barrier::new(APPENDERS + 1);

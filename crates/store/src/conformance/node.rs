@@ -1,8 +1,6 @@
 //! Nodes: epochs, leases, take-over and the fencing of every commit.
 
-use super::*;
-use crate::row::{Node, Page};
-use crate::store::{Answer, Proof, Work};
+use super::fixture::*;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
@@ -80,7 +78,7 @@ pub(super) fn a_take_over_can_be_repeated(world: &dyn World) {
     assert_eq!(node(&client, &dead).unwrap().closed_at, first.closed_at);
 }
 
-pub(super) fn a_living_lease_is_left_alone(world: &dyn World) {
+pub(super) fn a_node_with_a_lease_is_not_closed(world: &dyn World) {
     let client = client(world);
     let (one, two) = (open_node(&client, "n1"), open_node(&client, "n2"));
     world.clock().advance(LEASE_MS - 1);
@@ -101,7 +99,7 @@ pub(super) fn a_process_known_to_be_gone_is_closed_at_once(world: &dyn World) {
     assert_fenced(client.commit(by(&one, put("a", "1"))), &one);
 }
 
-pub(super) fn renewing_prolongs_and_never_shortens(world: &dyn World) {
+pub(super) fn renewing_extends_the_lease_and_never_shortens_it(world: &dyn World) {
     let client = client(world);
     let writer = open_node(&client, "n1");
     let start = now(&client);
@@ -180,7 +178,7 @@ pub(super) fn nodes_come_in_pages(world: &dyn World) {
     assert_eq!(listed, opened);
 }
 
-pub(super) fn after_the_closing_was_answered_nothing_is_written(world: &dyn World) {
+pub(super) fn after_a_close_was_answered_nothing_is_written(world: &dyn World) {
     let (writing, closing) = (client(world), client(world));
     let (dead, alive) = (open_node(&writing, "n1"), open_node(&closing, "n2"));
     writing.commit(by(&dead, put("a", "x"))).unwrap();

@@ -1,11 +1,7 @@
-//! Presences, the versions of channels, and who is found where.
+//! Presences, the versions of channels, and the lists they are found in.
 
-use super::*;
-use crate::presence::{Held, Hold, Presence, PresenceKey, Raise, Roster, Stray};
-use crate::row::Page;
-use crate::store::{Answer, Work};
-use tavern_domain::presence::{Attendance, Attendee, Departed, Departure, Home, Lost, State, Visibility};
-use tavern_domain::{ClientId, Epoch};
+use super::fixture::*;
+use tavern_domain::presence::{Attendance, Attendee, Departed, Departure, Home, Lost, State};
 
 fn attendee(n: u128, node: &str) -> Attendee {
     Attendee {
@@ -31,7 +27,7 @@ fn raise(channel: &str, by: u32) -> Raise {
     Raise { channel: channel.into(), by }
 }
 
-/// Somebody comes into a channel, which tells two changes.
+/// A user joins a channel, which is two changes.
 pub(super) fn arrive(channel: &str, user: &str) -> Commit {
     let row = Row::Presence(presence(channel, user, vec![attendee(1, "n1")]));
     Commit { puts: vec![row], raises: vec![raise(channel, 2)], ..Commit::default() }
@@ -67,7 +63,7 @@ fn names(page: &Page<Versioned<Presence>>) -> Vec<String> {
     page.rows.iter().map(|row| format!("{} in {}", row.row.key.user, row.row.key.channel)).collect()
 }
 
-pub(super) fn a_presence_is_read_as_it_was_kept(world: &dyn World) {
+pub(super) fn a_presence_is_read_as_it_was_put(world: &dyn World) {
     let client = client(world);
     let state = |text: &str, meaning| Some(State { text: text.into(), meaning });
     let clients = vec![
@@ -95,7 +91,7 @@ pub(super) fn a_presence_is_read_as_it_was_kept(world: &dyn World) {
     assert_eq!(get(&client, "game#A b", "al/ice").unwrap().row, less, "nothing of the earlier one stays");
 }
 
-pub(super) fn a_channels_version_counts_what_is_told(world: &dyn World) {
+pub(super) fn a_channels_version_counts_its_changes(world: &dyn World) {
     let client = client(world);
     let first = client.commit(arrive("game#A", "ann")).unwrap();
     let begun = first.raised[0];
@@ -118,7 +114,7 @@ pub(super) fn a_channels_version_counts_what_is_told(world: &dyn World) {
     );
 }
 
-pub(super) fn a_channel_stands_as_long_as_somebody_is_there(world: &dyn World) {
+pub(super) fn a_channel_exists_as_long_as_it_has_users(world: &dyn World) {
     let client = client(world);
     client.commit(arrive("game#A", "ann")).unwrap();
     client.commit(arrive("game#A", "bob")).unwrap();
@@ -187,7 +183,7 @@ pub(super) fn a_users_channels_come_in_pages(world: &dyn World) {
     assert_eq!((names(&second), second.more), (vec!["ann in lobby#1".to_string()], false));
 }
 
-pub(super) fn what_a_node_vouches_for_is_found(world: &dyn World) {
+pub(super) fn presences_of_an_epoch_are_found(world: &dyn World) {
     let client = client(world);
     let lost = |n| Attendee { lost: Some(Lost { at: Time(1), until: Time(2) }), ..attendee(n, "n1") };
     let rows = [
@@ -206,13 +202,13 @@ pub(super) fn what_a_node_vouches_for_is_found(world: &dyn World) {
     assert_eq!((names(&first), first.more), (vec!["ann in game#A".to_string()], true));
     let second = at(Writer::new("n1", Epoch(1)), Some(first.rows[0].row.key.clone()));
     assert_eq!((names(&second), second.more), (vec!["ann in game#B".to_string()], false));
-    assert!(at(Writer::new("n1", Epoch(2)), None).rows.is_empty(), "another life of the node");
+    assert!(at(Writer::new("n1", Epoch(2)), None).rows.is_empty(), "another epoch of the node");
 }
 
-fn strays(client: &Client, before: Time, limit: u32) -> Page<Stray> {
-    match client.read(Read::Strays { before, limit }) {
-        Ok(Found::Strays(page)) => page,
-        other => panic!("no strays but {other:?}"),
+fn stale(client: &Client, before: Time, limit: u32) -> Page<StalePresence> {
+    match client.read(Read::StalePresences { before, limit }) {
+        Ok(Found::StalePresences(page)) => page,
+        other => panic!("no stale presences but {other:?}"),
     }
 }
 
@@ -222,7 +218,7 @@ fn put_all(client: &Client, rows: Vec<Presence>) {
     client.commit(Commit { puts, raises, ..Commit::default() }).unwrap();
 }
 
-pub(super) fn what_no_known_node_vouches_for_is_astray(world: &dyn World) {
+pub(super) fn a_presence_of_an_unknown_epoch_is_stale(world: &dyn World) {
     let client = client(world);
     let (open, closed) = (open_node(&client, "n1"), open_node(&client, "n2"));
     let close = NodeChange::Stop { node: closed.clone() };
@@ -237,19 +233,19 @@ pub(super) fn what_no_known_node_vouches_for_is_astray(world: &dyn World) {
     ];
     put_all(&client, rows);
     let home = |node: &str| Home { node: node.into(), epoch: Epoch(1) };
-    let ann = Stray { key: PresenceKey::new("game#A", "ann"), homes: vec![home("n1"), home("n9")] };
-    let also = Stray { key: PresenceKey::new("game#B", "ann"), homes: vec![home("n9")] };
-    let cid = Stray { key: PresenceKey::new("game#A", "cid"), homes: vec![home("n9")] };
-    let found = strays(&client, Time(8), 10);
+    let ann = StalePresence { key: PresenceKey::new("game#A", "ann"), homes: vec![home("n1"), home("n9")] };
+    let also = StalePresence { key: PresenceKey::new("game#B", "ann"), homes: vec![home("n9")] };
+    let cid = StalePresence { key: PresenceKey::new("game#A", "cid"), homes: vec![home("n9")] };
+    let found = stale(&client, Time(8), 10);
     let mut rows = found.rows;
-    rows.iter_mut().for_each(|stray| stray.homes.sort_by(|one, two| one.node.cmp(&two.node)));
+    rows.iter_mut().for_each(|presence| presence.homes.sort_by(|one, two| one.node.cmp(&two.node)));
     assert_eq!((rows, found.more), (vec![ann.clone(), also, cid], false), "by user");
-    let first = strays(&client, Time(8), 1);
+    let first = stale(&client, Time(8), 1);
     assert_eq!((first.rows[0].key.clone(), first.rows.len(), first.more), (ann.key, 1, true));
-    assert!(strays(&client, Time(6), 10).rows.is_empty(), "too young");
+    assert!(stale(&client, Time(6), 10).rows.is_empty(), "too young");
 }
 
-pub(super) fn a_grace_that_nobody_ended_is_astray(world: &dyn World) {
+pub(super) fn a_presence_after_its_last_deadline_is_stale(world: &dyn World) {
     let client = client(world);
     let known = open_node(&client, "n1");
     let lost =
@@ -261,11 +257,11 @@ pub(super) fn a_grace_that_nobody_ended_is_astray(world: &dyn World) {
         presence("game#A", "cid", vec![lost(6, 20), here]),
     ];
     put_all(&client, rows);
-    let ann = Stray { key: PresenceKey::new("game#A", "ann"), homes: Vec::new() };
-    assert_eq!(strays(&client, Time(30), 10).rows, [ann]);
+    let ann = StalePresence { key: PresenceKey::new("game#A", "ann"), homes: Vec::new() };
+    assert_eq!(stale(&client, Time(30), 10).rows, [ann]);
 }
 
-pub(super) fn a_fenced_node_tells_nothing(world: &dyn World) {
+pub(super) fn a_fenced_node_changes_no_presence(world: &dyn World) {
     let client = client(world);
     let old = open_node(&client, "n1");
     open_node(&client, "n1");
@@ -278,7 +274,7 @@ fn hold(channel: &str, user: &str, carrier: Option<&str>, until: Option<u64>) ->
     Hold { key: PresenceKey::new(channel, user), carrier: carrier.map(Arc::from), until: until.map(Time) }
 }
 
-pub(super) fn a_hold_is_read_as_it_was_kept(world: &dyn World) {
+pub(super) fn a_hold_is_read_as_it_was_put(world: &dyn World) {
     let client = client(world);
     let read = |key: &PresenceKey| match client.read(Read::Hold(key.clone())) {
         Ok(Found::Hold(found)) => found,
@@ -295,7 +291,7 @@ pub(super) fn a_hold_is_read_as_it_was_kept(world: &dyn World) {
     }
 }
 
-pub(super) fn whoever_moves_a_carrier_hears_who_is_held(world: &dyn World) {
+pub(super) fn a_change_of_a_carrier_reports_the_holds(world: &dyn World) {
     let client = client(world);
     assert_eq!(client.commit(arrive("game#1", "ann")).unwrap().held, []);
     let holds = [
@@ -314,7 +310,7 @@ pub(super) fn whoever_moves_a_carrier_hears_who_is_held(world: &dyn World) {
     assert_eq!(client.commit(go("game#1", "ann")).unwrap().held, [held("active#1")], "leaving too");
 }
 
-pub(super) fn commits_that_come_together_count_one_by_one(world: &dyn World) {
+pub(super) fn commits_of_one_batch_count_one_by_one(world: &dyn World) {
     let client = client(world);
     let users: Vec<String> = (0..9).map(|n| format!("user {n}")).collect();
     let key = |user: &str| RowKey::Presence(PresenceKey::new("game#A", user));

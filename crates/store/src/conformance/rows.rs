@@ -1,10 +1,7 @@
-//! Whole lists of rows, as somebody reads them who moves a store.
+//! Whole lists of rows, as export reads them.
 
-use super::*;
-use crate::presence::{Hold, PresenceKey};
-use crate::row::RowKind;
-use crate::social::{Follow, User};
-use tavern_domain::presence::Visibility;
+use super::fixture::*;
+use super::presence;
 
 fn all(client: &Client, kind: RowKind, limit: u32) -> Vec<Versioned<Row>> {
     let (mut rows, mut after): (Vec<Versioned<Row>>, _) = (Vec::new(), None);

@@ -1,9 +1,7 @@
 //! Stored sessions.
 
-use super::*;
-use crate::limits;
-use crate::row::{Page, StoredSession};
-use tavern_domain::{ClientId, Epoch, SessionKey};
+use super::fixture::*;
+use tavern_domain::SessionKey;
 
 fn session(n: u128, node: &str) -> StoredSession {
     StoredSession {

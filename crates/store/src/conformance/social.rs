@@ -1,9 +1,7 @@
 //! Users and follows.
 
-use super::*;
-use crate::row::Page;
-use crate::social::{Edge, Follow, Person, Seen, User};
-use tavern_domain::presence::Visibility;
+use super::fixture::*;
+use super::presence;
 
 fn user(name: &str, last_seen: Option<u64>) -> User {
     User { user: name.into(), last_seen: last_seen.map(Time), visibility: Visibility::Everyone }
@@ -63,10 +61,10 @@ pub(super) fn users_are_read_together_in_the_order_asked(world: &dyn World) {
     assert_eq!((&found[1], &found[2]), (&None, &Some(Versioned { version, row: ann })));
 }
 
-pub(super) fn people_are_read_with_where_they_are(world: &dyn World) {
+pub(super) fn people_are_read_with_their_presences(world: &dyn World) {
     let client = client(world);
     for (channel, user) in [("lobby", "ann"), ("game#1", "ann"), ("game#1", "bob"), ("game#2", "cid")] {
-        client.commit(super::presence::arrive(channel, user)).unwrap();
+        client.commit(presence::arrive(channel, user)).unwrap();
     }
     let found = people(&client, &["ann", "dan"], None);
     let channels = |person: &Person| -> Vec<String> {
@@ -76,7 +74,7 @@ pub(super) fn people_are_read_with_where_they_are(world: &dyn World) {
     assert_eq!((&*found[1].user, channels(&found[1]), &found[1].known), ("dan", vec![], &None));
 }
 
-pub(super) fn people_are_read_with_whether_they_follow_each_other(world: &dyn World) {
+pub(super) fn people_are_read_with_mutual_follows(world: &dyn World) {
     let client = client(world);
     for (follower, followee) in [("ann", "bob"), ("bob", "ann"), ("ann", "cid"), ("dan", "ann")] {
         client.commit(follow(follower, followee, 1)).unwrap();
@@ -87,7 +85,7 @@ pub(super) fn people_are_read_with_whether_they_follow_each_other(world: &dyn Wo
     assert!(!people(&client, &["bob"], None)[0].mutual, "nobody asks");
 }
 
-pub(super) fn being_seen_changes_nothing_else(world: &dyn World) {
+pub(super) fn last_seen_changes_nothing_else(world: &dyn World) {
     let client = client(world);
     let hidden = User { visibility: Visibility::Nobody, ..user("ann", Some(5)) };
     let version = keep(&client, hidden);
@@ -126,7 +124,7 @@ pub(super) fn follows_are_found_from_both_ends(world: &dyn World) {
     assert_eq!(shown(&following(&client, "ann", Some("bob"), 1)), ["ann>cid"]);
 }
 
-pub(super) fn a_pair_follows_once_and_can_stop(world: &dyn World) {
+pub(super) fn a_follow_is_one_row_and_can_end(world: &dyn World) {
     let client = client(world);
     client.commit(follow("ann", "bob", 1)).unwrap();
     client.commit(follow("ann", "bob", 2)).unwrap();

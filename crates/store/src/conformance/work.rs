@@ -1,14 +1,9 @@
 //! Work and answers: every work is answered once, bounds, unknown things, stopping.
 
-use super::*;
-use crate::limits;
-use crate::presence::{Hold, PresenceKey, Raise};
-use crate::row::Deadline;
-use crate::social::Seen;
-use crate::store::{Answer, Ticket, Work};
+use super::fixture::*;
+use super::{presence, social};
 use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex};
-use tavern_domain::ClientId;
 
 /// Counts the answers to each ticket.
 #[derive(Default)]
@@ -17,7 +12,7 @@ struct Counts {
     arrived: Condvar,
 }
 
-impl Inbox for Counts {
+impl AnswerReceiver for Counts {
     fn answer(&self, answers: Vec<(Ticket, Answer)>) {
         let mut counts = self.answers.lock().unwrap();
         for (ticket, answer) in answers {
@@ -27,7 +22,7 @@ impl Inbox for Counts {
     }
 }
 
-pub(super) fn what_is_unknown_is_not_found(world: &dyn World) {
+pub(super) fn unknown_rows_are_not_found(world: &dyn World) {
     let client = client(world);
     let none = |read: Read| client.read(read).unwrap();
     assert_eq!(none(Read::Document(key("nothing"))), Found::Document(None));
@@ -90,8 +85,8 @@ pub(super) fn a_zero_byte_in_a_text_is_refused(world: &dyn World) {
         ("document", put("zero\0", "x")),
         ("expectation", Commit { expects: vec![expect("zero\0", 0)], ..Commit::default() }),
         ("key", key(RowKey::Key("\0".into()))),
-        ("presence", super::presence::arrive("game#\0", "ann")),
-        ("user of a presence", super::presence::arrive("game#A", "a\0nn")),
+        ("presence", presence::arrive("game#\0", "ann")),
+        ("user of a presence", presence::arrive("game#A", "a\0nn")),
         ("hold", Commit { puts: vec![hold("a\0", "b")], ..Commit::default() }),
         ("carrier", Commit { puts: vec![hold("a", "b\0")], ..Commit::default() }),
         ("follower", follow("a\0", "b")),
@@ -108,7 +103,7 @@ pub(super) fn a_zero_byte_in_a_text_is_refused(world: &dyn World) {
     assert_eq!(text(&client, "body").as_deref(), Some("a\0b"), "a body is no text");
 }
 
-pub(super) fn a_carrier_has_a_name_like_any_other(world: &dyn World) {
+pub(super) fn the_name_of_a_carrier_is_bounded(world: &dyn World) {
     let client = client(world);
     let hold = |bytes: usize| {
         let (key, carrier) = (PresenceKey::new("active#1", "ann"), Some("c".repeat(bytes).into()));
@@ -165,7 +160,7 @@ pub(super) fn stopping_finishes_what_was_submitted(world: &dyn World) {
     (0..80).step_by(4).for_each(|n| assert_ne!(version(&client, &format!("d{n}")), 0));
 }
 
-pub(super) fn a_stopped_store_says_so(world: &dyn World) {
+pub(super) fn a_stopped_store_is_unavailable(world: &dyn World) {
     let client = client(world);
     client.store().stop();
     for answer in client.run(vec![Work::Commit(put("a", "x")), Work::Read(Read::Time)]) {
@@ -173,7 +168,7 @@ pub(super) fn a_stopped_store_says_so(world: &dyn World) {
     }
 }
 
-pub(super) fn another_handle_sees_what_was_committed(world: &dyn World) {
+pub(super) fn another_handle_sees_committed_rows(world: &dyn World) {
     let (one, two) = (client(world), client(world));
     for n in 0..20 {
         let (writing, reading) = if n % 2 == 0 { (&one, &two) } else { (&two, &one) };
@@ -183,13 +178,13 @@ pub(super) fn another_handle_sees_what_was_committed(world: &dyn World) {
     }
 }
 
-pub(super) fn reads_that_come_together_are_answered_as_if_alone(world: &dyn World) {
+pub(super) fn reads_of_one_batch_are_answered_as_if_alone(world: &dyn World) {
     let client = client(world);
     for (channel, user) in [("game#1", "ann"), ("game#1", "bob"), ("lobby", "ann")] {
-        client.commit(super::presence::arrive(channel, user)).unwrap();
+        client.commit(presence::arrive(channel, user)).unwrap();
     }
     for (follower, followee) in [("ann", "bob"), ("bob", "ann"), ("ann", "cid")] {
-        client.commit(super::social::follow(follower, followee, 1)).unwrap();
+        client.commit(social::follow(follower, followee, 1)).unwrap();
     }
     let presence = |channel, user| Read::Presence(PresenceKey::new(channel, user));
     let people = |names: &[&str]| Read::People {

@@ -1,119 +1,88 @@
-//! The in-process bus: who sits in the hall and what each node listens to.
+//! The in-process bus: the nodes that joined it and what each of them listens to.
 
-use super::Hall;
-use crate::bus::{Bus, BusInbox, Parcel};
+use crate::bus::{BusMessage, BusReceiver};
 use crate::interest::Interest;
-use crate::store::Ticket;
 use crate::subject::Subject;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-pub struct MemoryBus {
-    hall: Arc<Hall>,
-    seat: u64,
-}
-
 #[derive(Default)]
-pub(super) struct Seats {
-    seats: BTreeMap<u64, Seat>,
-    taken: u64,
+pub(super) struct Subscribers {
+    joined: BTreeMap<u64, Subscriber>,
+    next: u64,
 }
 
-struct Seat {
+struct Subscriber {
     node: Arc<str>,
-    inbox: Arc<dyn BusInbox>,
+    receiver: Arc<dyn BusReceiver>,
     exact: BTreeSet<Subject>,
     wide: BTreeSet<Interest>,
 }
 
-impl Hall {
-    /// A place at the bus for the node of that name, which will not hear itself.
-    pub fn bus(self: &Arc<Hall>, node: &str, inbox: Arc<dyn BusInbox>) -> Arc<MemoryBus> {
-        let seats = &mut self.lock().seats;
-        let seat = seats.taken;
-        seats.taken += 1;
+impl Subscribers {
+    /// The node of that name will not get its own messages.
+    pub fn join(&mut self, node: &str, receiver: Arc<dyn BusReceiver>) -> u64 {
+        let id = self.next;
+        self.next += 1;
         let (exact, wide) = (BTreeSet::new(), BTreeSet::new());
-        seats.seats.insert(seat, Seat { node: node.into(), inbox, exact, wide });
-        Arc::new(MemoryBus { hall: self.clone(), seat })
-    }
-}
-
-impl Bus for MemoryBus {
-    fn publish(&self, batch: Vec<Parcel>) {
-        self.hall.publish(batch);
+        self.joined.insert(id, Subscriber { node: node.into(), receiver, exact, wide });
+        id
     }
 
-    fn subscribe(&self, interests: Vec<Interest>, ticket: Ticket) -> bool {
-        self.hall.subscribe(self.seat, interests, ticket)
+    pub fn leave(&mut self, id: u64) {
+        self.joined.remove(&id);
     }
 
-    fn unsubscribe(&self, interests: Vec<Interest>) {
-        if let Some(seat) = self.hall.lock().seats.seats.get_mut(&self.seat) {
+    pub fn subscribe(&mut self, id: u64, interests: Vec<Interest>) {
+        if let Some(subscriber) = self.joined.get_mut(&id) {
             for interest in interests {
                 match interest.exact() {
-                    Some(subject) => seat.exact.remove(subject),
-                    None => seat.wide.remove(&interest),
+                    Some(subject) => subscriber.exact.insert(subject.clone()),
+                    None => subscriber.wide.insert(interest),
                 };
             }
         }
     }
 
-    fn name(&self) -> &'static str {
-        "memory"
-    }
-
-    /// Leaves the hall. A crash looks the same to the others.
-    fn stop(&self) {
-        self.hall.lock().seats.seats.remove(&self.seat);
-    }
-}
-
-impl Drop for MemoryBus {
-    fn drop(&mut self) {
-        self.stop();
-    }
-}
-
-impl Seats {
-    pub fn subscribe(&mut self, seat: u64, interests: Vec<Interest>) {
-        if let Some(seat) = self.seats.get_mut(&seat) {
+    pub fn unsubscribe(&mut self, id: u64, interests: &[Interest]) {
+        if let Some(subscriber) = self.joined.get_mut(&id) {
             for interest in interests {
                 match interest.exact() {
-                    Some(subject) => seat.exact.insert(subject.clone()),
-                    None => seat.wide.insert(interest),
+                    Some(subject) => subscriber.exact.remove(subject),
+                    None => subscriber.wide.remove(interest),
                 };
             }
         }
     }
 
-    /// Whether all of it is subscribed to already.
-    pub fn holds(&self, seat: u64, interests: &[Interest]) -> bool {
-        let Some(seat) = self.seats.get(&seat) else { return false };
+    /// Whether it has subscribed to all of them.
+    pub fn has(&self, id: u64, interests: &[Interest]) -> bool {
+        let Some(subscriber) = self.joined.get(&id) else { return false };
         interests.iter().all(|interest| match interest.exact() {
-            Some(subject) => seat.exact.contains(subject),
-            None => seat.wide.contains(interest),
+            Some(subject) => subscriber.exact.contains(subject),
+            None => subscriber.wide.contains(interest),
         })
     }
 
-    pub fn inbox(&self, seat: u64) -> Option<Arc<dyn BusInbox>> {
-        self.seats.get(&seat).map(|seat| seat.inbox.clone())
+    pub fn receiver(&self, id: u64) -> Option<Arc<dyn BusReceiver>> {
+        self.joined.get(&id).map(|subscriber| subscriber.receiver.clone())
     }
 
-    pub fn node(&self, seat: u64) -> Option<Arc<str>> {
-        self.seats.get(&seat).map(|seat| seat.node.clone())
+    pub fn node(&self, id: u64) -> Option<Arc<str>> {
+        self.joined.get(&id).map(|subscriber| subscriber.node.clone())
     }
 
-    /// Who hears it. Here the echo ends: the sender's own seat is left out.
-    pub fn hearing(&self, parcel: &Parcel) -> Vec<(u64, Arc<str>)> {
-        let others = self.seats.iter().filter(|(_, seat)| seat.node != parcel.from.node);
+    /// Who gets the message. The sender does not.
+    pub fn matching(&self, message: &BusMessage) -> Vec<(u64, Arc<str>)> {
+        let others = self.joined.iter().filter(|(_, subscriber)| subscriber.node != message.from.node);
         others
-            .filter(|(_, seat)| seat.hears(&parcel.subject))
-            .map(|(id, seat)| (*id, seat.node.clone()))
+            .filter(|(_, subscriber)| subscriber.hears(&message.subject))
+            .map(|(id, subscriber)| (*id, subscriber.node.clone()))
             .collect()
     }
 }
 
-impl Seat {
+impl Subscriber {
     fn hears(&self, subject: &Subject) -> bool {
         self.exact.contains(subject) || self.wide.iter().any(|wide| wide.hears(subject))
     }

@@ -1,7 +1,8 @@
-//! Deadlines, in memory: by name and by due time. Must hold: both say the same.
+//! Deadlines, in memory: by name and by due time. Must hold: both agree.
 
-use super::store::page;
-use crate::row::{Deadline, Page};
+use super::page::page;
+use crate::deadline::Deadline;
+use crate::page::Page;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;

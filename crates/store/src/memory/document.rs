@@ -1,7 +1,9 @@
 //! Documents, in memory.
 
-use super::store::rows;
-use crate::row::{Document, DocumentKey, Page, Row, RowKey, Versioned};
+use super::page::rows;
+use crate::document::{Document, DocumentKey};
+use crate::page::{Page, Versioned};
+use crate::row::{Row, RowKey};
 use std::collections::BTreeMap;
 
 #[derive(Default)]

@@ -1,15 +1,16 @@
-//! What apps say about users, in memory.
+//! Presences set by apps, in memory.
 
-use super::store::rows;
+use super::page::rows;
+use crate::page::{Page, Versioned};
 use crate::presence::{Hold, PresenceKey};
-use crate::row::{Page, Row, RowKey, Versioned};
+use crate::row::{Row, RowKey};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 #[derive(Default)]
 pub(super) struct Holds {
     rows: BTreeMap<PresenceKey, Versioned<Hold>>,
-    /// By the presence that carries, the channels in which it does.
+    /// By carrier, the channels in which the user is held.
     carried: BTreeMap<PresenceKey, BTreeSet<Arc<str>>>,
 }
 

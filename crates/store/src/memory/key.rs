@@ -1,7 +1,8 @@
 //! API keys, in memory.
 
-use super::store::page;
-use crate::row::{ApiKey, Page, Versioned};
+use super::page::page;
+use crate::key::ApiKey;
+use crate::page::{Page, Versioned};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! Leases, in memory.
 
 use crate::lease::Lease;
-use crate::row::Versioned;
+use crate::page::Versioned;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

@@ -1,7 +1,8 @@
 //! The log of topics, in memory.
 
-use super::store::page;
-use crate::log::{Entry, Log, Stretch, Topics, Trim};
+use super::page::page;
+use crate::limits;
+use crate::log::{LogEnds, LogEntry, LogPage, TopicPage, Trim};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use std::sync::Arc;
 #[derive(Default)]
 pub(super) struct Events {
     /// By position.
-    entries: BTreeMap<u64, Entry>,
+    entries: BTreeMap<u64, LogEntry>,
     head: u64,
     bytes: u64,
     topics: BTreeMap<Arc<str>, Topic>,
@@ -20,7 +21,7 @@ pub(super) struct Events {
 #[derive(Default)]
 struct Topic {
     count: u64,
-    /// Of the events that are kept.
+    /// Of the events that are stored.
     positions: BTreeMap<u64, ()>,
 }
 
@@ -37,7 +38,7 @@ impl Events {
         self.ids.get(&(topic.clone(), id.clone())).copied()
     }
 
-    pub fn append(&mut self, entry: &Entry) {
+    pub fn append(&mut self, entry: &LogEntry) {
         let topic = self.topics.entry(entry.topic.clone()).or_default();
         topic.count = entry.count;
         topic.positions.insert(entry.position, ());
@@ -61,12 +62,12 @@ impl Events {
         self.ids.retain(|_, (position, _)| *position >= trim.ids_before);
     }
 
-    pub fn log(&self) -> Log {
+    pub fn log(&self) -> LogEnds {
         let first = self.entries.first_key_value().map_or(self.head + 1, |(position, _)| *position);
-        Log { first, head: self.head, bytes: self.bytes }
+        LogEnds { first, head: self.head, bytes: self.bytes }
     }
 
-    pub fn stretch(&self, topics: &[Arc<str>], after: u64, limit: u32) -> Stretch {
+    pub fn page(&self, topics: &[Arc<str>], after: u64, limit: u32) -> LogPage {
         let from = (Bound::Excluded(after), Bound::Unbounded);
         let mut positions: Vec<u64> = match topics {
             [] => self.entries.range(from).map(|(position, _)| *position).take(most(limit)).collect(),
@@ -81,19 +82,19 @@ impl Events {
         positions.sort_unstable();
         positions.dedup();
         let entries = positions.iter().filter_map(|position| self.entries.get(position)).cloned();
-        Stretch { log: self.log(), page: page(limit, |entry| entry.body.len(), entries) }
+        LogPage { log: self.log(), page: page(limit, |entry| entry.body.len(), entries) }
     }
 
-    pub fn topics(&self, names: &[Arc<str>], after: Option<&Arc<str>>, limit: u32) -> Topics {
+    pub fn topics(&self, names: &[Arc<str>], after: Option<&Arc<str>>, limit: u32) -> TopicPage {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         let topics = self.topics.range::<Arc<str>, _>((from, Bound::Unbounded));
         let wanted = topics.filter(|(name, _)| names.is_empty() || names.contains(name));
         let counts = wanted.map(|(name, topic)| (name.clone(), topic.count));
-        Topics { log: self.log(), page: page(limit, |_| 64, counts) }
+        TopicPage { log: self.log(), page: page(limit, |_| 64, counts) }
     }
 }
 
-/// A page and the one that tells that there is more.
+/// A page and one more, which shows that there is more.
 fn most(limit: u32) -> usize {
-    limit.clamp(1, crate::limits::PAGE_ROWS) as usize + 1
+    limit.clamp(1, limits::PAGE_ROWS) as usize + 1
 }

@@ -1,7 +1,8 @@
 //! Nodes and their leases, in memory.
 
-use super::store::page;
-use crate::row::{Node, Page, Writer};
+use super::page::page;
+use crate::node::{Node, Writer};
+use crate::page::Page;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use tavern_domain::Epoch;

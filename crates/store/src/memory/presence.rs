@@ -1,9 +1,12 @@
-//! Presences, in memory, in the order of channel and user.
+//! Presences, in memory: by channel and user, and by user and channel. Each name is stored once.
 
 use super::node::Nodes;
-use super::store::{page, rows};
-use crate::presence::{Presence, PresenceKey, Roster, Stray};
-use crate::row::{Page, Row, RowKey, Versioned, Writer};
+use super::packed::{Homes, Packed};
+use super::page::page;
+use crate::node::Writer;
+use crate::page::{Page, Versioned};
+use crate::presence::{Presence, PresenceKey, Roster, StalePresence};
+use crate::row::{Row, RowKey};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
@@ -12,20 +15,29 @@ use tavern_domain::presence::Home;
 
 #[derive(Default)]
 pub(super) struct Presences {
-    rows: BTreeMap<PresenceKey, Versioned<Presence>>,
+    channels: BTreeMap<Arc<str>, Channel>,
     /// User, then channel.
     by_user: BTreeSet<(Arc<str>, Arc<str>)>,
-    /// Version and number of users.
-    channels: BTreeMap<Arc<str>, (u64, u64)>,
+    homes: Homes,
+}
+
+#[derive(Default)]
+struct Channel {
+    version: u64,
+    users: BTreeMap<Arc<str>, Packed>,
 }
 
 impl Presences {
     pub fn version(&self, key: &PresenceKey) -> u64 {
-        self.rows.get(key).map_or(0, |row| row.version)
+        self.packed(key).map_or(0, Packed::version)
     }
 
     pub fn get(&self, key: &PresenceKey) -> Option<Versioned<Presence>> {
-        self.rows.get(key).cloned()
+        Some(self.packed(key)?.unpack(key.clone(), &self.homes))
+    }
+
+    fn packed(&self, key: &PresenceKey) -> Option<&Packed> {
+        self.channels.get(&key.channel)?.users.get(&key.user)
     }
 
     pub fn rows(&self, after: Option<&RowKey>, limit: u32) -> Page<Versioned<Row>> {
@@ -33,47 +45,63 @@ impl Presences {
             RowKey::Presence(key) => Some(key),
             _ => None,
         });
-        rows(&self.rows, after, limit, Row::Presence)
+        let rows = self.after(after).map(|(key, packed)| packed.unpack(key, &self.homes));
+        page(limit, |row| row.row.bytes(), rows.map(|row| row.map(Row::Presence)))
     }
 
     pub fn put(&mut self, presence: &Presence, version: u64) {
-        let key = presence.key.clone();
-        if self.rows.insert(key.clone(), Versioned { version, row: presence.clone() }).is_none() {
-            self.channels.entry(key.channel.clone()).or_default().1 += 1;
-            self.by_user.insert((key.user, key.channel));
+        let packed = Packed::new(presence, version, &mut self.homes);
+        let key = &presence.key;
+        let channel = self.channels.entry(key.channel.clone()).or_default();
+        if let Some(place) = channel.users.get_mut(&key.user) {
+            self.homes.release(&std::mem::replace(place, packed));
+            return;
+        }
+        let user = self.known_user(&key.user);
+        let (name, _) = self.channels.get_key_value(&key.channel).expect("it was just put there");
+        self.by_user.insert((user.clone(), name.clone()));
+        if let Some(channel) = self.channels.get_mut(&key.channel) {
+            channel.users.insert(user, packed);
         }
     }
 
+    /// The name of the user as it is stored already, if it is.
+    fn known_user(&self, user: &Arc<str>) -> Arc<str> {
+        let stored = self.by_user.range(from(user, None)..).next().filter(|(stored, _)| stored == user);
+        stored.map_or_else(|| user.clone(), |(stored, _)| stored.clone())
+    }
+
     pub fn delete(&mut self, key: &PresenceKey) {
-        if self.rows.remove(key).is_some() {
-            self.channels.entry(key.channel.clone()).or_default().1 -= 1;
+        let channel = self.channels.get_mut(&key.channel);
+        if let Some(packed) = channel.and_then(|channel| channel.users.remove(&key.user)) {
+            self.homes.release(&packed);
             self.by_user.remove(&(key.user.clone(), key.channel.clone()));
         }
     }
 
     /// Version and number of users.
     pub fn channel(&self, name: &str) -> (u64, u64) {
-        self.channels.get(name).copied().unwrap_or_default()
+        self.channels.get(name).map_or((0, 0), |channel| (channel.version, channel.users.len() as u64))
     }
 
     pub fn set_channel(&mut self, name: &Arc<str>, version: u64) {
-        self.channels.entry(name.clone()).or_default().0 = version;
+        self.channels.entry(name.clone()).or_default().version = version;
     }
 
     pub fn forget_channel(&mut self, name: &str) {
         self.channels.remove(name);
     }
 
-    pub fn roster(&self, channel: &Arc<str>, after: Option<&Arc<str>>, limit: u32) -> Roster {
-        let (version, users) = self.channel(channel);
-        let key = |user: &Arc<str>| PresenceKey { channel: channel.clone(), user: user.clone() };
-        let from = match after {
-            Some(user) => Bound::Excluded(key(user)),
-            None => Bound::Included(key(&Arc::from(""))),
-        };
-        let rows = self.rows.range((from, Bound::Unbounded)).map(|(_, row)| row);
-        let rows = rows.take_while(|row| row.row.key.channel == *channel);
-        Roster { version, users, page: page(limit, |row| row.row.bytes(), rows.cloned()) }
+    pub fn roster(&self, name: &Arc<str>, after: Option<&Arc<str>>, limit: u32) -> Roster {
+        let (version, users) = self.channel(name);
+        let after = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let found = self.channels.get_key_value(name);
+        let rows = found.into_iter().flat_map(|(name, channel)| {
+            channel.users.range::<Arc<str>, _>((after, Bound::Unbounded)).map(|(user, packed)| {
+                packed.unpack(PresenceKey { channel: name.clone(), user: user.clone() }, &self.homes)
+            })
+        });
+        Roster { version, users, page: page(limit, |row| row.row.bytes(), rows) }
     }
 
     pub fn of_user(
@@ -82,33 +110,57 @@ impl Presences {
         after: Option<&Arc<str>>,
         limit: u32,
     ) -> Page<Versioned<Presence>> {
-        let from = match after {
-            Some(channel) => Bound::Excluded((user.clone(), channel.clone())),
-            None => Bound::Included((user.clone(), Arc::from(""))),
+        let after = match after {
+            Some(channel) => Bound::Excluded(from(user, Some(channel))),
+            None => Bound::Included(from(user, None)),
         };
-        let keys = self.by_user.range((from, Bound::Unbounded)).take_while(|(of, _)| of == user);
-        let key = |(user, channel): &(Arc<str>, Arc<str>)| PresenceKey::new(channel, user);
-        page(limit, |row| row.row.bytes(), keys.filter_map(|pair| self.get(&key(pair))))
+        let keys = self.by_user.range((after, Bound::Unbounded)).take_while(|(of, _)| of == user);
+        page(limit, |row| row.row.bytes(), keys.filter_map(|pair| self.get(&key_of(pair))))
     }
 
     pub fn at_home(
         &self,
-        home: &Writer,
+        writer: &Writer,
         after: Option<&PresenceKey>,
         limit: u32,
     ) -> Page<Versioned<Presence>> {
-        let from = after.map_or(Bound::Unbounded, |key| Bound::Excluded(key.clone()));
-        let rows = self.rows.range((from, Bound::Unbounded)).map(|(_, row)| row);
-        page(limit, |row| row.row.bytes(), rows.filter(|row| row.row.lives_at(home)).cloned())
+        let home = self.homes.find(&Home::from(writer));
+        let rows = self.after(after).filter(|(_, packed)| packed.homes().any(|id| Some(id) == home));
+        let rows = rows.map(|(key, packed)| packed.unpack(key, &self.homes));
+        page(limit, |row| row.row.bytes(), rows.filter(|row| row.row.is_at(writer)))
     }
 
-    pub fn strays(&self, nodes: &Nodes, before: Time, limit: u32) -> Page<Stray> {
+    pub fn stale(&self, nodes: &Nodes, before: Time, limit: u32) -> Page<StalePresence> {
         let known = |home: &Home| nodes.get(&Writer { node: home.node.clone(), epoch: home.epoch }).is_some();
-        let keys = self.by_user.iter().map(|(user, channel)| PresenceKey::new(channel, user));
-        let strays = keys.filter_map(|key| {
-            let homes = self.rows.get(&key)?.row.astray(before, known)?;
-            Some(Stray { key, homes })
+        let stale = self.by_user.iter().filter_map(|pair| {
+            let presence = self.get(&key_of(pair))?.row;
+            let homes = presence.stale_homes(before, known)?;
+            Some(StalePresence { key: presence.key, homes })
         });
-        page(limit, |_| 64, strays)
+        page(limit, |_| 64, stale)
     }
+
+    /// All of them after a key, by channel and user.
+    fn after(&self, after: Option<&PresenceKey>) -> impl Iterator<Item = (PresenceKey, &Packed)> {
+        let channels = match after {
+            Some(key) => self.channels.range::<str, _>((Bound::Included(&*key.channel), Bound::Unbounded)),
+            None => self.channels.range::<str, _>((Bound::Unbounded::<&str>, Bound::Unbounded)),
+        };
+        channels.flat_map(move |(name, channel)| {
+            let users = match after {
+                Some(key) if key.channel == *name => Bound::Excluded(&key.user),
+                _ => Bound::Unbounded,
+            };
+            let users = channel.users.range::<Arc<str>, _>((users, Bound::Unbounded));
+            users.map(|(user, packed)| (PresenceKey { channel: name.clone(), user: user.clone() }, packed))
+        })
+    }
+}
+
+fn from(user: &Arc<str>, channel: Option<&Arc<str>>) -> (Arc<str>, Arc<str>) {
+    (user.clone(), channel.cloned().unwrap_or_else(|| Arc::from("")))
+}
+
+fn key_of((user, channel): &(Arc<str>, Arc<str>)) -> PresenceKey {
+    PresenceKey { channel: channel.clone(), user: user.clone() }
 }

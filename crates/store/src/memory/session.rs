@@ -1,7 +1,8 @@
 //! Stored sessions, in memory. Ordered by the text of their client, which is not the order of its bits.
 
-use super::store::page;
-use crate::row::{Page, StoredSession, Versioned};
+use super::page::page;
+use crate::page::{Page, Versioned};
+use crate::session::StoredSession;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use tavern_domain::ClientId;

@@ -1,7 +1,8 @@
 //! Users and follows, in memory.
 
-use super::store::{page, rows};
-use crate::row::{Page, Row, RowKey, Versioned};
+use super::page::{page, rows};
+use crate::page::{Page, Versioned};
+use crate::row::{Row, RowKey};
 use crate::social::{Edge, Follow, Seen, User};
 use std::collections::BTreeMap;
 use std::ops::Bound;

@@ -315,7 +315,7 @@ impl DeliveryQueue {
             return;
         }
         match error {
-            StoreError::Taken { until, .. } => {
+            StoreError::LeaseHeld { until, .. } => {
                 (self.state, self.follows) = (State::Elsewhere, true);
                 self.set_alarm(shared, until + AFTERWARDS_MS);
                 shared.effects.nudges.push(self.name().clone());

@@ -117,7 +117,7 @@ impl BusInbox for Ear {
         self.put(Said::Confirmed(outcome));
     }
 
-    fn words(&self, parcels: Vec<Parcel>) {
+    fn messages(&self, parcels: Vec<Parcel>) {
         parcels.into_iter().for_each(|parcel| self.put(Said::Word(parcel)));
     }
 

@@ -1,7 +1,6 @@
 //! Deadlines: in the order of their time, settled once.
 
-use super::*;
-use crate::row::{Deadline, Page};
+use super::fixture::*;
 
 pub(super) fn deadlines(client: &Client, by: Time) -> Page<Deadline> {
     deadlines_after(client, by, None, 100)
@@ -24,7 +23,7 @@ fn settle(key: RowKey, due: Time) -> Commit {
     Commit { expects, deletes: vec![key], ..Commit::default() }
 }
 
-pub(super) fn deadlines_come_in_the_order_of_their_time(world: &dyn World) {
+pub(super) fn deadlines_come_in_order_of_time(world: &dyn World) {
     let client = client(world);
     client
         .commit(set(&[(30, "grace", "c"), (10, "invite", "a"), (20, "grace", "b"), (10, "grace", "z")]))

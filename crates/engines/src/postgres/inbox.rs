@@ -4,25 +4,25 @@ use super::link::{Link, Step};
 use super::value::{Trouble, get as column, number, read_number, read_time, text, time};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
-use tavern_store::commit::{Bag, Gone};
-use tavern_store::letter::{Letter, Letters};
+use tavern_store::commit::{InboxCounts, Removed};
+use tavern_store::inbox::{InboxMessage, InboxPage};
 use tavern_store::limits;
-use tavern_store::row::Page;
+use tavern_store::page::Page;
 use tokio_postgres::Row;
 
-/// The inboxes that a batch has locked, and what becomes of them.
+/// The inboxes that a batch has locked, and how they change.
 #[derive(Default)]
 pub(super) struct Inboxes {
-    loaded: BTreeMap<Arc<str>, Inbox>,
+    loaded: BTreeMap<Arc<str>, UserInbox>,
     removed: BTreeMap<Arc<str>, u64>,
-    added: Vec<(Arc<str>, Letter)>,
+    added: Vec<(Arc<str>, InboxMessage)>,
 }
 
 #[derive(Default)]
-struct Inbox {
-    bag: Bag,
-    /// Number and length of each letter, the oldest first.
-    letters: VecDeque<(u64, usize)>,
+struct UserInbox {
+    counts: InboxCounts,
+    /// Number and length of each message, the oldest first.
+    messages: VecDeque<(u64, usize)>,
 }
 
 pub(super) fn lock(users: &BTreeSet<Arc<str>>) -> Step<'_> {
@@ -44,56 +44,60 @@ pub(super) fn load(users: &BTreeSet<Arc<str>>) -> [Step<'_>; 2] {
 }
 
 impl Inboxes {
-    pub fn load(inboxes: &[Row], letters: &[Row]) -> Result<Inboxes, Trouble> {
+    pub fn load(inboxes: &[Row], messages: &[Row]) -> Result<Inboxes, Trouble> {
         let mut loaded = Inboxes::default();
         for row in inboxes {
-            let bag = Bag { last: read_number(row, 1)?, dropped: read_number(row, 2)?, ..Bag::default() };
-            loaded.loaded.insert(text(row, 0)?, Inbox { bag, ..Inbox::default() });
+            let counts = InboxCounts {
+                last: read_number(row, 1)?,
+                dropped: read_number(row, 2)?,
+                ..InboxCounts::default()
+            };
+            loaded.loaded.insert(text(row, 0)?, UserInbox { counts, ..UserInbox::default() });
         }
-        for row in letters {
+        for row in messages {
             let (n, bytes) = (read_number(row, 1)?, read_number(row, 2)? as usize);
             if let Some(inbox) = loaded.loaded.get_mut(column::<&str>(row, 0)?) {
-                inbox.letters.push_back((n, bytes));
-                inbox.bag.letters += 1;
-                inbox.bag.bytes += bytes;
+                inbox.messages.push_back((n, bytes));
+                inbox.counts.messages += 1;
+                inbox.counts.bytes += bytes;
             }
         }
         Ok(loaded)
     }
 
-    pub fn bag(&self, user: &str) -> Bag {
-        self.loaded.get(user).unwrap_or_else(|| panic!("the inbox of {user} is not locked")).bag
+    pub fn counts(&self, user: &str) -> InboxCounts {
+        self.loaded.get(user).unwrap_or_else(|| panic!("the inbox of {user} is not locked")).counts
     }
 
-    pub fn add(&mut self, user: &Arc<str>, letter: &Letter) {
-        self.change(user).letters.push_back((letter.n, letter.body.len()));
-        self.added.push((user.clone(), letter.clone()));
+    pub fn add(&mut self, user: &Arc<str>, message: &InboxMessage) {
+        self.change(user).messages.push_back((message.n, message.body.len()));
+        self.added.push((user.clone(), message.clone()));
     }
 
-    pub fn take(&mut self, user: &Arc<str>, through: u64) -> Gone {
-        let letters = &mut self.change(user).letters;
-        let gone = std::iter::from_fn(|| letters.pop_front_if(|(n, _)| *n <= through)).collect();
-        self.forget(user, gone)
+    pub fn remove(&mut self, user: &Arc<str>, through: u64) -> Removed {
+        let messages = &mut self.change(user).messages;
+        let removed = std::iter::from_fn(|| messages.pop_front_if(|(n, _)| *n <= through)).collect();
+        self.forget(user, removed)
     }
 
-    pub fn take_oldest(&mut self, user: &Arc<str>) -> Gone {
-        let gone = self.change(user).letters.pop_front().into_iter().collect();
-        self.forget(user, gone)
+    pub fn remove_oldest(&mut self, user: &Arc<str>) -> Removed {
+        let removed = self.change(user).messages.pop_front().into_iter().collect();
+        self.forget(user, removed)
     }
 
-    fn forget(&mut self, user: &Arc<str>, gone: Gone) -> Gone {
-        if gone.letters > 0 {
-            self.removed.insert(user.clone(), gone.through);
-            self.added.retain(|(to, letter)| to != user || letter.n > gone.through);
+    fn forget(&mut self, user: &Arc<str>, removed: Removed) -> Removed {
+        if removed.messages > 0 {
+            self.removed.insert(user.clone(), removed.through);
+            self.added.retain(|(to, message)| to != user || message.n > removed.through);
         }
-        gone
+        removed
     }
 
-    pub fn set(&mut self, user: &Arc<str>, bag: &Bag) {
-        self.change(user).bag = *bag;
+    pub fn set(&mut self, user: &Arc<str>, counts: &InboxCounts) {
+        self.change(user).counts = *counts;
     }
 
-    fn change(&mut self, user: &Arc<str>) -> &mut Inbox {
+    fn change(&mut self, user: &Arc<str>) -> &mut UserInbox {
         self.loaded.get_mut(user).unwrap_or_else(|| panic!("the inbox of {user} is not locked"))
     }
 
@@ -117,9 +121,9 @@ impl Inboxes {
             steps.push(
                 Step::new(sql)
                     .with(self.added.iter().map(|(user, _)| &**user).collect::<Vec<_>>())
-                    .with(self.added.iter().map(|(_, letter)| number(letter.n)).collect::<Vec<_>>())
-                    .with(self.added.iter().map(|(_, letter)| time(letter.at)).collect::<Vec<_>>())
-                    .with(self.added.iter().map(|(_, letter)| &*letter.body).collect::<Vec<_>>()),
+                    .with(self.added.iter().map(|(_, message)| number(message.n)).collect::<Vec<_>>())
+                    .with(self.added.iter().map(|(_, message)| time(message.at)).collect::<Vec<_>>())
+                    .with(self.added.iter().map(|(_, message)| &*message.body).collect::<Vec<_>>()),
             );
         }
         let sql = "UPDATE inboxes i SET last = k.last, dropped = k.dropped
@@ -128,26 +132,26 @@ impl Inboxes {
         steps.push(
             Step::new(sql)
                 .with(self.loaded.keys().map(|user| &**user).collect::<Vec<_>>())
-                .with(self.loaded.values().map(|inbox| number(inbox.bag.last)).collect::<Vec<_>>())
-                .with(self.loaded.values().map(|inbox| number(inbox.bag.dropped)).collect::<Vec<_>>()),
+                .with(self.loaded.values().map(|inbox| number(inbox.counts.last)).collect::<Vec<_>>())
+                .with(self.loaded.values().map(|inbox| number(inbox.counts.dropped)).collect::<Vec<_>>()),
         );
-        let empty = self.loaded.iter().filter(|(_, inbox)| inbox.bag.last == 0).map(|(user, _)| &**user);
+        let empty = self.loaded.iter().filter(|(_, inbox)| inbox.counts.last == 0).map(|(user, _)| &**user);
         let sql = "DELETE FROM inboxes WHERE user_id = ANY ($1)";
         steps.push(Step::new(sql).with(empty.collect::<Vec<_>>()));
         steps
     }
 }
 
-pub(super) async fn letters(link: &Link, user: &str, after: u64, limit: u32) -> Result<Letters, Trouble> {
+pub(super) async fn page(link: &Link, user: &str, after: u64, limit: u32) -> Result<InboxPage, Trouble> {
     let limit = limit.clamp(1, limits::PAGE_ROWS);
-    let letters = "SELECT n, at, body FROM
+    let messages = "SELECT n, at, body FROM
             (SELECT *, sum(length(body)) OVER (ORDER BY n) - length(body) AS earlier FROM
                 (SELECT * FROM inbox_messages WHERE user_id = $1 AND n > $2 ORDER BY n LIMIT $3) AS few) AS counted
         WHERE earlier <= $4 ORDER BY n";
     let steps = vec![
         Step::new("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"),
         Step::new("SELECT dropped FROM inboxes WHERE user_id = $1").with(user),
-        Step::new(letters)
+        Step::new(messages)
             .with(user)
             .with(number(after))
             .with(i64::from(limit) + 1)
@@ -157,11 +161,14 @@ pub(super) async fn letters(link: &Link, user: &str, after: u64, limit: u32) -> 
     let found = link.run(steps).await?;
     let dropped = found[1].first().map_or(Ok(0), |row| read_number(row, 0))?;
     let read = |row: &Row| {
-        Ok::<_, Trouble>(Letter {
+        Ok::<_, Trouble>(InboxMessage {
             n: read_number(row, 0)?,
             at: read_time(row, 1)?,
             body: column::<&[u8]>(row, 2)?.into(),
         })
     };
-    Ok(Letters { dropped, page: Page::fill(limit, |letter| letter.body.len(), found[2].iter().map(read))? })
+    Ok(InboxPage {
+        dropped,
+        page: Page::fill(limit, |message| message.body.len(), found[2].iter().map(read))?,
+    })
 }

@@ -1,46 +1,35 @@
-//! The memory store: a desk in the hall, and the tables behind it.
+//! All tables of the in-memory store: reads, and what the algorithm of a commit needs.
 
-use super::Hall;
 use super::deadline::Deadlines;
 use super::document::Documents;
 use super::hold::Holds;
+use super::inbox::Inboxes;
 use super::key::Keys;
 use super::lease::Leases;
-use super::letter::Inboxes;
 use super::log::Events;
 use super::node::Nodes;
 use super::presence::Presences;
 use super::session::Sessions;
 use super::social::People;
-use crate::commit::{self, Bag, Gone, Mark, Occupied, Tables};
-use crate::letter::Letter;
-use crate::log::{Entry, Trim};
+use crate::commit::{self, Commit, InboxCounts, LeaseState, Receipt, Removed, Tables, VersionClock};
+use crate::deadline::Deadline;
+use crate::error::StoreError;
+use crate::inbox::InboxMessage;
+use crate::limits;
+use crate::log::{LogEntry, Trim};
+use crate::node::{Node, Writer};
+use crate::page::{Page, Versioned};
 use crate::presence::{PresenceKey, Roster};
-use crate::row::{Deadline, Node, Page, Row, RowKey, RowKind, Versioned, Writer};
+use crate::read::{Found, Read};
+use crate::row::{Row, RowKey, RowKind};
 use crate::social::{Person, Seen};
-use crate::store::{Answer, Commit, Found, Inbox, Outage, Read, Receipt, Store, StoreError, Ticket, Work};
-use std::collections::BTreeMap;
-use std::ops::Bound;
+use crate::store::{Answer, Work};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use tavern_domain::Time;
-
-pub struct MemoryStore {
-    hall: Arc<Hall>,
-    desk: Arc<Desk>,
-    stopped: AtomicBool,
-}
-
-/// Where the answers of one node go.
-pub(super) struct Desk {
-    pub node: Arc<str>,
-    inbox: Arc<dyn Inbox>,
-    gone: AtomicBool,
-}
 
 #[derive(Default)]
 pub(super) struct MemoryTables {
-    mark: Mark,
+    clock: VersionClock,
     nodes: Nodes,
     keys: Keys,
     sessions: Sessions,
@@ -54,50 +43,6 @@ pub(super) struct MemoryTables {
     inboxes: Inboxes,
 }
 
-impl MemoryStore {
-    pub(super) fn new(hall: Arc<Hall>, node: &str, inbox: Arc<dyn Inbox>) -> MemoryStore {
-        let desk = Arc::new(Desk { node: node.into(), inbox, gone: AtomicBool::new(false) });
-        MemoryStore { hall, desk, stopped: AtomicBool::new(false) }
-    }
-
-    /// The node dies: what it submitted may still happen, but nobody is there to hear of it.
-    pub fn crash(&self) {
-        self.stopped.store(true, Ordering::SeqCst);
-        self.desk.gone.store(true, Ordering::SeqCst);
-    }
-}
-
-impl Store for MemoryStore {
-    fn submit(&self, work: Vec<(Ticket, Work)>) {
-        if self.stopped.load(Ordering::SeqCst) {
-            let failed = |(ticket, _)| (ticket, Answer::Failed(Outage::Stopped.into()));
-            return self.desk.answer(work.into_iter().map(failed).collect());
-        }
-        self.hall.submit(&self.desk, work);
-    }
-
-    fn keeps_time(&self) -> bool {
-        false
-    }
-
-    fn name(&self) -> &'static str {
-        "memory"
-    }
-
-    /// In the stepped drive what was submitted still waits for its steps.
-    fn stop(&self) {
-        self.stopped.store(true, Ordering::SeqCst);
-    }
-}
-
-impl Desk {
-    pub fn answer(&self, answers: Vec<(Ticket, Answer)>) {
-        if !self.gone.load(Ordering::SeqCst) {
-            self.inbox.answer(answers);
-        }
-    }
-}
-
 impl MemoryTables {
     pub fn perform(&mut self, wall: Time, work: &Work) -> Answer {
         match work {
@@ -108,15 +53,15 @@ impl MemoryTables {
 
     fn commit(&mut self, wall: Time, commit: &Commit) -> Result<Receipt, StoreError> {
         commit.check()?;
-        let mut mark = self.mark;
-        let outcome = commit::apply(self, &mut mark, wall, commit);
-        self.mark = mark;
+        let mut clock = self.clock;
+        let outcome = commit::apply(self, &mut clock, wall, commit);
+        self.clock = clock;
         outcome
     }
 
     fn read(&self, wall: Time, read: &Read) -> Found {
         match read {
-            Read::Time => Found::Time(self.mark.time.max(wall)),
+            Read::Time => Found::Time(self.clock.time.max(wall)),
             Read::KeyByHash(hash) => Found::Key(self.keys.by_hash(hash)),
             Read::Keys { after, limit } => Found::Keys(self.keys.page(after.as_deref(), *limit)),
             Read::Session(client) => Found::Session(self.sessions.get(*client)),
@@ -132,7 +77,7 @@ impl MemoryTables {
             Read::Roster { channel, after, limit } => {
                 let roster = self.presences.roster(channel, after.as_ref(), *limit);
                 Found::Roster(match roster.users {
-                    0 => Roster { version: self.mark.floor, ..roster },
+                    0 => Roster { version: self.clock.floor, ..roster },
                     _ => roster,
                 })
             }
@@ -140,7 +85,7 @@ impl MemoryTables {
                 Found::Presences(self.presences.of_user(user, after.as_ref(), *limit))
             }
             Read::People { users, viewer } => {
-                let users = users.iter().take(crate::limits::PAGE_ROWS as usize);
+                let users = users.iter().take(limits::PAGE_ROWS as usize);
                 Found::People(users.map(|user| self.person(user, viewer.as_ref())).collect())
             }
             Read::Hold(key) => Found::Hold(self.holds.get(key)),
@@ -153,23 +98,19 @@ impl MemoryTables {
             Read::PresencesAt { home, after, limit } => {
                 Found::Presences(self.presences.at_home(home, after.as_ref(), *limit))
             }
-            Read::Strays { before, limit } => {
-                Found::Strays(self.presences.strays(&self.nodes, *before, *limit))
+            Read::StalePresences { before, limit } => {
+                Found::StalePresences(self.presences.stale(&self.nodes, *before, *limit))
             }
             Read::Rows { kind, after, limit } => Found::Rows(self.rows(*kind, after.as_ref(), *limit)),
             Read::Lease(name) => Found::Lease(self.leases.get(name)),
-            Read::Log { topics, after, limit } => Found::Log(self.events.stretch(topics, *after, *limit)),
+            Read::Log { topics, after, limit } => Found::Log(self.events.page(topics, *after, *limit)),
             Read::Topics { names, after, limit } => {
                 Found::Topics(self.events.topics(names, after.as_ref(), *limit))
             }
-            Read::Letters { user, after, limit } => {
-                Found::Letters(self.inboxes.letters(user, *after, *limit))
-            }
+            Read::Inbox { user, after, limit } => Found::Inbox(self.inboxes.page(user, *after, *limit)),
         }
     }
-}
 
-impl MemoryTables {
     fn rows(&self, kind: RowKind, after: Option<&RowKey>, limit: u32) -> Page<Versioned<Row>> {
         match kind {
             RowKind::Document => self.documents.rows(after, limit),
@@ -184,7 +125,7 @@ impl MemoryTables {
         Person {
             user: user.clone(),
             known: self.people.user(user),
-            presences: self.presences.of_user(user, None, crate::limits::PAGE_ROWS).rows,
+            presences: self.presences.of_user(user, None, limits::PAGE_ROWS).rows,
             mutual: viewer.is_some_and(|viewer| self.people.are_mutual(user, viewer)),
         }
     }
@@ -280,10 +221,10 @@ impl Tables for MemoryTables {
         Ok(self.holds.held_by(carrier))
     }
 
-    fn lease(&mut self, name: &Arc<str>) -> Result<Option<Occupied>, StoreError> {
+    fn lease(&mut self, name: &Arc<str>) -> Result<Option<LeaseState>, StoreError> {
         let Some(lease) = self.leases.get(name) else { return Ok(None) };
-        let vouched = self.nodes.get(&lease.row.holder).is_some_and(|node| node.closed_at.is_none());
-        Ok(Some(Occupied { lease, vouched }))
+        let holder_is_open = self.nodes.get(&lease.row.holder).is_some_and(|node| node.closed_at.is_none());
+        Ok(Some(LeaseState { lease, holder_is_open }))
     }
 
     fn head(&mut self) -> Result<u64, StoreError> {
@@ -298,7 +239,7 @@ impl Tables for MemoryTables {
         Ok(self.events.known(topic, id))
     }
 
-    fn append(&mut self, entry: &Entry) -> Result<(), StoreError> {
+    fn append(&mut self, entry: &LogEntry) -> Result<(), StoreError> {
         self.events.append(entry);
         Ok(())
     }
@@ -308,50 +249,25 @@ impl Tables for MemoryTables {
         Ok(())
     }
 
-    fn bag(&mut self, user: &Arc<str>) -> Result<Bag, StoreError> {
-        Ok(self.inboxes.bag(user))
+    fn inbox(&mut self, user: &Arc<str>) -> Result<InboxCounts, StoreError> {
+        Ok(self.inboxes.counts(user))
     }
 
-    fn add_letter(&mut self, user: &Arc<str>, letter: &Letter) -> Result<(), StoreError> {
-        self.inboxes.add(user, letter);
+    fn add_message(&mut self, user: &Arc<str>, message: &InboxMessage) -> Result<(), StoreError> {
+        self.inboxes.add(user, message);
         Ok(())
     }
 
-    fn take_letters(&mut self, user: &Arc<str>, through: u64) -> Result<Gone, StoreError> {
-        Ok(self.inboxes.take(user, through))
+    fn remove_messages(&mut self, user: &Arc<str>, through: u64) -> Result<Removed, StoreError> {
+        Ok(self.inboxes.remove(user, through))
     }
 
-    fn take_oldest(&mut self, user: &Arc<str>) -> Result<Gone, StoreError> {
-        Ok(self.inboxes.take_oldest(user))
+    fn remove_oldest(&mut self, user: &Arc<str>) -> Result<Removed, StoreError> {
+        Ok(self.inboxes.remove_oldest(user))
     }
 
-    fn set_bag(&mut self, user: &Arc<str>, bag: &Bag) -> Result<(), StoreError> {
-        self.inboxes.set(user, bag);
+    fn set_inbox(&mut self, user: &Arc<str>, counts: &InboxCounts) -> Result<(), StoreError> {
+        self.inboxes.set(user, counts);
         Ok(())
     }
-}
-
-/// A page of what a map holds; maps cannot fail.
-pub(super) fn page<T>(
-    limit: u32,
-    bytes: impl Fn(&T) -> usize,
-    rows: impl Iterator<Item = T>,
-) -> crate::row::Page<T> {
-    match crate::row::Page::fill(limit, bytes, rows.map(Ok::<T, std::convert::Infallible>)) {
-        Ok(page) => page,
-        Err(never) => match never {},
-    }
-}
-
-/// A page of a whole map.
-pub(super) fn rows<K: Ord, T: Clone>(
-    map: &BTreeMap<K, Versioned<T>>,
-    after: Option<&K>,
-    limit: u32,
-    row: impl Fn(T) -> Row,
-) -> Page<Versioned<Row>> {
-    let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-    let found = map.range((from, Bound::Unbounded));
-    let rows = found.map(|(_, kept)| Versioned { version: kept.version, row: row(kept.row.clone()) });
-    page(limit, |kept: &Versioned<Row>| kept.row.bytes(), rows)
 }

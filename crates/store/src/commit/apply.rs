@@ -1,0 +1,106 @@
+//! The one algorithm of a commit, over the tables of an engine. Decides nothing but order.
+//! Must hold: every check comes before the first change.
+
+use super::change::{Commit, Receipt};
+use super::tables::Tables;
+use super::version::VersionClock;
+use super::{inbox, lease, log, node};
+use crate::deadline::Deadline;
+use crate::error::StoreError;
+use crate::presence::{Held, Raise};
+use crate::row::{Row, RowKey};
+use tavern_domain::Time;
+
+pub fn apply(
+    tables: &mut impl Tables,
+    clock: &mut VersionClock,
+    wall: Time,
+    commit: &Commit,
+) -> Result<Receipt, StoreError> {
+    let time = clock.advance(wall);
+    if let Some(writer) = &commit.writer {
+        node::open(tables, writer)?;
+    }
+    for expect in &commit.expects {
+        let found = tables.version(&expect.key)?;
+        if found != expect.version {
+            return Err(StoreError::Conflict { key: expect.key.clone(), expected: expect.version, found });
+        }
+    }
+    let mut receipt = Receipt { time, ..Receipt::default() };
+    lease::check(tables, time, commit)?;
+    if let Some(change) = &commit.node {
+        node::change(tables, clock, change, &mut receipt)?;
+    }
+    for key in &commit.deletes {
+        let version = match key {
+            RowKey::Deadline { .. } => 0,
+            RowKey::Key(_)
+            | RowKey::Session(_)
+            | RowKey::Document(_)
+            | RowKey::Presence(_)
+            | RowKey::Hold(_)
+            | RowKey::User(_)
+            | RowKey::Follow { .. }
+            | RowKey::Lease(_) => clock.next(tables.version(key)?),
+        };
+        clock.retire(version);
+        tables.delete(key)?;
+        receipt.deleted.push(version);
+    }
+    for row in &commit.puts {
+        let version = clock.next(tables.version(&row.key())?);
+        tables.put(row, version)?;
+        receipt.put.push(version);
+    }
+    for raise in &commit.raises {
+        let (version, begun) = raise_channel(tables, clock, time, raise)?;
+        receipt.raised.push(version);
+        receipt.begun.push(begun);
+    }
+    for seen in &commit.seen {
+        tables.see(seen, clock.begin(0))?;
+    }
+    receipt.held = held(tables, commit)?;
+    for deadline in &commit.deadlines {
+        // Version 0 means absent, so nothing is due at 0.
+        tables.set_deadline(&Deadline { due: deadline.due.max(Time(1)), ..deadline.clone() })?;
+    }
+    lease::take(tables, clock, commit, &mut receipt)?;
+    log::append(tables, commit, &mut receipt)?;
+    inbox::apply(tables, clock, commit, &mut receipt)?;
+    Ok(receipt)
+}
+
+fn held(tables: &mut impl Tables, commit: &Commit) -> Result<Vec<Held>, StoreError> {
+    let mut held = Vec::new();
+    for key in commit.puts.iter().map(Row::key).chain(commit.deletes.iter().cloned()) {
+        if let RowKey::Presence(carrier) = key {
+            let channels = tables.held_by(&carrier)?;
+            held.extend(channels.into_iter().map(|channel| Held { carrier: carrier.clone(), channel }));
+        }
+    }
+    Ok(held)
+}
+
+/// The store numbers the changes of a channel. An empty channel needs no row to keep its version: the next one may jump.
+fn raise_channel(
+    tables: &mut impl Tables,
+    clock: &mut VersionClock,
+    now: Time,
+    raise: &Raise,
+) -> Result<(u64, bool), StoreError> {
+    let (last, users) = tables.channel(&raise.channel)?;
+    let version = match (last, raise.by) {
+        (last, 0) => last,
+        (0, by) => clock.begin(0) + u64::from(by - 1),
+        (last, by) => last + u64::from(by),
+    };
+    if users > 0 {
+        tables.set_channel(&raise.channel, version, now)?;
+    } else {
+        tables.forget_channel(&raise.channel)?;
+        clock.retire(version);
+    }
+    Ok((version, last == 0))
+}

@@ -1,0 +1,99 @@
+//! What one commit changes and what it answers.
+
+use crate::deadline::Deadline;
+use crate::inbox::{FreedMessages, NewInboxMessage};
+use crate::lease::TakeLease;
+use crate::log::{Append, Appended, LogEntry, Trim};
+use crate::node::Writer;
+use crate::presence::{Held, Raise};
+use crate::row::{Row, RowKey};
+use crate::social::Seen;
+use std::sync::Arc;
+use tavern_domain::{Epoch, Time};
+
+/// Everything that one command changes. Checked first: the writer's epoch, the expectations, the leases to take. Then
+/// applied in this order: node, deletes, puts, raises, seen, deadlines, leases, log, inboxes.
+#[derive(Clone, Debug, Default)]
+pub struct Commit {
+    /// Who writes. `None` only for operator tools and for the commit that opens the epoch.
+    pub writer: Option<Writer>,
+    pub node: Option<NodeChange>,
+    pub expects: Vec<Expect>,
+    pub puts: Vec<Row>,
+    /// Deleting an absent row is no error.
+    pub deletes: Vec<RowKey>,
+    /// The channels whose presences change, each once.
+    pub raises: Vec<Raise>,
+    /// When users were last seen; never goes back.
+    pub seen: Vec<Seen>,
+    pub deadlines: Vec<Deadline>,
+    /// Leases for the writer, each once.
+    pub takes: Vec<TakeLease>,
+    /// Log entries with their own positions, counts and times, in the order of their positions: for operator tools that
+    /// move a store. Entries at or below the head are skipped. Before `appends`.
+    pub restores: Vec<LogEntry>,
+    /// To the log, in this order.
+    pub appends: Vec<Append>,
+    pub trim: Option<Trim>,
+    /// Before inbox messages are added.
+    pub freed_messages: Vec<FreedMessages>,
+    pub inbox_messages: Vec<NewInboxMessage>,
+}
+
+/// The version a row must have; 0: it must not exist. A deadline's version is its due time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Expect {
+    pub key: RowKey,
+    pub version: u64,
+}
+
+/// A step in the life of a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NodeChange {
+    /// Begins a new epoch. An open epoch of the same name is closed: a name is one node.
+    Open { name: Arc<str>, lease_ms: u64 },
+    /// Extends the lease; never shortens it. A closed epoch is `Fenced`.
+    Renew { node: Writer, lease_ms: u64 },
+    /// The first step of a take-over. Closing again changes nothing and answers the same `closed_at`.
+    Close { node: Writer, proof: Proof },
+    /// A clean shutdown.
+    Stop { node: Writer },
+    /// The last step of a take-over: nothing of the closed epoch is left.
+    Forget { node: Writer },
+}
+
+/// Why an epoch may be closed by another node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Proof {
+    /// Its lease has ended by the store's time; checked by the store.
+    LeaseEnded,
+    /// Its process is known to be gone (its lock file is free).
+    ProcessGone,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Receipt {
+    /// The store's time of this commit.
+    pub time: Time,
+    /// New versions, in the order of `puts`.
+    pub put: Vec<u64>,
+    /// Deleting is a change and takes a version too, in the order of `deletes`; 0 for deadlines.
+    pub deleted: Vec<u64>,
+    /// The version that each channel has now, in the order of `raises`.
+    pub raised: Vec<u64>,
+    /// Whether the channel was empty before: its versions begin anew.
+    pub begun: Vec<bool>,
+    /// The channels in which an app holds the users whose presence was put or deleted.
+    pub held: Vec<Held>,
+    /// The number of each lease, in the order of `takes`. A later commit that expects it is refused when another node
+    /// has taken the lease.
+    pub taken: Vec<u64>,
+    /// In the order of `appends`.
+    pub appended: Vec<Appended>,
+    /// The number of each message in its inbox, in the order of `inbox_messages`.
+    pub inbox_numbers: Vec<u64>,
+    /// The epoch that was opened.
+    pub epoch: Option<Epoch>,
+    /// When the epoch that was closed or stopped was closed first.
+    pub closed_at: Option<Time>,
+}

@@ -1,0 +1,88 @@
+//! What the store cases share: names, a client, and commits and reads of documents.
+
+pub(super) use super::world::World;
+pub(super) use crate::blocking::Client;
+pub(super) use crate::limits;
+pub(super) use crate::{
+    Answer, AnswerReceiver, ApiKey, Append, Commit, Deadline, Document, DocumentKey, Edge, Expect, Follow,
+    Found, FreedMessages, Held, Hold, InboxPage, Lease, LogEnds, LogEntry, LogPage, NewInboxMessage, Node,
+    NodeChange, Page, Person, Presence, PresenceKey, Proof, Raise, Read, Receipt, Roster, Row, RowKey,
+    RowKind, Seen, StalePresence, StoreError, StoredSession, TakeLease, Ticket, TopicPage, Trim, User,
+    Versioned, Work, Writer,
+};
+pub(super) use std::sync::Arc;
+use std::time::Duration;
+pub(super) use tavern_domain::presence::Visibility;
+pub(super) use tavern_domain::{ClientId, Epoch, Time};
+
+/// Long enough for a loaded machine; nothing waits for it unless a case fails.
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+pub(super) const LEASE_MS: u64 = 10_000;
+
+pub(super) fn client(world: &dyn World) -> Client {
+    Client::with(PATIENCE, |inbox| Ok(world.open(inbox))).expect("the world opens")
+}
+
+pub(super) fn now(client: &Client) -> Time {
+    match client.read(Read::Time) {
+        Ok(Found::Time(time)) => time,
+        other => panic!("no time but {other:?}"),
+    }
+}
+
+pub(super) fn open_node(client: &Client, name: &str) -> Writer {
+    let node = Some(NodeChange::Open { name: name.into(), lease_ms: LEASE_MS });
+    let receipt = client.commit(Commit { node, ..Commit::default() }).expect("a node opens");
+    Writer::new(name, receipt.epoch.expect("an epoch was opened"))
+}
+
+pub(super) fn key(name: &str) -> DocumentKey {
+    DocumentKey::new("thing", name)
+}
+
+pub(super) fn row(name: &str, body: &str) -> Row {
+    Row::Document(Document { key: key(name), body: body.as_bytes().into() })
+}
+
+pub(super) fn put(name: &str, body: &str) -> Commit {
+    Commit { puts: vec![row(name, body)], ..Commit::default() }
+}
+
+pub(super) fn delete(name: &str) -> Commit {
+    Commit { deletes: vec![RowKey::Document(key(name))], ..Commit::default() }
+}
+
+pub(super) fn expect(name: &str, version: u64) -> Expect {
+    Expect { key: RowKey::Document(key(name)), version }
+}
+
+pub(super) fn read(client: &Client, name: &str) -> Option<Versioned<Document>> {
+    match client.read(Read::Document(key(name))) {
+        Ok(Found::Document(found)) => found,
+        other => panic!("no document but {other:?}"),
+    }
+}
+
+pub(super) fn version(client: &Client, name: &str) -> u64 {
+    read(client, name).map_or(0, |found| found.version)
+}
+
+pub(super) fn text(client: &Client, name: &str) -> Option<String> {
+    read(client, name).map(|found| String::from_utf8_lossy(&found.row.body).into_owned())
+}
+
+#[track_caller]
+pub(super) fn assert_conflict(outcome: Result<Receipt, StoreError>, wanted: (RowKey, u64, u64)) {
+    match outcome {
+        Err(StoreError::Conflict { key, expected, found }) => assert_eq!((key, expected, found), wanted),
+        other => panic!("no conflict but {other:?}"),
+    }
+}
+
+#[track_caller]
+pub(super) fn assert_fenced(outcome: Result<Receipt, StoreError>, writer: &Writer) {
+    match outcome {
+        Err(StoreError::Fenced { node, epoch }) => assert_eq!(Writer { node, epoch }, *writer),
+        other => panic!("not fenced but {other:?}"),
+    }
+}

@@ -1,0 +1,21 @@
+//! Deadlines: what is due at a time, found by time.
+
+use crate::document::is_kind;
+use std::sync::Arc;
+use tavern_domain::Time;
+
+/// Something that is due at a time. One per kind and name: setting it again moves it.
+/// The fields stand in the order in which deadlines come due.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Deadline {
+    pub due: Time,
+    pub kind: Arc<str>,
+    pub name: Arc<str>,
+}
+
+impl Deadline {
+    pub fn new(due: Time, kind: &str, name: &str) -> Deadline {
+        assert!(is_kind(kind), "{kind:?} is no kind of deadline");
+        Deadline { due, kind: kind.into(), name: name.into() }
+    }
+}

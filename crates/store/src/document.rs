@@ -1,0 +1,43 @@
+//! Documents: versioned bodies under a kind and a name.
+
+use std::sync::Arc;
+
+/// A versioned body for things that have no columns of their own.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Document {
+    pub key: DocumentKey,
+    pub body: Arc<[u8]>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DocumentKey {
+    kind: Arc<str>,
+    name: Arc<str>,
+}
+
+impl DocumentKey {
+    /// The kind is one word of ours, never text from outside.
+    pub fn new(kind: &str, name: &str) -> DocumentKey {
+        assert!(is_kind(kind), "{kind:?} is no kind of document");
+        DocumentKey { kind: kind.into(), name: name.into() }
+    }
+
+    /// As it was kept: what is no kind was not written by us.
+    pub fn parse(kind: &str, name: &str) -> Option<DocumentKey> {
+        is_kind(kind).then(|| DocumentKey { kind: kind.into(), name: name.into() })
+    }
+
+    pub fn kind(&self) -> &str {
+        &self.kind
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+/// Whether it can be the kind of a document or of a deadline.
+pub(crate) fn is_kind(text: &str) -> bool {
+    let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_' || byte == b'-';
+    !text.is_empty() && text.len() <= 32 && text.bytes().all(inner)
+}

@@ -1,0 +1,98 @@
+//! One node's handles to the shared engine: its store and its bus.
+
+use super::engine::{MemoryEngine, NodeAnswers};
+use crate::bus::{Bus, BusMessage, BusReceiver};
+use crate::error::Outage;
+use crate::interest::Interest;
+use crate::store::{Answer, AnswerReceiver, Store, Ticket, Work};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+pub struct MemoryStore {
+    engine: Arc<MemoryEngine>,
+    answers: Arc<NodeAnswers>,
+    stopped: AtomicBool,
+}
+
+pub struct MemoryBus {
+    engine: Arc<MemoryEngine>,
+    subscriber: u64,
+}
+
+impl MemoryEngine {
+    /// A handle to the store. `node` names it to the faults.
+    pub fn store(
+        self: &Arc<MemoryEngine>,
+        node: &str,
+        receiver: Arc<dyn AnswerReceiver>,
+    ) -> Arc<MemoryStore> {
+        let answers = NodeAnswers { node: node.into(), receiver, crashed: AtomicBool::new(false) };
+        let (engine, answers) = (self.clone(), Arc::new(answers));
+        Arc::new(MemoryStore { engine, answers, stopped: AtomicBool::new(false) })
+    }
+
+    /// A handle to the bus for the node of that name, which will not get its own messages.
+    pub fn bus(self: &Arc<MemoryEngine>, node: &str, receiver: Arc<dyn BusReceiver>) -> Arc<MemoryBus> {
+        Arc::new(MemoryBus { engine: self.clone(), subscriber: self.join(node, receiver) })
+    }
+}
+
+impl MemoryStore {
+    /// The node dies: what it submitted may still happen, but it gets no answer.
+    pub fn crash(&self) {
+        self.stopped.store(true, Ordering::SeqCst);
+        self.answers.crashed.store(true, Ordering::SeqCst);
+    }
+}
+
+impl Store for MemoryStore {
+    fn submit(&self, work: Vec<(Ticket, Work)>) {
+        if self.stopped.load(Ordering::SeqCst) {
+            let failed = |(ticket, _)| (ticket, Answer::Failed(Outage::Stopped.into()));
+            return self.answers.answer(work.into_iter().map(failed).collect());
+        }
+        self.engine.submit(&self.answers, work);
+    }
+
+    fn has_shared_clock(&self) -> bool {
+        false
+    }
+
+    fn name(&self) -> &'static str {
+        "memory"
+    }
+
+    /// In stepped mode what was submitted still waits for its steps.
+    fn stop(&self) {
+        self.stopped.store(true, Ordering::SeqCst);
+    }
+}
+
+impl Bus for MemoryBus {
+    fn publish(&self, batch: Vec<BusMessage>) {
+        self.engine.publish(batch);
+    }
+
+    fn subscribe(&self, interests: Vec<Interest>, ticket: Ticket) -> bool {
+        self.engine.subscribe(self.subscriber, interests, ticket)
+    }
+
+    fn unsubscribe(&self, interests: Vec<Interest>) {
+        self.engine.unsubscribe(self.subscriber, &interests);
+    }
+
+    fn name(&self) -> &'static str {
+        "memory"
+    }
+
+    /// A crash looks the same to the others.
+    fn stop(&self) {
+        self.engine.leave(self.subscriber);
+    }
+}
+
+impl Drop for MemoryBus {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}

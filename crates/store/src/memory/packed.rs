@@ -1,0 +1,308 @@
+//! A stored presence as one short byte string: a server holds hundreds of thousands of them, and a `Presence` with its
+//! allocations is several times as large. Nothing of this leaves the process.
+//! Must hold: what is packed is unpacked the same; a home that a packed presence refers to is in `Homes`.
+//!
+//! Numbers are varints. Layout: version, flags, number of clients, the home of each client, since, name, departure; then for
+//! each client: id (10 bytes), flags, since, state (8 bytes of meaning, text), lost.
+
+use crate::page::Versioned;
+use crate::presence::{Presence, PresenceKey};
+use std::sync::Arc;
+use tavern_domain::presence::{Attendance, Attendee, Departed, Departure, Home, Lost, State, Visibility};
+use tavern_domain::{ClientId, Time};
+
+const ANONYMOUS: u8 = 1;
+const NAMED: u8 = 2;
+/// The name is the user's id.
+const NAMED_AS_USER: u8 = 4;
+const DEPARTED: u8 = 8;
+const FOLLOWERS_I_FOLLOW: u8 = 16;
+const NOBODY: u8 = 32;
+
+const HAS_STATE: u8 = 1;
+const LOST: u8 = 2;
+/// The client joined when its user did.
+const SAME_SINCE: u8 = 4;
+
+const CLIENT_BYTES: usize = 10;
+
+const DEPARTURES: [Departure; 6] = [
+    Departure::Left,
+    Departure::Bye,
+    Departure::Lost,
+    Departure::NodeDown,
+    Departure::Removed,
+    Departure::Expired,
+];
+
+pub(super) struct Packed(Box<[u8]>);
+
+/// The homes of all clients, each once, with the number of clients that refer to it.
+#[derive(Default)]
+pub(super) struct Homes(Vec<(Home, usize)>);
+
+impl Homes {
+    pub fn find(&self, home: &Home) -> Option<u64> {
+        let found = self.0.iter().position(|(known, clients)| *clients > 0 && known == home)?;
+        Some(found as u64)
+    }
+
+    fn get(&self, id: u64) -> &Home {
+        &self.0[id as usize].0
+    }
+
+    fn acquire(&mut self, home: &Home) -> u64 {
+        if let Some(id) = self.find(home) {
+            self.0[id as usize].1 += 1;
+            return id;
+        }
+        let free = self.0.iter().position(|(_, clients)| *clients == 0).unwrap_or(self.0.len());
+        match self.0.get_mut(free) {
+            Some(place) => *place = (home.clone(), 1),
+            None => self.0.push((home.clone(), 1)),
+        }
+        free as u64
+    }
+
+    /// The presence is gone: its homes have fewer clients.
+    pub fn release(&mut self, packed: &Packed) {
+        for id in packed.homes() {
+            self.0[id as usize].1 -= 1;
+        }
+    }
+}
+
+impl Packed {
+    pub fn new(presence: &Presence, version: u64, homes: &mut Homes) -> Packed {
+        let Presence { key, anonymous, name, visibility, attendance } = presence;
+        let clients = attendance.clients();
+        let mut out = Vec::with_capacity(64);
+        put_number(&mut out, version);
+        let is_user = name.as_ref().is_some_and(|name| *name == key.user);
+        out.push(
+            flag(*anonymous, ANONYMOUS)
+                | flag(name.is_some() && !is_user, NAMED)
+                | flag(is_user, NAMED_AS_USER)
+                | flag(attendance.departed().is_some(), DEPARTED)
+                | match visibility {
+                    Visibility::Everyone => 0,
+                    Visibility::FollowersIFollow => FOLLOWERS_I_FOLLOW,
+                    Visibility::Nobody => NOBODY,
+                },
+        );
+        put_number(&mut out, clients.len() as u64);
+        for client in clients {
+            put_number(&mut out, homes.acquire(&client.home));
+        }
+        put_number(&mut out, attendance.since().0);
+        if let Some(name) = name.as_deref().filter(|_| !is_user) {
+            put_text(&mut out, name);
+        }
+        if let Some(departed) = attendance.departed() {
+            let reason = DEPARTURES.iter().position(|reason| *reason == departed.reason);
+            out.push(reason.expect("every departure is listed") as u8);
+            put_number(&mut out, departed.seen.0);
+        }
+        for client in clients {
+            put_client(&mut out, client, attendance.since());
+        }
+        Packed(out.into_boxed_slice())
+    }
+
+    pub fn version(&self) -> u64 {
+        Unpacking(&self.0).number()
+    }
+
+    /// The home of each client, by its number in `Homes`.
+    pub fn homes(&self) -> impl Iterator<Item = u64> {
+        let mut from = Unpacking(&self.0);
+        from.number();
+        from.byte();
+        let clients = from.number();
+        (0..clients).map(move |_| from.number())
+    }
+
+    pub fn unpack(&self, key: PresenceKey, homes: &Homes) -> Versioned<Presence> {
+        let mut from = Unpacking(&self.0);
+        let (version, flags, count) = (from.number(), from.byte(), from.number());
+        let homes: Vec<&Home> = (0..count).map(|_| homes.get(from.number())).collect();
+        let since = Time(from.number());
+        let name = match flags & (NAMED | NAMED_AS_USER) {
+            0 => None,
+            NAMED_AS_USER => Some(key.user.clone()),
+            _ => Some(from.text()),
+        };
+        let departed = (flags & DEPARTED != 0)
+            .then(|| Departed { reason: DEPARTURES[from.byte() as usize], seen: Time(from.number()) });
+        let visibility = match flags & (FOLLOWERS_I_FOLLOW | NOBODY) {
+            0 => Visibility::Everyone,
+            FOLLOWERS_I_FOLLOW => Visibility::FollowersIFollow,
+            _ => Visibility::Nobody,
+        };
+        let clients = homes.into_iter().map(|home| from.client(home.clone(), since)).collect();
+        let attendance = Attendance::restore(clients, since, departed);
+        let row = Presence { key, anonymous: flags & ANONYMOUS != 0, name, visibility, attendance };
+        Versioned { version, row }
+    }
+}
+
+fn flag(set: bool, flag: u8) -> u8 {
+    if set { flag } else { 0 }
+}
+
+fn put_client(out: &mut Vec<u8>, client: &Attendee, since: Time) {
+    out.extend_from_slice(&client.client.bits().to_le_bytes()[..CLIENT_BYTES]);
+    out.push(
+        flag(client.state.is_some(), HAS_STATE)
+            | flag(client.lost.is_some(), LOST)
+            | flag(client.since == since, SAME_SINCE),
+    );
+    if client.since != since {
+        put_number(out, client.since.0);
+    }
+    if let Some(state) = &client.state {
+        out.extend_from_slice(&state.meaning.to_le_bytes());
+        put_text(out, &state.text);
+    }
+    if let Some(lost) = client.lost {
+        put_number(out, lost.at.0);
+        put_number(out, lost.until.0);
+    }
+}
+
+fn put_number(out: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        out.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    out.push(number as u8);
+}
+
+fn put_text(out: &mut Vec<u8>, text: &str) {
+    put_number(out, text.len() as u64);
+    out.extend_from_slice(text.as_bytes());
+}
+
+/// What is left to read. Panics on bytes that were not packed here.
+struct Unpacking<'a>(&'a [u8]);
+
+impl<'a> Unpacking<'a> {
+    fn take(&mut self, bytes: usize) -> &'a [u8] {
+        let (taken, rest) = self.0.split_at(bytes);
+        self.0 = rest;
+        taken
+    }
+
+    fn byte(&mut self) -> u8 {
+        self.take(1)[0]
+    }
+
+    fn number(&mut self) -> u64 {
+        let (mut number, mut shift) = (0, 0);
+        loop {
+            let byte = self.byte();
+            number |= u64::from(byte & 0x7f) << shift;
+            if byte < 0x80 {
+                return number;
+            }
+            shift += 7;
+        }
+    }
+
+    fn text(&mut self) -> Arc<str> {
+        let bytes = self.number() as usize;
+        std::str::from_utf8(self.take(bytes)).expect("a text was packed").into()
+    }
+
+    fn client(&mut self, home: Home, joined: Time) -> Attendee {
+        let mut bits = [0; 16];
+        bits[..CLIENT_BYTES].copy_from_slice(self.take(CLIENT_BYTES));
+        let client = ClientId::from_random(u128::from_le_bytes(bits));
+        let flags = self.byte();
+        let since = if flags & SAME_SINCE != 0 { joined } else { Time(self.number()) };
+        let state = (flags & HAS_STATE != 0).then(|| {
+            let meaning = self.take(8).try_into().map(u64::from_le_bytes).expect("eight bytes were taken");
+            State { text: self.text(), meaning }
+        });
+        let lost = (flags & LOST != 0).then(|| Lost { at: Time(self.number()), until: Time(self.number()) });
+        Attendee { client, home, state, since, lost }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tavern_domain::Epoch;
+
+    fn home(node: &str, epoch: u64) -> Home {
+        Home { node: node.into(), epoch: Epoch(epoch) }
+    }
+
+    fn client(bits: u128, home: Home, since: u64) -> Attendee {
+        Attendee { client: ClientId::from_random(bits), home, state: None, since: Time(since), lost: None }
+    }
+
+    fn presences() -> Vec<Presence> {
+        let key = PresenceKey::new("game#A", "ann");
+        let plain = Presence {
+            key,
+            anonymous: false,
+            name: None,
+            visibility: Visibility::Everyone,
+            attendance: Attendance::default(),
+        };
+        let full = vec![
+            client(u128::MAX, home("n1", u64::MAX), 0),
+            Attendee {
+                state: Some(State { text: "{\"a\":\"\u{fc}\"}".into(), meaning: u64::MAX }),
+                lost: Some(Lost { at: Time(1), until: Time::NEVER }),
+                ..client(7, home("", 0), 1_790_000_000_001)
+            },
+        ];
+        let mut presences = vec![
+            plain.clone(),
+            Presence { name: Some("ann".into()), anonymous: true, ..plain.clone() },
+            Presence { name: Some("".into()), visibility: Visibility::Nobody, ..plain.clone() },
+        ];
+        presences.extend(DEPARTURES.map(|reason| Presence {
+            name: Some("Ann".into()),
+            visibility: Visibility::FollowersIFollow,
+            attendance: Attendance::restore(
+                full.clone(),
+                Time(1_790_000_000_000),
+                Some(Departed { reason, seen: Time::NEVER }),
+            ),
+            ..plain.clone()
+        }));
+        presences
+    }
+
+    #[test]
+    fn what_is_packed_is_unpacked_the_same() {
+        let mut homes = Homes::default();
+        for (presence, version) in presences().into_iter().zip([1, u64::MAX, 127, 128].into_iter().cycle()) {
+            let packed = Packed::new(&presence, version, &mut homes);
+            assert_eq!(packed.version(), version);
+            let key = presence.key.clone();
+            assert_eq!(packed.unpack(key, &homes), Versioned { version, row: presence });
+        }
+    }
+
+    #[test]
+    fn homes_without_clients_are_used_again() {
+        let mut homes = Homes::default();
+        let at = |node: &str| {
+            let attendance = Attendance::restore(vec![client(1, home(node, 1), 1)], Time(1), None);
+            Presence { attendance, ..presences().remove(0) }
+        };
+        let packed: Vec<Packed> =
+            ["n1", "n2", "n1"].map(|node| Packed::new(&at(node), 1, &mut homes)).into_iter().collect();
+        assert_eq!((homes.find(&home("n1", 1)), homes.find(&home("n2", 1))), (Some(0), Some(1)));
+        homes.release(&packed[0]);
+        assert_eq!(homes.find(&home("n1", 1)), Some(0), "one client is left");
+        homes.release(&packed[2]);
+        assert_eq!(homes.find(&home("n1", 1)), None);
+        Packed::new(&at("n3"), 1, &mut homes);
+        assert_eq!((homes.find(&home("n3", 1)), homes.0.len()), (Some(0), 2));
+    }
+}

@@ -1,0 +1,45 @@
+//! Nodes as the store sees them. Must hold: an epoch is never used twice.
+
+use std::fmt;
+use std::sync::Arc;
+use tavern_domain::{Epoch, Time};
+
+/// One lifetime of a node: who writes. Every commit is fenced by it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Writer {
+    pub node: Arc<str>,
+    pub epoch: Epoch,
+}
+
+/// A node as the store sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    pub writer: Writer,
+    pub opened_at: Time,
+    pub lease_until: Time,
+    /// Set once; the moment of loss for its clients.
+    pub closed_at: Option<Time>,
+    /// It said goodbye itself.
+    pub clean: bool,
+}
+
+impl Writer {
+    pub fn new(node: &str, epoch: Epoch) -> Writer {
+        Writer { node: node.into(), epoch }
+    }
+
+    /// Somebody who is no node: a process that shares the bus. It has no epoch and numbers nothing.
+    pub fn outsider() -> Writer {
+        Writer::new("", Epoch(0))
+    }
+
+    pub fn is_outsider(&self) -> bool {
+        self.node.is_empty()
+    }
+}
+
+impl fmt::Display for Writer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}@{}", self.node, self.epoch.0)
+    }
+}

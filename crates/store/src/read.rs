@@ -1,0 +1,141 @@
+//! Typed reads and what they find.
+
+use crate::deadline::Deadline;
+use crate::document::{Document, DocumentKey};
+use crate::inbox::InboxPage;
+use crate::key::ApiKey;
+use crate::lease::Lease;
+use crate::log::{LogPage, TopicPage};
+use crate::node::{Node, Writer};
+use crate::page::{Page, Versioned};
+use crate::presence::{Hold, Presence, PresenceKey, Roster, StalePresence};
+use crate::row::{Row, RowKey, RowKind};
+use crate::session::StoredSession;
+use crate::social::{Edges, Person};
+use std::sync::Arc;
+use tavern_domain::{ClientId, Time};
+
+/// One typed read. Lists come in pages: `after` is the last row of the page before, `limit` at most `limits::PAGE_ROWS`.
+#[derive(Clone, Debug)]
+pub enum Read {
+    Time,
+    KeyByHash([u8; 32]),
+    /// By id.
+    Keys {
+        after: Option<Arc<str>>,
+        limit: u32,
+    },
+    Session(ClientId),
+    /// By the text of the client id; of one node by name, or all.
+    Sessions {
+        node: Option<Arc<str>>,
+        after: Option<ClientId>,
+        limit: u32,
+    },
+    /// By name and epoch, closed ones too.
+    Nodes {
+        after: Option<Writer>,
+        limit: u32,
+    },
+    /// Due at `by` or before, the earliest first.
+    DueDeadlines {
+        by: Time,
+        after: Option<Deadline>,
+        limit: u32,
+    },
+    Document(DocumentKey),
+    Presence(PresenceKey),
+    /// Who is in a channel, by user.
+    Roster {
+        channel: Arc<str>,
+        after: Option<Arc<str>>,
+        limit: u32,
+    },
+    /// The presences of a user, by channel.
+    ChannelsOf {
+        user: Arc<str>,
+        after: Option<Arc<str>>,
+        limit: u32,
+    },
+    /// Several users, each read at one moment, answered in the order asked; at most a page of them.
+    People {
+        users: Vec<Arc<str>>,
+        /// The user who asks.
+        viewer: Option<Arc<str>>,
+    },
+    Hold(PresenceKey),
+    /// Whom a user follows, by followee.
+    Following {
+        user: Arc<str>,
+        after: Option<Arc<str>>,
+        limit: u32,
+    },
+    /// Who follows a user, by follower.
+    Followers {
+        user: Arc<str>,
+        after: Option<Arc<str>>,
+        limit: u32,
+    },
+    /// Presences with a client of one epoch of a node, by channel and user.
+    PresencesAt {
+        home: Writer,
+        after: Option<PresenceKey>,
+        limit: u32,
+    },
+    /// Presences with a client that joined by `before` on an epoch that the store does not know, open or closed; and those
+    /// whose last deadline was over by `before`. By user and channel: a user is cleaned up as a whole.
+    StalePresences {
+        before: Time,
+        limit: u32,
+    },
+    /// Everything of a kind, by key: documents by kind and name, presences and holds by channel and user, follows by
+    /// follower and followee. `after` is of the same kind.
+    Rows {
+        kind: RowKind,
+        after: Option<RowKey>,
+        limit: u32,
+    },
+    Lease(Arc<str>),
+    /// Events of these topics, or of all when none is named, by position.
+    Log {
+        topics: Vec<Arc<str>>,
+        after: u64,
+        limit: u32,
+    },
+    /// Topics by name; only these, when some are named.
+    Topics {
+        names: Vec<Arc<str>>,
+        after: Option<Arc<str>>,
+        limit: u32,
+    },
+    /// A user's inbox, the oldest message first.
+    Inbox {
+        user: Arc<str>,
+        after: u64,
+        limit: u32,
+    },
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Found {
+    Time(Time),
+    Key(Option<Versioned<ApiKey>>),
+    Keys(Page<Versioned<ApiKey>>),
+    Session(Option<Versioned<StoredSession>>),
+    Sessions(Page<Versioned<StoredSession>>),
+    Nodes(Page<Node>),
+    Deadlines(Page<Deadline>),
+    Document(Option<Versioned<Document>>),
+    Presence(Option<Versioned<Presence>>),
+    Roster(Roster),
+    People(Vec<Person>),
+    Hold(Option<Versioned<Hold>>),
+    Edges(Edges),
+    Presences(Page<Versioned<Presence>>),
+    StalePresences(Page<StalePresence>),
+    Rows(Page<Versioned<Row>>),
+    Lease(Option<Versioned<Lease>>),
+    Log(LogPage),
+    Topics(TopicPage),
+    Inbox(InboxPage),
+}
