@@ -13,6 +13,7 @@ use hyper_util::rt::TokioExecutor;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tavern_hub::{Question, Verdict};
+use tavern_wire::json::{HookRequest, HookResponse};
 use tokio::sync::Semaphore;
 
 /// Requests in flight at once; the others wait.
@@ -29,19 +30,6 @@ pub struct AuthorizeHook {
     client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
     concurrent: Semaphore,
     logged_at: Mutex<Option<Instant>>,
-}
-
-#[derive(serde::Serialize)]
-struct HookRequest<'a> {
-    user: Option<&'a str>,
-    channel: &'a str,
-    verb: &'static str,
-}
-
-#[derive(serde::Deserialize)]
-struct HookResponse {
-    allow: bool,
-    channel: Option<String>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -106,7 +94,7 @@ impl AuthorizeHook {
             channel: &question.channel,
             verb: question.verb.as_str(),
         };
-        let body = serde_json::to_vec(&request).unwrap_or_default();
+        let body = request.encode();
         let mut request = http::Request::new(Full::from(body));
         *request.method_mut() = http::Method::POST;
         *request.uri_mut() = self.url.clone();
@@ -118,8 +106,7 @@ impl AuthorizeHook {
         }
         let body = Limited::new(response.into_body(), ANSWER_BYTES).collect().await;
         let body = body.map_err(|error| HookError::Body(error.to_string()))?.to_bytes();
-        let answered: HookResponse =
-            serde_json::from_slice(&body).map_err(|error| HookError::Body(error.to_string()))?;
+        let answered = HookResponse::parse(&body).map_err(|error| HookError::Body(error.to_string()))?;
         Ok(match answered.channel {
             _ if !answered.allow => Verdict::Deny,
             Some(other) if *other != *question.channel => Verdict::Instead(other.into()),

@@ -54,6 +54,11 @@ pub fn whole(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> 
     response
 }
 
+/// A typed body of the API.
+pub fn typed(body: &impl serde::Serialize) -> Answer {
+    json(json::api::encode(body))
+}
+
 pub fn json(body: impl Into<Bytes>) -> Answer {
     whole(StatusCode::OK, "application/json", body)
 }

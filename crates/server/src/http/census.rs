@@ -3,11 +3,10 @@
 //! Must hold: a page costs at most two reads for each channel in it; users' own channels are listed only when asked for.
 
 use super::api::Api;
-use super::body::{Answer, json};
+use super::body::{Answer, typed};
 use super::request::Query;
 use super::rest::page_of;
 use http::request::Parts;
-use serde_json::{Value, json as value};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tavern_domain::Channel;
@@ -17,6 +16,7 @@ use tavern_hub::user::{is_own_channel, own_channel};
 use tavern_store::limits::{PAGE_ROWS, RETRY_AFTER_MS};
 use tavern_store::{Found, Presence, PresenceKey, Read, Row, RowKey, RowKind, User};
 use tavern_wire::error::{Code, Refusal};
+use tavern_wire::json::api::{ChannelCount, ChannelList, UserList, UserSummary};
 
 /// Names hold no control characters: this ends the names that begin with a name, and begins no other.
 const END: char = '\u{1}';
@@ -51,16 +51,12 @@ pub async fn channels(api: &Api, parts: &Parts) -> Result<Answer, Refusal> {
     let more = found.len() > limit;
     let rows: Vec<(String, Counted)> = found.into_iter().take(limit).collect();
     let next = rows.last().filter(|_| more).map(|(name, _)| name.clone());
-    let shown: Vec<Value> = rows
-        .into_iter()
-        .map(|(name, counted)| match present {
-            true => {
-                value!({"channel": name, "subscriptions": counted.subscriptions, "present": counted.present})
-            }
-            false => value!({"channel": name, "subscriptions": counted.subscriptions}),
-        })
-        .collect();
-    Ok(json(value!({"channels": shown, "next": next}).to_string()))
+    let channels = rows.into_iter().map(|(channel, counted)| ChannelCount {
+        channel,
+        present: present.then_some(counted.present),
+        subscriptions: counted.subscriptions,
+    });
+    Ok(typed(&ChannelList { channels: channels.collect(), next }))
 }
 
 /// The first channels with somebody in them, by name.
@@ -188,17 +184,13 @@ pub async fn users(api: &Api, parts: &Parts) -> Result<Answer, Refusal> {
     }
     let more = found.len() > limit;
     let rows: Vec<(Arc<str>, Known)> = found.into_iter().take(limit).collect();
-    let next = rows.last().filter(|_| more).map(|(user, _)| user.to_string());
-    let shown: Vec<Value> = rows.iter().map(|(user, known)| person(user, known)).collect();
-    Ok(json(value!({"users": shown, "next": next}).to_string()))
-}
-
-fn person(user: &str, known: &Known) -> Value {
-    value!({
-        "user": user,
-        "name": known.name.as_deref(),
-        "online": known.online,
-        "leaving": known.leaving,
-        "last_seen": known.last_seen,
-    })
+    let next = rows.last().filter(|_| more).map(|(user, _)| user.clone());
+    let users = rows.into_iter().map(|(user, known)| UserSummary {
+        last_seen: known.last_seen,
+        leaving: known.leaving,
+        name: known.name,
+        online: known.online,
+        user,
+    });
+    Ok(typed(&UserList { next, users: users.collect() }))
 }

@@ -4,18 +4,18 @@
 
 use super::api::Api;
 use super::asset;
-use super::body::{Answer, json, refusal};
+use super::body::{Answer, json, refusal, typed};
 use super::edge::Guest;
 use super::request::Query;
-use crate::config::Mode;
+use crate::config::{Config, Mode};
 use crate::topics::office::{self, Question, Wish};
 use bytes::Bytes;
 use http::request::Parts;
-use serde_json::json as value;
 use std::time::Duration;
 use tavern_domain::topic::{PARTIES, PRESENCE};
 use tavern_hub::topics::TopicCaller;
 use tavern_wire::error::{Code, Refusal};
+use tavern_wire::json::api::{DemoSettings, NewSubscription, encode};
 
 /// The subscription that the page reads, and its owner: no key can have such an id.
 const SUBSCRIPTION: &str = "demo";
@@ -56,7 +56,7 @@ pub async fn answer(guest: &Guest, parts: &Parts) -> Answer {
     let here = guest.api.config.mode == Mode::Dev && guest.peer.ip().is_loopback();
     match parts.uri.path() {
         "/demo" | "/demo/" => file(if here { "index.html" } else { "serve.html" }, parts),
-        "/demo/house.json" if here => json(house(&guest.api)),
+        "/demo/house.json" if here => house(&guest.api.config),
         "/demo/events" if here => events(&guest.api, parts).await.unwrap_or_else(|refused| refusal(&refused)),
         path => {
             let name = path.strip_prefix("/demo/").unwrap_or_default();
@@ -79,14 +79,12 @@ fn missing(path: &str) -> Answer {
 }
 
 /// What the page tells about the time that everybody has.
-fn house(api: &Api) -> String {
-    let config = &api.config;
-    value!({
-        "grace_ms": config.kind(LOBBY).grace_ms,
-        "resume_ms": config.sessions.resume_ms,
-        "matchmaker": config.parties.matchmaker_url.is_some(),
+fn house(config: &Config) -> Answer {
+    typed(&DemoSettings {
+        grace_ms: config.kind(LOBBY).grace_ms,
+        matchmaker: config.parties.matchmaker_url.is_some(),
+        resume_ms: config.sessions.resume_ms,
     })
-    .to_string()
 }
 
 /// What a service is told: the next events of a subscription that the page keeps. What one window has acknowledged another
@@ -98,9 +96,8 @@ async fn events(api: &Api, parts: &Parts) -> Result<Answer, Refusal> {
     let caller = TopicCaller { id: OWNER.into(), admin: false };
     match office::pull(&api.topics, &caller, SUBSCRIPTION, question).await {
         Err(refused) if refused.code == Code::NotFound => {
-            let wish = value!({"topics": [PRESENCE, PARTIES], "pull": true});
-            office::put(&api.topics, &caller, SUBSCRIPTION, Wish::parse(wish.to_string().as_bytes())?)
-                .await?;
+            let wish = encode(&NewSubscription { topics: &[PRESENCE, PARTIES], pull: true });
+            office::put(&api.topics, &caller, SUBSCRIPTION, Wish::parse(&wish)?).await?;
             let anew = Question { after: None, ..question };
             office::pull(&api.topics, &caller, SUBSCRIPTION, anew).await.map(json)
         }

@@ -12,7 +12,6 @@ use crate::shard::input::{HttpPoll, SessionName, ShardInput};
 use bytes::Bytes;
 use http::request::Parts;
 use hyper::body::Incoming;
-use serde_json::{Value, json as value};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use tavern_domain::party::{Call, Command};
@@ -21,6 +20,7 @@ use tavern_hub::Order;
 use tavern_store::limits::RETRY_AFTER_MS;
 use tavern_store::{DocumentKey, Found, Read, Row, RowKey, RowKind};
 use tavern_wire::error::{Code, Refusal};
+use tavern_wire::json::api::{FormRefusal, PartyList, Ping, encode, form_command};
 use tavern_wire::json::party::{self, Wish};
 use tavern_wire::record::{PARTY, read_party};
 use tokio::sync::oneshot;
@@ -90,24 +90,18 @@ async fn list(api: &Api, parts: &Parts) -> Result<Answer, Refusal> {
     let Ok(Found::Rows(page)) = api.store.read(read).await else {
         return Err(Refusal::new(Code::Unavailable, "the store does not answer").retry_after(RETRY_AFTER_MS));
     };
-    let (mut body, mut last, mut ended) = (b"{\"parties\":[".to_vec(), None, !page.more);
+    let (mut list, mut more) = (PartyList::default(), page.more);
     for row in page.rows {
         let Row::Document(document) = row.row else { continue };
         if document.key.kind() != PARTY {
-            ended = true;
+            more = false;
             break;
         }
         let Ok(id) = document.key.name().parse::<u64>() else { continue };
         let Ok(found) = read_party(id, &document.body) else { continue };
-        if last.is_some() {
-            body.push(b',');
-        }
-        party::snapshot(&mut body, Some(&found));
-        last = Some(id);
+        list.push(&found);
     }
-    let next = last.filter(|_| !ended).map_or("null".to_owned(), |id| format!("\"{id}\""));
-    body.extend_from_slice(format!("],\"next\":{next}}}").as_bytes());
-    Ok(json(body))
+    Ok(json(list.finish(more)))
 }
 
 /// Who sends a request of the old form: a user with a token.
@@ -124,21 +118,7 @@ async fn user_of(api: &Api, parts: &Parts) -> Result<(Identity, Arc<str>), Refus
 pub async fn form(guest: &Guest, parts: &Parts, body: Incoming) -> Answer {
     match carry_form(&guest.api, parts, body).await {
         Ok(reply) => json(reply),
-        Err(refusal) => {
-            let text = match refusal.code {
-                Code::UserNotLogged => "user not logged".to_owned(),
-                _ => refusal.message.to_string(),
-            };
-            let party: Value = refusal
-                .party
-                .as_deref()
-                .map_or(Value::Null, |party| serde_json::from_str(party).unwrap_or(Value::Null));
-            let mut told = value!({"error": text, "code": refusal.code.as_str(), "party": party});
-            if let Some(ms) = refusal.retry_after_ms {
-                told["retry_after_ms"] = ms.into();
-            }
-            json_with(Some(refusal.code), told.to_string().into_bytes())
-        }
+        Err(refusal) => json_with(Some(refusal.code), encode(&FormRefusal::of(&refusal))),
     }
 }
 
@@ -150,29 +130,15 @@ async fn carry_form(api: &Api, parts: &Parts, body: Incoming) -> Result<Vec<u8>,
     carry_out(api, Order::Party { call: Box::new(call), limited: true }).await
 }
 
-/// The fields of a form as the body of a command: old names stand for new ones, numbers and JSON are what they are.
+/// The command in a form.
 fn read_form(body: &Bytes) -> Result<Call, Refusal> {
     let text =
         std::str::from_utf8(body).map_err(|_| Refusal::new(Code::BadRequest, "the form is not UTF-8"))?;
-    let mut fields = serde_json::Map::new();
-    for pair in text.split('&').filter(|pair| !pair.is_empty()) {
+    let fields = text.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
         let (name, given) = pair.split_once('=').unwrap_or((pair, ""));
-        let (name, given) = (decode(name, true), decode(given, true));
-        let name = match name.as_str() {
-            "invite_login" | "target_uid" => "user",
-            "user_msg" => "message",
-            other => other,
-        };
-        let value = match name {
-            "party_id" | "go_id" | "if_version" => {
-                given.parse::<u64>().map_or(Value::String(given), Value::from)
-            }
-            "data" | "params" => serde_json::from_str(&given).unwrap_or(Value::String(given)),
-            _ => Value::String(given),
-        };
-        fields.insert(name.to_owned(), value);
-    }
-    called(party::parse(Value::Object(fields).to_string().as_bytes())?)
+        (decode(name, true), decode(given, true))
+    });
+    called(party::parse(&form_command(fields))?)
 }
 
 /// The sessions of those who ping this node, and how far each has been answered.
@@ -207,12 +173,9 @@ pub async fn ping(guest: &Guest, parts: &Parts) -> Result<Answer, Refusal> {
     let mail = HttpPoll { named: session.is_some(), session, identity, cursor, timeout_ms, answer: reply };
     put(api, shard, ShardInput::Poll(Box::new(mail)))?;
     let (_, body) = waiting.await.map_err(|_| stopping())??;
-    let polled: Value = serde_json::from_slice(&body).unwrap_or_default();
-    let session = polled["session"].as_str().unwrap_or_default().to_owned();
-    api.pings.keep(user, session, polled["cursor"].as_u64().unwrap_or(0));
-    let events = polled["events"].as_array().into_iter().flatten();
-    let events: Vec<&Value> = events.filter(|event| event["event"] == "party").collect();
-    Ok(json(value!({"party": polled["party"], "party_events": events}).to_string()))
+    let ping = Ping::of_poll(&body).ok_or_else(|| Refusal::new(Code::Internal, "the poll has no answer"))?;
+    api.pings.keep(user, ping.session, ping.cursor);
+    Ok(json(ping.body))
 }
 
 #[cfg(test)]

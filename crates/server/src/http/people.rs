@@ -9,21 +9,15 @@ use super::session::{put, stopping};
 use crate::shard::input::{HttpOrder, ShardInput};
 use http::request::Parts;
 use hyper::body::Incoming;
-use serde::Deserialize;
 use std::sync::Arc;
-use tavern_domain::presence::Visibility;
 use tavern_hub::Order;
 use tavern_store::limits::RETRY_AFTER_MS;
 use tavern_store::{Edge, Found, Read};
 use tavern_wire::error::{Code, Refusal};
+use tavern_wire::json::api::{EMPTY, HoldRequest, parse_hold, parse_visibility};
+use tavern_wire::json::parse_message_body;
 use tavern_wire::json::person;
-use tavern_wire::json::{parse_message_body, read_visibility};
 use tokio::sync::oneshot;
-
-#[derive(Deserialize)]
-struct Wish {
-    value: String,
-}
 
 pub async fn follow(api: &Api, user: &str, whom: &str, on: bool) -> Result<Answer, Refusal> {
     order(api, Order::Follow { follower: user.into(), followee: whom.into(), on }).await
@@ -31,39 +25,14 @@ pub async fn follow(api: &Api, user: &str, whom: &str, on: bool) -> Result<Answe
 
 pub async fn show(api: &Api, user: &str, body: Incoming) -> Result<Answer, Refusal> {
     let body = request::body(body, api.config.limits.json_frame_bytes).await?;
-    let wish: Wish = serde_json::from_slice(&body).map_err(|_| {
-        let message = "give {\"value\": \"everyone\", \"followers_i_follow\" or \"nobody\"}";
-        Refusal::new(Code::BadRequest, message)
-    })?;
-    let value: Visibility = read_visibility(wish.value)?;
+    let value = parse_visibility(&body)?;
     order(api, Order::Show { user: user.into(), value }).await
 }
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Held {
-    with: Option<String>,
-    ttl_s: Option<u64>,
-}
-
-/// The longest that an app may say somebody is somewhere without saying it again: 30 days.
-const TTL_MAX_S: u64 = 30 * 24 * 3600;
 
 /// Puts a user into a channel, for as long as the app says so.
 pub async fn hold(api: &Api, channel: &str, user: &str, body: Incoming) -> Result<Answer, Refusal> {
     let body = request::body(body, api.config.limits.json_frame_bytes).await?;
-    let bad = |message: String| Refusal::new(Code::BadRequest, message);
-    let held: Held = match body.iter().all(u8::is_ascii_whitespace) {
-        true => Held { with: None, ttl_s: None },
-        false => serde_json::from_slice(&body).map_err(|error| {
-            bad(format!("give {{}}, {{\"with\": CHANNEL}} or {{\"ttl_s\": SECONDS}}: {error}"))
-        })?,
-    };
-    if held.ttl_s.is_some_and(|ttl_s| !(1..=TTL_MAX_S).contains(&ttl_s)) {
-        return Err(bad(format!("ttl_s is from 1 to {TTL_MAX_S}")));
-    }
-    let ttl_ms = held.ttl_s.map(|ttl_s| ttl_s * 1000);
-    let with = held.with.map(Into::into);
+    let HoldRequest { with, ttl_ms } = parse_hold(&body)?;
     order(api, Order::Hold { channel: channel.into(), user: user.into(), with, ttl_ms }).await
 }
 
@@ -94,7 +63,7 @@ pub async fn carry_out(api: &Api, order: Order) -> Result<Vec<u8>, Refusal> {
     let mail = ShardInput::Order(Box::new(HttpOrder { order, answer }));
     put(api, api.shards.next(), mail)?;
     let body = waiting.await.map_err(|_| stopping())??;
-    Ok(if body.is_empty() { b"{}".to_vec() } else { body })
+    Ok(if body.is_empty() { EMPTY.to_vec() } else { body })
 }
 
 /// Whom a user follows, or who follows him.

@@ -1,22 +1,22 @@
 //! The server API: for api that hold an API key. Each route says which scope it needs.
 
 use super::api::Api;
-use super::body::{Answer, json, refusal};
+use super::body::{Answer, json, refusal, typed};
 use super::edge::Guest;
 use super::idempotency::{KEY_BYTES, Known};
 use super::request::{self, Query, decode};
 use super::session::{put, stopping};
 use super::{census, overview, party, people, topics};
-use crate::shard::input::{HttpPublish, SessionReport, ShardInput};
+use crate::shard::input::{HttpPublish, ShardInput};
 use http::request::Parts;
 use hyper::Request;
 use hyper::body::Incoming;
-use serde_json::json as value;
 use std::time::Instant;
 use tavern_domain::{Channel, ClientId, Identity, Scope};
 use tavern_store::limits::RETRY_AFTER_MS;
 use tavern_store::{Read, Writer};
 use tavern_wire::error::{Code, Refusal};
+use tavern_wire::json::api::{LocalNode, NodeList, NodeReport, Receivers, SessionReport, encode};
 use tavern_wire::json::parse_message_body;
 use tokio::sync::oneshot;
 
@@ -61,7 +61,7 @@ async fn answer(guest: &Guest, parts: &Parts, body: Incoming) -> Result<Answer, 
         }
         ("GET", ["settings"]) => {
             holder(api, parts, Scope::Admin).await?;
-            Ok(overview::settings(api))
+            Ok(overview::settings(&api.config))
         }
         ("GET", ["users"]) => {
             holder(api, parts, Scope::Presence).await?;
@@ -176,7 +176,7 @@ async fn send(api: &Api, name: &str, data: &str) -> Result<Vec<u8>, Refusal> {
     let mail = HttpPublish { channel: name.into(), data: data.as_bytes().to_vec(), answer };
     put(api, shard % api.shards.len(), ShardInput::Publish(Box::new(mail)))?;
     let receivers = waiting.await.map_err(|_| stopping())?;
-    Ok(format!("{{\"receivers\":{receivers}}}").into_bytes())
+    Ok(encode(&Receivers { receivers }))
 }
 
 /// The key under which a repeated request is known: a hash of the sender's credential, the channel, what it chose.
@@ -226,7 +226,7 @@ async fn session(api: &Api, client: &str) -> Result<Answer, Refusal> {
         put(api, shard, ShardInput::Inspect(client, reply))?;
         let report: Option<SessionReport> = waiting.await.map_err(|_| stopping())?;
         if let Some(report) = report {
-            return Ok(json(serde_json::to_vec(&report).unwrap_or_default()));
+            return Ok(typed(&report));
         }
     }
     Err(unknown())
@@ -242,30 +242,25 @@ async fn nodes(api: &Api) -> Result<Answer, Refusal> {
         api.node.stats.iter().map(|stats| pick(stats)).sum()
     };
     let own = Writer::new(&settings.node, api.node.epoch());
-    let nodes: Vec<serde_json::Value> = known
-        .into_iter()
-        .map(|node| {
-            let is_open = node.closed_at.is_none();
-            let mut told = value!({
-                "node": &*node.writer.node,
-                "epoch": node.writer.epoch.0,
-                "alive": is_open && now < node.lease_until,
-                "lease_ms": if is_open { node.lease_until.since(now) } else { 0 },
-                "opened_at": node.opened_at.ms(),
-                "closed_at": node.closed_at.map(|at| at.ms()),
-                "clean": node.clean,
-            });
-            if node.writer == own {
-                told["here"] = value!({
-                    "shards": settings.shards,
-                    "uptime_ms": api.started.elapsed().as_millis() as u64,
-                    "stopping": api.health.is_stopping(),
-                    "connections": api.connections.open(),
-                    "sessions": sum(|stats| stats.sessions.get()),
-                });
-            }
-            told
-        })
-        .collect();
-    Ok(json(value!({"nodes": nodes, "next": null}).to_string()))
+    let here = LocalNode {
+        connections: api.connections.open(),
+        sessions: sum(|stats| stats.sessions.get()),
+        shards: settings.shards,
+        stopping: api.health.is_stopping(),
+        uptime_ms: api.started.elapsed().as_millis() as u64,
+    };
+    let nodes = known.iter().map(|node| {
+        let is_open = node.closed_at.is_none();
+        NodeReport {
+            alive: is_open && now < node.lease_until,
+            clean: node.clean,
+            closed_at: node.closed_at.map(|at| at.ms()),
+            epoch: node.writer.epoch.0,
+            here: (node.writer == own).then_some(here),
+            lease_ms: if is_open { node.lease_until.since(now) } else { 0 },
+            node: &node.writer.node,
+            opened_at: node.opened_at.ms(),
+        }
+    });
+    Ok(typed(&NodeList { next: None, nodes: nodes.collect() }))
 }

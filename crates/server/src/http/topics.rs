@@ -2,7 +2,7 @@
 //! hub, the rest by the office.
 
 use super::api::Api;
-use super::body::{Answer, json, whole};
+use super::body::{Answer, json, typed, whole};
 use super::idempotency::Known;
 use super::request::{self, Query};
 use super::rest::{holder_of, idempotency_key, page_of};
@@ -14,12 +14,12 @@ use http::StatusCode;
 use http::request::Parts;
 use hyper::body::Incoming;
 use serde::Deserialize;
-use serde_json::json as value;
 use std::time::{Duration, Instant};
 use tavern_domain::Scope;
 use tavern_hub::topics::{Published, TopicCaller, TopicCommand, TopicReply, once_bytes};
 use tavern_store::limits::RETRY_AFTER_MS;
 use tavern_wire::error::{Code, Refusal};
+use tavern_wire::json::api::{Deleted, PublishReport, encode};
 use tavern_wire::json::event::parse_events;
 use tokio::sync::oneshot;
 
@@ -52,7 +52,7 @@ pub async fn answer(api: &Api, parts: &Parts, segments: &[&str], body: Incoming)
         ("PUT", ["topics", topic]) => assign(api, topic, body).await,
         ("DELETE", ["topics", topic]) => {
             office::end(&api.topics, caller, topic).await?;
-            told(value!({"deleted": topic}))
+            Ok(typed(&Deleted { deleted: topic }))
         }
         ("GET", ["subscriptions"]) => {
             let (after, limit) = page_of(parts)?;
@@ -62,7 +62,7 @@ pub async fn answer(api: &Api, parts: &Parts, segments: &[&str], body: Incoming)
         ("GET", ["subscriptions", name]) => told(office::report(&api.topics, caller, name).await?),
         ("DELETE", ["subscriptions", name]) => {
             office::remove(&api.topics, caller, name).await?;
-            told(value!({"deleted": name}))
+            Ok(typed(&Deleted { deleted: name }))
         }
         ("GET", ["subscriptions", name, "events"]) => {
             Ok(json(office::pull(&api.topics, caller, name, question(parts)?).await?))
@@ -121,7 +121,7 @@ async fn publish(
     let accepted = |body| Ok(whole(StatusCode::ACCEPTED, "application/json", body));
     let Some(once) = idempotency_key(parts, &format!("events\n{topic}"))? else {
         let published = add_events(api, caller, topic, None, body).await?;
-        return accepted(tally(topic, &published));
+        return accepted(report(topic, &published));
     };
     // The log knows the key too; this node also knows what it answered, whatever comes with the key this time.
     match api.remembered.begin(&once, Instant::now()) {
@@ -135,7 +135,7 @@ async fn publish(
     let given = parts.headers.get("idempotency-key").and_then(|given| given.to_str().ok());
     match add_events(api, caller, topic, given, body).await {
         Ok(published) => {
-            let body = tally(topic, &published);
+            let body = report(topic, &published);
             api.remembered.finish(&once, &body);
             accepted(body)
         }
@@ -182,14 +182,9 @@ fn short_key(key: &str, bytes: usize) -> String {
     hash.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn tally(topic: &str, published: &Published) -> Vec<u8> {
-    let Published { first_seq, last_seq, accepted, duplicates } = published;
-    // The name of a topic needs no quoting.
-    format!(
-        "{{\"topic\":\"{topic}\",\"first_seq\":{first_seq},\"last_seq\":{last_seq},\
-         \"accepted\":{accepted},\"duplicates\":{duplicates}}}"
-    )
-    .into_bytes()
+fn report(topic: &str, published: &Published) -> Vec<u8> {
+    let Published { first_seq, last_seq, accepted, duplicates } = *published;
+    encode(&PublishReport { topic, first_seq, last_seq, accepted, duplicates })
 }
 
 async fn put(api: &Api, caller: &TopicCaller, name: &str, body: &[u8]) -> Result<Answer, Refusal> {

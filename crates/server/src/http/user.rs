@@ -2,16 +2,18 @@
 //! same on every node.
 
 use super::api::Api;
-use super::body::{Answer, json};
-use serde_json::{Value, json as value};
+use super::body::{Answer, typed};
 use std::sync::Arc;
 use tavern_domain::Time;
 use tavern_domain::party::Guest;
 use tavern_domain::presence::{Attendee, Visibility, Whereabouts};
 use tavern_hub::user::is_own_channel;
 use tavern_store::limits::{PAGE_ROWS, RETRY_AFTER_MS};
-use tavern_store::{DocumentKey, Found, Letter, Letters, Presence, Read};
+use tavern_store::{DocumentKey, Found, Letters, Presence, Read};
 use tavern_wire::error::{Code, Refusal};
+use tavern_wire::json::api::{
+    ActivityReport, ChannelPresence, ClientPresence, InboxList, InboxMessage, UserReport, raw,
+};
 use tavern_wire::record::{GUEST, read_guest};
 
 /// Channels of one user that are shown.
@@ -36,26 +38,24 @@ pub async fn user(api: &Api, name: &str) -> Result<Answer, Refusal> {
     // Whoever may still come back has not gone: what was told of him as gone would have to be taken back.
     let last_seen = if online { last_seen } else { last_seen.max(left) };
     let status = api.node.settings.activities.status(online, leaving, &places, last_seen);
-    let activities: Vec<Value> = status
-        .activities
-        .iter()
-        .map(|one| value!({"activity": &*one.activity, "channel": &*one.channel, "since": one.since.ms()}))
-        .collect();
-    let guest = guest(api, name).await?;
-    let channels: Vec<Value> = presences.iter().map(|presence| channel(now, presence)).collect();
-    let report = value!({
-        "user": name,
-        "online": status.online,
-        "leaving": status.leaving,
-        "why": why(now, &presences),
-        "activities": activities,
-        "channels": channels,
-        "last_seen": status.last_seen.map(Time::ms),
-        "visibility": visibility.as_str(),
-        "party": guest.party,
-        "invites": guest.invites,
+    let activities = status.activities.iter().map(|one| ActivityReport {
+        activity: &one.activity,
+        channel: &one.channel,
+        since: one.since.ms(),
     });
-    Ok(json(report.to_string()))
+    let membership = membership(api, name).await?;
+    Ok(typed(&UserReport {
+        activities: activities.collect(),
+        channels: presences.iter().map(|presence| channel(now, presence)).collect(),
+        invites: membership.invites.to_vec(),
+        last_seen: status.last_seen.map(Time::ms),
+        leaving: status.leaving,
+        online: status.online,
+        party: membership.party,
+        user: name,
+        visibility: visibility.as_str(),
+        why: why(now, &presences),
+    }))
 }
 
 fn named(name: &str) -> Result<Arc<str>, Refusal> {
@@ -65,8 +65,8 @@ fn named(name: &str) -> Result<Arc<str>, Refusal> {
     Ok(name.into())
 }
 
-/// What parties know of him: his own, and those that have invited him.
-async fn guest(api: &Api, name: &str) -> Result<Guest, Refusal> {
+/// Their party, and those that have invited them.
+async fn membership(api: &Api, name: &str) -> Result<Guest, Refusal> {
     match api.store.read(Read::Document(DocumentKey::new(GUEST, name))).await {
         Ok(Found::Document(Some(found))) => read_guest(&found.row.body)
             .map_err(|_| Refusal::new(Code::Internal, "what is kept of this user's party cannot be read")),
@@ -90,13 +90,8 @@ pub async fn letters(api: &Api, name: &str, after: &str, limit: usize) -> Result
         return Err(unavailable());
     };
     let next = page.rows.last().filter(|_| page.more).map(|letter| letter.n);
-    let shown: Vec<Value> = page.rows.iter().map(letter).collect();
-    Ok(json(value!({"letters": shown, "dropped_through": dropped, "next": next}).to_string()))
-}
-
-fn letter(letter: &Letter) -> Value {
-    let body: Value = serde_json::from_slice(&letter.body).unwrap_or(Value::Null);
-    value!({"letter": letter.n, "at": letter.at.ms(), "event": body})
+    let letters = page.rows.iter().map(|letter| InboxMessage::new(letter.n, letter.at.ms(), &letter.body));
+    Ok(typed(&InboxList { dropped_through: dropped, letters: letters.collect(), next }))
 }
 
 async fn presences(api: &Api, user: &Arc<str>) -> Result<Vec<Presence>, ()> {
@@ -120,38 +115,27 @@ fn whereabouts(presence: &Presence) -> Whereabouts {
     Whereabouts { channel: presence.key.channel.clone(), since: presence.attendance.since() }
 }
 
-fn channel(now: Time, presence: &Presence) -> Value {
+fn channel(now: Time, presence: &Presence) -> ChannelPresence<'_> {
     let attendance = &presence.attendance;
-    let clients: Vec<Value> = attendance.clients().iter().map(client).collect();
-    let mut shown = value!({
-        "channel": &*presence.key.channel,
-        "since": attendance.since().ms(),
-        "leaving": attendance.is_leaving(),
-        "clients": clients,
-    });
-    if let Some(until) = attendance.next_wake() {
-        shown["gone_in_ms"] = until.since(now).into();
+    ChannelPresence {
+        channel: &presence.key.channel,
+        clients: attendance.clients().iter().map(client).collect(),
+        gone_in_ms: attendance.next_wake().map(|until| until.since(now)),
+        leaving: attendance.is_leaving(),
+        since: attendance.since().ms(),
     }
-    shown
 }
 
-fn client(client: &Attendee) -> Value {
-    let state: Value = client
-        .state
-        .as_ref()
-        .map_or(Value::Null, |state| serde_json::from_str(&state.text).unwrap_or(Value::Null));
-    let mut shown = value!({
-        "client": client.client.to_string(),
-        "node": &*client.home.node,
-        "epoch": client.home.epoch.0,
-        "since": client.since.ms(),
-        "state": state,
-    });
-    if let Some(lost) = client.lost {
-        shown["lost_at"] = lost.at.ms().into();
-        shown["kept_until"] = lost.until.ms().into();
+fn client(client: &Attendee) -> ClientPresence<'_> {
+    ClientPresence {
+        client: client.client.to_string(),
+        epoch: client.home.epoch.0,
+        kept_until: client.lost.map(|lost| lost.until.ms()),
+        lost_at: client.lost.map(|lost| lost.at.ms()),
+        node: &client.home.node,
+        since: client.since.ms(),
+        state: client.state.as_ref().and_then(|state| raw(&state.text)),
     }
-    shown
 }
 
 fn why(now: Time, presences: &[Presence]) -> String {

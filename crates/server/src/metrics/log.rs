@@ -2,8 +2,8 @@
 //! Must hold: a line is bounded; what did not fit is counted in it.
 
 use super::{MetricSources, Series};
-use std::fmt::Write;
 use std::time::Duration;
+use tavern_wire::json::NumberLine;
 
 /// The longest line. With more subscriptions than fit, scrape `/metrics` instead.
 const LINE_BYTES: usize = 65_536;
@@ -18,20 +18,13 @@ pub async fn write(metrics: &MetricSources, every_ms: u64) {
 
 /// The object, and how many numbers had no room in it.
 fn line(all: &[Series]) -> (String, usize) {
-    let (mut line, mut left_out) = ("{".to_owned(), 0);
+    let mut line = NumberLine::new(LINE_BYTES);
     for series in all {
         for (labels, value) in &series.rows {
-            let name = serde_json::Value::from(series.named(labels)).to_string();
-            if line.len() + name.len() + 24 > LINE_BYTES {
-                left_out += 1;
-                continue;
-            }
-            let comma = if line.len() == 1 { "" } else { "," };
-            let _ = write!(line, "{comma}{name}:{value}");
+            line.push(&series.named(labels), *value);
         }
     }
-    line.push('}');
-    (line, left_out)
+    line.finish()
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use tavern_hub::topics::{TopicCaller, TopicCommand, TopicReply};
 use tavern_hub::{Input, LinkId, Order, Parcel, Question, Verdict, read_session};
 use tavern_store::{Answer as StoreAnswer, Ticket};
 use tavern_wire::error::{Code, Refusal};
+use tavern_wire::json::api::SessionReport;
 use tokio::sync::{mpsc, oneshot};
 
 pub enum ShardInput {
@@ -157,34 +158,4 @@ pub struct HttpTopic {
     pub caller: TopicCaller,
     pub command: TopicCommand,
     pub answer: oneshot::Sender<Result<TopicReply, Refusal>>,
-}
-
-/// Why a session counts as online.
-#[derive(Debug, serde::Serialize)]
-pub struct SessionReport {
-    pub client: String,
-    pub user: Option<String>,
-    pub name: Option<String>,
-    pub node: String,
-    pub shard: usize,
-    pub since: u64,
-    /// `websocket`, `sse`, `poll`, or null while nothing is attached.
-    pub transport: Option<&'static str>,
-    pub online: bool,
-    pub why: String,
-    pub heard_at: u64,
-    pub expires_at: Option<u64>,
-    pub token_expires_at: Option<u64>,
-    pub channels: Vec<String>,
-    pub patterns: Vec<String>,
-    pub mailbox: MailboxReport,
-}
-
-#[derive(Debug, serde::Serialize)]
-pub struct MailboxReport {
-    pub first: u64,
-    pub last: u64,
-    pub sent: u64,
-    pub events: usize,
-    pub bytes: usize,
 }

@@ -1,10 +1,10 @@
 //! Describes the session of a client: why it counts as online, what it is subscribed to, how full its mailbox is.
 
-use crate::shard::input::{MailboxReport, SessionReport};
 use crate::shard::state::ShardState;
 use tavern_domain::{ClientId, Time};
 use tavern_hub::core::{attach, sweep};
 use tavern_hub::{Format, ListenerId, Space};
+use tavern_wire::json::api::{MailboxReport, SessionReport};
 
 /// None: the client has no session on this shard.
 pub fn of_client(state: &ShardState, client: ClientId) -> Option<SessionReport> {

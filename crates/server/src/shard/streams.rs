@@ -44,7 +44,7 @@ pub fn begin(state: &mut ShardState, id: LinkId, request: HttpStream) {
     sse::event(&mut piece, None, &frame);
     let _ = events.try_send(piece.into());
     let written_ms = state.since_start();
-    let asked = channels.iter().map(|channel| subscription(channel)).collect();
+    let asked = channels.iter().map(|channel| json::subscribe_command(channel)).collect();
     let stream = StreamLink { listener, asked, events, blocked: false, wants_room, written_ms };
     state.links.put(id, Target::Stream(Box::new(stream)));
     let _ = begun.send(Ok(id));
@@ -74,16 +74,6 @@ fn attach(
         None if session.is_some() => Err(gone()),
         None => Err(Refusal::new(Code::Unauthenticated, "a token is needed")),
     }
-}
-
-/// The command that a channel in a URL stands for; its id is the channel, as far as an id may be long.
-fn subscription(channel: &str) -> Vec<u8> {
-    let mut frame = b"{\"id\":".to_vec();
-    json::string(&mut frame, &channel.chars().take(48).collect::<String>());
-    frame.extend_from_slice(b",\"op\":\"subscribe\",\"channel\":");
-    json::string(&mut frame, channel);
-    frame.push(b'}');
-    frame
 }
 
 /// Subscribes for a client that can only open a URL, as far as nothing has to be waited for. The replies come in the

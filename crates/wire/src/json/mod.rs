@@ -1,7 +1,10 @@
 //! JSON frames: commands in, replies and events out. Their shape only, not what they do.
 //! Must hold: `data` is passed on byte for byte; a refused frame is answered under its id where that can be read.
 
+pub mod api;
+mod authorize;
 mod body;
+mod command;
 mod digest;
 mod encode;
 pub mod event;
@@ -9,6 +12,7 @@ mod field;
 mod frame;
 pub mod letter;
 mod moment;
+mod numbers;
 pub mod party;
 pub mod person;
 pub mod presence;
@@ -16,13 +20,16 @@ pub mod reply;
 mod request;
 mod scan;
 
+pub use authorize::{HookRequest, HookResponse};
 pub use body::{PollRequest, parse_message_body, parse_poll, session_of};
+pub use command::subscribe_command;
 pub use encode::{
     Payload, Sender, channel_gap_tail, closing, gap_tail, message_tail, pattern_gap_tail, reply_error,
     reply_ok, seq_head, string, superseded,
 };
 pub use frame::commands;
 pub use moment::parse_moment;
+pub use numbers::NumberLine;
 pub use request::{
     BadRequest, Hello, ID_BYTES, Join, OPS, Op, Part, Publish, Request, Subscribe, Target, Update, Who,
     parse_request, read_visibility,

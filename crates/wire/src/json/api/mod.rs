@@ -1,0 +1,38 @@
+//! The bodies of the HTTP API as typed values. The server fills them in; JSON is made of them here and nowhere else.
+//! Structs declare their members in the order in which they are written. A member is `null` when there is nothing to say,
+//! unless its comment says that it is left out.
+
+mod channel;
+mod node;
+mod party;
+mod session;
+mod topic;
+mod user;
+
+pub use channel::{ChannelCount, ChannelList, Receivers};
+pub use node::{
+    DemoSettings, EventSums, LocalNode, NodeList, NodeReport, Overview, SettingValue, SettingsReport,
+};
+pub use party::{FormRefusal, PartyList, Ping, form_command};
+pub use session::{MailboxReport, SessionReport};
+pub use topic::{Deleted, NewSubscription, PublishReport};
+pub use user::{
+    ActivityReport, ChannelPresence, ClientPresence, HoldRequest, InboxList, InboxMessage, UserList,
+    UserReport, UserSummary, parse_hold, parse_visibility,
+};
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+/// The answer to an order that has nothing to tell.
+pub const EMPTY: &[u8] = b"{}";
+
+/// The JSON of a body.
+pub fn encode(body: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(body).expect("bodies have only text as keys")
+}
+
+/// JSON that was kept as text, written as it is. None: it is not JSON.
+pub fn raw(text: &str) -> Option<&RawValue> {
+    serde_json::from_str(text).ok()
+}

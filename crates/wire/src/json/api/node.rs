@@ -1,0 +1,87 @@
+//! Nodes and what an operator sees of them: the list, the overview, the settings in effect.
+
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// `GET /v1/nodes`.
+#[derive(Clone, Debug, Serialize)]
+pub struct NodeList<'a> {
+    /// All nodes are on one page.
+    pub next: Option<String>,
+    pub nodes: Vec<NodeReport<'a>>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct NodeReport<'a> {
+    pub alive: bool,
+    pub clean: bool,
+    pub closed_at: Option<u64>,
+    pub epoch: u64,
+    /// Left out of the other nodes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub here: Option<LocalNode>,
+    pub lease_ms: u64,
+    pub node: &'a str,
+    pub opened_at: u64,
+}
+
+/// What only the node itself knows.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct LocalNode {
+    pub connections: usize,
+    pub sessions: u64,
+    pub shards: usize,
+    pub stopping: bool,
+    pub uptime_ms: u64,
+}
+
+/// `GET /v1/overview`.
+#[derive(Clone, Debug, Serialize)]
+pub struct Overview<'a> {
+    pub bus_up: bool,
+    pub events: EventSums,
+    pub history: BTreeMap<&'static str, Vec<u64>>,
+    pub metrics: BTreeMap<String, u64>,
+    pub mode: &'static str,
+    pub node: &'a str,
+    pub now: u64,
+    pub rates: BTreeMap<&'static str, Option<u64>>,
+    pub step_ms: u64,
+    pub stopping: bool,
+    pub store_up: bool,
+    pub uptime_ms: u64,
+    pub version: &'static str,
+}
+
+/// Events of all topics and subscriptions together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct EventSums {
+    pub accepted: u64,
+    pub dead_letters: u64,
+    pub delivered: u64,
+    pub dropped: u64,
+    pub failed: u64,
+    pub in_flight: u64,
+}
+
+/// `GET /v1/settings`.
+#[derive(Clone, Debug, Serialize)]
+pub struct SettingsReport<'a> {
+    pub mode: &'static str,
+    pub values: Vec<SettingValue<'a>>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct SettingValue<'a> {
+    pub key: &'a str,
+    pub origin: String,
+    pub value: &'a serde_json::Value,
+}
+
+/// `GET /demo/house.json`: what the demo page shows about grace periods.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct DemoSettings {
+    pub grace_ms: u64,
+    pub matchmaker: bool,
+    pub resume_ms: u64,
+}
