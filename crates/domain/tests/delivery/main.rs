@@ -24,7 +24,7 @@ fn usual() -> impl Strategy<Value = Step> {
 
 fn any_step() -> impl Strategy<Value = Step> {
     let rules = (0..900u64, 1..10u32, 60..1_500u64, 1..4u32).prop_map(
-        |(timeout_ms, max_events, max_bytes, concurrency)| Step::Rules {
+        |(timeout_ms, max_events, max_bytes, concurrency)| Step::ChangeRules {
             timeout_ms,
             max_events,
             max_bytes,
@@ -37,7 +37,7 @@ fn any_step() -> impl Strategy<Value = Step> {
         1 => Just(Step::Disable),
         2 => Just(Step::Enable),
         1 => (0..100u64).prop_map(|percent| Step::Rewind { percent }),
-        1 => (0..100u64).prop_map(|percent| Step::Shed { percent }),
+        1 => (0..100u64).prop_map(|percent| Step::ShedLog { percent }),
         1 => Just(Step::Retry),
         3 => any::<bool>().prop_map(|saved| Step::Crash { saved }),
     ]

@@ -28,7 +28,7 @@ pub enum Step {
         reply: EndpointReply<u64>,
         roll: u64,
     },
-    Rules {
+    ChangeRules {
         timeout_ms: u64,
         max_events: u32,
         max_bytes: u64,
@@ -40,7 +40,7 @@ pub enum Step {
     Rewind {
         percent: u64,
     },
-    Shed {
+    ShedLog {
         percent: u64,
     },
     Retry,
@@ -126,7 +126,7 @@ impl World {
             Step::Saved => self.save(),
             Step::Start => self.start(),
             Step::Answer { flight, reply, roll } => self.answer(flight, reply, roll),
-            Step::Rules { timeout_ms, max_events, max_bytes, concurrency } => {
+            Step::ChangeRules { timeout_ms, max_events, max_bytes, concurrency } => {
                 self.rules = Rules { timeout_ms, max_events, max_bytes, concurrency, ..self.rules };
                 self.most_events = self.most_events.max(u64::from(max_events));
                 self.most_lanes = self.most_lanes.max(u64::from(concurrency));
@@ -138,7 +138,7 @@ impl World {
                 (self.repeats, self.disorder) = (true, true);
                 self.turn(Some(Input::Rewind(mark(self.log.len() as u64 * percent / 100))));
             }
-            Step::Shed { percent } => {
+            Step::ShedLog { percent } => {
                 self.floor = self.floor.max(self.log.len() as u64 * percent / 100);
                 self.turn(Some(Input::Shed { through: mark(self.floor) }));
             }

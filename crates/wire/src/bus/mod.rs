@@ -9,7 +9,7 @@ pub mod news;
 pub mod people;
 pub mod service;
 
-use letter::Letter;
+use crate::bus::letter::Letter;
 use message::{Empty, EnvelopeKind};
 use prost::Message as _;
 use std::sync::Arc;

@@ -1,28 +1,25 @@
 //! Presence changes, as nodes send them to each other.
 
-use super::message::{
-    self, ClientOffline, ClientState, Empty, EnvelopeKind, PresenceChange, PresenceEvent, PresenceEventKind,
-    UserOffline, VisibilityChange,
-};
+use super::message;
 use super::{envelope, visibility, visibility_number};
 use tavern_domain::presence::{Change, Departure, News, State};
 use tavern_domain::{ClientId, Time};
 
 pub fn encode(news: &News) -> Vec<u8> {
-    let message = PresenceChange {
+    let message = message::PresenceChange {
         user: news.user.to_string(),
         name: news.name.as_ref().map(ToString::to_string),
         anonymous: news.anonymous,
         at: news.at.ms(),
         to: news.to,
         begins: news.begins,
-        events: news.changes.iter().map(|change| PresenceEvent { event: written(change) }).collect(),
+        events: news.changes.iter().map(|change| message::PresenceEvent { event: written(change) }).collect(),
         visibility: visibility_number(news.visibility),
     };
-    envelope(EnvelopeKind::Presence(message))
+    envelope(message::EnvelopeKind::Presence(message))
 }
 
-pub(super) fn read(message: PresenceChange) -> Option<News> {
+pub(super) fn read(message: message::PresenceChange) -> Option<News> {
     let changes: Option<Vec<Change>> = message.events.into_iter().map(|one| change(one.event?)).collect();
     Some(News {
         user: message.user.into(),
@@ -36,27 +33,36 @@ pub(super) fn read(message: PresenceChange) -> Option<News> {
     })
 }
 
-fn written(change: &Change) -> Option<PresenceEventKind> {
+fn written(change: &Change) -> Option<message::PresenceEventKind> {
     let written = |state: &State| message::StateText { text: state.text.to_string(), digest: state.meaning };
     Some(match change {
-        Change::UserOnline => PresenceEventKind::UserOnline(Empty {}),
+        Change::UserOnline => message::PresenceEventKind::UserOnline(message::Empty {}),
         Change::ClientOnline { client, state } => {
             let state = state.as_ref().map(written);
-            PresenceEventKind::ClientOnline(ClientState { client: client.to_string(), state })
+            message::PresenceEventKind::ClientOnline(message::ClientState {
+                client: client.to_string(),
+                state,
+            })
         }
-        Change::ClientUpdated { client, state } => PresenceEventKind::ClientUpdated(ClientState {
-            client: client.to_string(),
-            state: Some(written(state)),
-        }),
-        Change::ClientOffline { client, reason } => PresenceEventKind::ClientOffline(ClientOffline {
-            client: client.to_string(),
-            reason: reason.as_str().into(),
-        }),
-        Change::UserOffline { last_seen, reason } => PresenceEventKind::UserOffline(UserOffline {
-            last_seen: last_seen.ms(),
-            reason: reason.as_str().into(),
-        }),
-        Change::Face { from, to } => PresenceEventKind::Visibility(VisibilityChange {
+        Change::ClientUpdated { client, state } => {
+            message::PresenceEventKind::ClientUpdated(message::ClientState {
+                client: client.to_string(),
+                state: Some(written(state)),
+            })
+        }
+        Change::ClientOffline { client, reason } => {
+            message::PresenceEventKind::ClientOffline(message::ClientOffline {
+                client: client.to_string(),
+                reason: reason.as_str().into(),
+            })
+        }
+        Change::UserOffline { last_seen, reason } => {
+            message::PresenceEventKind::UserOffline(message::UserOffline {
+                last_seen: last_seen.ms(),
+                reason: reason.as_str().into(),
+            })
+        }
+        Change::Face { from, to } => message::PresenceEventKind::Visibility(message::VisibilityChange {
             from: visibility_number(*from),
             to: visibility_number(*to),
         }),
@@ -64,23 +70,23 @@ fn written(change: &Change) -> Option<PresenceEventKind> {
     })
 }
 
-fn change(event: PresenceEventKind) -> Option<Change> {
+fn change(event: message::PresenceEventKind) -> Option<Change> {
     let read = |state: message::StateText| State { text: state.text.into(), meaning: state.digest };
     Some(match event {
-        PresenceEventKind::UserOnline(_) => Change::UserOnline,
-        PresenceEventKind::ClientOnline(ClientState { client, state }) => {
+        message::PresenceEventKind::UserOnline(_) => Change::UserOnline,
+        message::PresenceEventKind::ClientOnline(message::ClientState { client, state }) => {
             Change::ClientOnline { client: ClientId::parse(&client)?, state: state.map(read) }
         }
-        PresenceEventKind::ClientUpdated(ClientState { client, state }) => {
+        message::PresenceEventKind::ClientUpdated(message::ClientState { client, state }) => {
             Change::ClientUpdated { client: ClientId::parse(&client)?, state: state.map(read)? }
         }
-        PresenceEventKind::ClientOffline(ClientOffline { client, reason }) => {
+        message::PresenceEventKind::ClientOffline(message::ClientOffline { client, reason }) => {
             Change::ClientOffline { client: ClientId::parse(&client)?, reason: Departure::parse(&reason)? }
         }
-        PresenceEventKind::UserOffline(UserOffline { last_seen, reason }) => {
+        message::PresenceEventKind::UserOffline(message::UserOffline { last_seen, reason }) => {
             Change::UserOffline { last_seen: Time(last_seen), reason: Departure::parse(&reason)? }
         }
-        PresenceEventKind::Visibility(VisibilityChange { from, to }) => {
+        message::PresenceEventKind::Visibility(message::VisibilityChange { from, to }) => {
             Change::Face { from: visibility(from)?, to: visibility(to)? }
         }
     })

@@ -1,8 +1,6 @@
 //! Updates about users, as nodes send them to each other.
 
-use super::message::{
-    self, ChannelPresence, Empty, EnvelopeKind, Follow, UserUpdate, UserUpdateKind, UserVisibility,
-};
+use super::message;
 use super::{envelope, visibility, visibility_number};
 use tavern_domain::Time;
 use tavern_domain::presence::{Fact, Rumour, Stay};
@@ -10,7 +8,7 @@ use tavern_domain::presence::{Fact, Rumour, Stay};
 pub fn encode(rumour: &Rumour) -> Vec<u8> {
     let update = match rumour {
         Rumour::Fact(Fact::Place { channel, version, stay, last_seen, name }) => {
-            UserUpdateKind::Channel(ChannelPresence {
+            message::UserUpdateKind::Channel(message::ChannelPresence {
                 channel: channel.to_string(),
                 version: *version,
                 stay: stay.map(|stay| message::Stay { since: stay.since.ms(), leaving: stay.leaving }),
@@ -18,36 +16,40 @@ pub fn encode(rumour: &Rumour) -> Vec<u8> {
                 name: name.as_ref().map(ToString::to_string),
             })
         }
-        Rumour::Fact(Fact::Shown { version, visibility }) => UserUpdateKind::Visibility(UserVisibility {
-            version: *version,
-            visibility: visibility_number(*visibility),
-        }),
-        Rumour::Follows { followee, version, on } => {
-            UserUpdateKind::Follow(Follow { followee: followee.to_string(), version: *version, on: *on })
+        Rumour::Fact(Fact::Shown { version, visibility }) => {
+            message::UserUpdateKind::Visibility(message::UserVisibility {
+                version: *version,
+                visibility: visibility_number(*visibility),
+            })
         }
-        Rumour::Removed { channel } => UserUpdateKind::RemovedFrom(channel.to_string()),
-        Rumour::Mail => UserUpdateKind::Inbox(Empty {}),
+        Rumour::Follows { followee, version, on } => message::UserUpdateKind::Follow(message::Follow {
+            followee: followee.to_string(),
+            version: *version,
+            on: *on,
+        }),
+        Rumour::Removed { channel } => message::UserUpdateKind::RemovedFrom(channel.to_string()),
+        Rumour::Mail => message::UserUpdateKind::Inbox(message::Empty {}),
     };
-    envelope(EnvelopeKind::User(UserUpdate { update: Some(update) }))
+    envelope(message::EnvelopeKind::User(message::UserUpdate { update: Some(update) }))
 }
 
-pub(super) fn read(message: UserUpdate) -> Option<Rumour> {
+pub(super) fn read(message: message::UserUpdate) -> Option<Rumour> {
     Some(match message.update? {
-        UserUpdateKind::Channel(place) => Rumour::Fact(Fact::Place {
+        message::UserUpdateKind::Channel(place) => Rumour::Fact(Fact::Place {
             channel: place.channel.into(),
             version: place.version,
             stay: place.stay.map(|stay| Stay { since: Time(stay.since), leaving: stay.leaving }),
             last_seen: place.last_seen.map(Time),
             name: place.name.map(Into::into),
         }),
-        UserUpdateKind::Visibility(shown) => {
+        message::UserUpdateKind::Visibility(shown) => {
             Rumour::Fact(Fact::Shown { version: shown.version, visibility: visibility(shown.visibility)? })
         }
-        UserUpdateKind::Follow(follows) => {
+        message::UserUpdateKind::Follow(follows) => {
             Rumour::Follows { followee: follows.followee.into(), version: follows.version, on: follows.on }
         }
-        UserUpdateKind::RemovedFrom(channel) => Rumour::Removed { channel: channel.into() },
-        UserUpdateKind::Inbox(_) => Rumour::Mail,
+        message::UserUpdateKind::RemovedFrom(channel) => Rumour::Removed { channel: channel.into() },
+        message::UserUpdateKind::Inbox(_) => Rumour::Mail,
     })
 }
 

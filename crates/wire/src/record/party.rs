@@ -85,13 +85,13 @@ struct StoredGuest {
 struct StoredDone {
     rid: Text,
     at: u64,
-    reply: StoredReply,
+    reply: StoredPartyReply,
 }
 
 /// A stored reply, without the party.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum StoredReply {
+enum StoredPartyReply {
     Ok,
     Party,
     Invited(u64),
@@ -175,11 +175,11 @@ pub fn write_guest(guest: &Guest) -> Vec<u8> {
         rid: done.rid.clone(),
         at: done.at.ms(),
         reply: match &done.reply {
-            Reply::Nothing => StoredReply::Ok,
-            Reply::Party(_) => StoredReply::Party,
-            Reply::Invited { party_id } => StoredReply::Invited(*party_id),
-            Reply::Gone { go_id } => StoredReply::Gone(*go_id),
-            Reply::Refused { why, .. } => StoredReply::Refused(why.as_str().into()),
+            Reply::Nothing => StoredPartyReply::Ok,
+            Reply::Party(_) => StoredPartyReply::Party,
+            Reply::Invited { party_id } => StoredPartyReply::Invited(*party_id),
+            Reply::Gone { go_id } => StoredPartyReply::Gone(*go_id),
+            Reply::Refused { why, .. } => StoredPartyReply::Refused(why.as_str().into()),
         },
     };
     write(&StoredGuest {
@@ -197,11 +197,11 @@ pub fn read_guest(bytes: &[u8]) -> Result<Guest, RecordError> {
     let stored: StoredGuest = read(bytes)?;
     let done = |stored: StoredDone| {
         let reply = match stored.reply {
-            StoredReply::Ok => Reply::Nothing,
-            StoredReply::Party => Reply::Party(None),
-            StoredReply::Invited(party_id) => Reply::Invited { party_id },
-            StoredReply::Gone(go_id) => Reply::Gone { go_id },
-            StoredReply::Refused(code) => {
+            StoredPartyReply::Ok => Reply::Nothing,
+            StoredPartyReply::Party => Reply::Party(None),
+            StoredPartyReply::Invited(party_id) => Reply::Invited { party_id },
+            StoredPartyReply::Gone(go_id) => Reply::Gone { go_id },
+            StoredPartyReply::Refused(code) => {
                 let why = Refusal::parse(&code).ok_or(RecordError::Word)?;
                 Reply::Refused { why, retry_after_ms: None, party: None }
             }

@@ -1,6 +1,7 @@
 //! The invariants after every step, for the delivery and for what a crash would leave of it.
 
 use super::*;
+use tavern_domain::delivery::{Batch, Progress, Reason, Run};
 
 impl World {
     pub(super) fn check(&mut self) {
