@@ -1,5 +1,5 @@
-//! A store that reads and writes at the same time: answers about people cross each other, and what was read is older than
-//! what was heard meanwhile. Followers hear the truth once.
+//! Races between the store and the bus: answers about people arrive out of order, and what was read is older than what was
+//! heard meanwhile. Followers hear the current status, once.
 
 #[allow(dead_code, reason = "each binary uses a part of it")]
 mod house;
@@ -22,7 +22,7 @@ fn delay_lists(scene: &mut Scene, before_ms: u64, after_ms: u64, commit_ms: u64)
 }
 
 #[test]
-fn a_follow_that_the_list_knows_before_its_answer_is_greeted() {
+fn follow_found_in_the_list_before_its_commit_is_answered_is_greeted() {
     let mut scene = Scene::new();
     let _ann = scene.guest(1, "ann");
     delay_lists(&mut scene, SOON, 0, LATE);
@@ -33,7 +33,7 @@ fn a_follow_that_the_list_knows_before_its_answer_is_greeted() {
 }
 
 #[test]
-fn a_follow_is_not_forgotten_for_a_list_that_was_read_before_it() {
+fn follow_survives_a_list_that_was_read_before_it() {
     let mut scene = Scene::new();
     let mut ann = scene.guest(1, "ann");
     delay_lists(&mut scene, 0, LATE, SOON);
@@ -47,7 +47,7 @@ fn a_follow_is_not_forgotten_for_a_list_that_was_read_before_it() {
 }
 
 #[test]
-fn a_follow_whose_word_was_lost_is_greeted_on_the_other_tab_when_it_is_found() {
+fn follow_whose_update_was_lost_is_greeted_on_the_other_tab_when_found() {
     let mut scene = Scene::new();
     let _ann = scene.guest(1, "ann");
     let (mut bob, tab) = (scene.guest(0, "bob"), scene.guest(1, "bob"));
@@ -65,7 +65,7 @@ fn a_follow_whose_word_was_lost_is_greeted_on_the_other_tab_when_it_is_found() {
 }
 
 #[test]
-fn a_reading_that_is_older_than_what_was_heard_takes_nothing_back() {
+fn read_older_than_what_was_heard_undoes_nothing() {
     let mut scene = Scene::new();
     let (mut bob, mut ann) = (scene.guest(0, "bob"), scene.guest(1, "ann"));
     scene.follow(0, &mut bob, "ann");
@@ -74,7 +74,7 @@ fn a_reading_that_is_older_than_what_was_heard_takes_nothing_back() {
         Work::Read(Read::People { .. }) => WorkFate { after_ms: LATE, ..WorkFate::NONE },
         _ => WorkFate::NONE,
     });
-    // Two readings at once: the second one must know what was heard during both.
+    // Two reads at once: the second one must know what was heard during both.
     for _ in 0..2 {
         scene.street.house(0).handle(Input::BusLost(None));
         scene.street.live(SOON);
@@ -85,14 +85,14 @@ fn a_reading_that_is_older_than_what_was_heard_takes_nothing_back() {
 }
 
 #[test]
-fn whom_somebody_stopped_following_after_a_move_he_does_not_hear_of() {
+fn unfollow_during_a_move_ends_the_updates() {
     let mut scene = Scene::new();
     let (mut ann, mut bob, mut cid) = (scene.guest(0, "ann"), scene.guest(0, "bob"), scene.guest(1, "cid"));
     scene.follow(0, &mut bob, "ann");
     scene.follow(1, &mut cid, "ann");
     scene.check(0, &bob, "ann online none");
     let session = scene.ask(0, &mut bob, r#"{"op":"hello"}"#)["session"].as_str().unwrap().to_owned();
-    // At his new node it takes a while until it is known whom he follows; meanwhile ann does something.
+    // The new node takes a while to load the follow list; meanwhile ann does something.
     delay_lists(&mut scene, LATE, LATE, 0);
     let mut back = scene.street.house(1).socket();
     let hello = format!(r#"{{"op":"hello","token":"bob","session":"{session}","seq":1}}"#);

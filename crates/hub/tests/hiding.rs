@@ -1,16 +1,19 @@
-//! Who hides, and what a crowd is told of those it follows, over two nodes in virtual time.
+//! Visibility, and what watchers of a large channel are told of those they follow, over two nodes in virtual time.
 
 #[allow(dead_code, reason = "each binary uses a part of it")]
 mod house;
 
+use house::code;
 use house::gossip::{Scene, presence_words, settings, shown, words};
 use house::street::Street;
 use serde_json::Value;
-use tavern_domain::presence::Thresholds;
-use tavern_hub::{Caller, Settings};
+use tavern_domain::presence::{Thresholds, Visibility};
+use tavern_engine::memory::{Outcome, WorkFate};
+use tavern_engine::{Found, Read, Row, Work};
+use tavern_hub::{Caller, Flow, Settings};
 
 #[test]
-fn who_hides_looks_offline_and_has_no_name_in_a_channel() {
+fn hidden_user_is_offline_and_has_no_name_in_a_channel() {
     let mut scene = Scene::new();
     let (mut ann, mut bob, mut cid) = (scene.guest(0, "ann"), scene.guest(1, "bob"), scene.guest(1, "cid"));
     for (at, caller) in [(1, &mut bob), (1, &mut cid)] {
@@ -28,7 +31,7 @@ fn who_hides_looks_offline_and_has_no_name_in_a_channel() {
     assert!(told.contains(&"ann offline disconnected".to_owned()), "{told:?}");
     assert!(told.contains(&r#"presence [{"user":null}] [{"user":"ann"}] 1"#.to_owned()), "{told:?}");
     let told: Vec<String> = scene.heard(1, &cid).iter().map(words).collect();
-    assert_eq!(told, ["presence [] [] 1"], "a friend sees what he saw");
+    assert_eq!(told, ["presence [] [] 1"], "a mutual follower sees no difference");
     let reply = scene.ask(1, &mut bob, r#"{"op":"who","channel":"game#A"}"#);
     assert_eq!(
         (&reply["users"][0]["user"], &reply["users"][0]["clients"]),
@@ -42,7 +45,7 @@ fn who_hides_looks_offline_and_has_no_name_in_a_channel() {
     let reply = scene.ask(1, &mut cid, r#"{"op":"status","users":["ann"]}"#);
     assert_eq!(shown(&reply["statuses"][0]), "ann online [game#A]");
 
-    // What she does now is heard by her friend alone.
+    // Only mutual followers hear what ann does now.
     scene.join(0, &mut ann, "game#B");
     scene.say(0, &mut ann, r#"{"op":"leave","channel":"game#A"}"#);
     let told: Vec<String> = scene.heard(1, &bob).iter().map(words).collect();
@@ -52,7 +55,7 @@ fn who_hides_looks_offline_and_has_no_name_in_a_channel() {
     let left: Vec<&String> = told.iter().filter(|words| words.contains("_offline")).collect();
     assert_eq!(left, ["client_offline ann", "user_offline ann"]);
 
-    // She comes in hidden; then she shows herself again.
+    // Ann joins while hidden, then is visible again.
     scene.join(0, &mut ann, "game#A");
     let told: Vec<String> = scene.heard(1, &bob).iter().map(words).collect();
     assert_eq!(told, ["user_online null", "client_online null"]);
@@ -67,7 +70,7 @@ fn who_hides_looks_offline_and_has_no_name_in_a_channel() {
 }
 
 #[test]
-fn friendship_opens_and_closes_a_face() {
+fn follow_back_shows_and_hides_a_user() {
     let mut scene = Scene::new();
     let (mut ann, mut bob) = (scene.guest(0, "ann"), scene.guest(1, "bob"));
     scene.say(0, &mut ann, r#"{"op":"visibility","value":"followers_i_follow"}"#);
@@ -84,7 +87,7 @@ fn friendship_opens_and_closes_a_face() {
 }
 
 #[test]
-fn in_a_crowd_a_watcher_hears_of_those_it_follows() {
+fn watcher_of_a_large_channel_hears_of_those_it_follows() {
     let settings = Settings { crowds: Thresholds { coalesce_at: 1, counts_at: 2 }, ..settings() };
     let mut scene = Scene { street: Street::with(Some(0), None, &settings) };
     let (mut bob, mut cid) = (scene.guest(0, "bob"), scene.guest(0, "cid"));
@@ -113,4 +116,70 @@ fn in_a_crowd_a_watcher_hears_of_those_it_follows() {
     scene.say(1, &mut ann, r#"{"op":"leave","channel":"game#A"}"#);
     scene.street.live(250);
     assert_eq!(last(&mut scene, &bob), r#"presence [] [{"user":"ann"}] 5"#);
+}
+
+fn sets_visibility(work: &Work) -> bool {
+    matches!(work, Work::Commit(commit) if commit.puts.iter().any(|row| matches!(row, Row::User(_))))
+}
+
+fn stored_visibility(scene: &Scene, user: &str) -> Visibility {
+    let read = Read::People { users: vec![user.into()], viewer: None };
+    let Found::People(people) = scene.street.look(read) else { panic!("no answer about {user}") };
+    people[0].known.as_ref().unwrap().row.visibility
+}
+
+#[test]
+fn visibility_change_that_conflicts_is_decided_again() {
+    const LATE: u64 = 50;
+    let mut scene = Scene::new();
+    let (mut ann, mut other_tab, mut bob) =
+        (scene.guest(0, "ann"), scene.guest(1, "ann"), scene.guest(1, "bob"));
+    scene.follow(1, &mut bob, "ann");
+    scene.check(1, &bob, "ann online none");
+    let (attempt, attempts) = std::sync::mpsc::channel();
+    scene.street.set_work_fate(move |node, work| match node == "one" && sets_visibility(work) {
+        true => {
+            attempt.send(()).unwrap();
+            WorkFate { before_ms: LATE, ..WorkFate::NONE }
+        }
+        false => WorkFate::NONE,
+    });
+    let hide = r#"{"op":"visibility","value":"nobody"}"#;
+    assert_eq!(scene.street.house(0).run(0, &mut ann, hide).0, Flow::Wait);
+    scene.street.settle();
+    scene.say(1, &mut other_tab, r#"{"op":"visibility","value":"followers_i_follow"}"#);
+    assert_eq!(stored_visibility(&scene, "ann"), Visibility::FollowersIFollow);
+    scene.street.live(LATE * 3);
+    scene.say(0, &mut ann, hide);
+    assert_eq!(attempts.try_iter().count(), 2);
+    assert_eq!(stored_visibility(&scene, "ann"), Visibility::Nobody);
+    scene.check(1, &bob, "ann offline disconnected");
+}
+
+#[test]
+fn visibility_change_with_an_unknown_outcome_is_told_when_the_store_answers() {
+    let mut scene = Scene::new();
+    let (mut ann, mut bob) = (scene.guest(0, "ann"), scene.guest(1, "bob"));
+    scene.join(0, &mut ann, "game#A");
+    scene.follow(1, &mut bob, "ann");
+    scene.check(1, &bob, "ann online [game#A] none");
+    let mut down = false;
+    scene.street.set_work_fate(move |_, work| {
+        down |= sets_visibility(work);
+        let outcome = match down {
+            true if sets_visibility(work) => Outcome::FailAfter,
+            true => Outcome::FailBefore,
+            false => Outcome::Perform,
+        };
+        WorkFate { outcome, ..WorkFate::NONE }
+    });
+    let reply = scene.street.say(0, &mut ann, r#"{"op":"visibility","value":"nobody"}"#);
+    assert_eq!(code(&reply), "unavailable");
+    scene.street.live(1_000);
+    scene.check(1, &bob, "");
+    scene.street.heal();
+    scene.street.live(1_000);
+    scene.check(1, &bob, "ann offline disconnected");
+    let who = scene.ask(1, &mut bob, r#"{"op":"who","channel":"game#A"}"#);
+    assert_eq!(who["users"][0]["user"], Value::Null);
 }

@@ -11,7 +11,7 @@ use tavern_hub::{Caller, Settings};
 use tavern_hub::{Input, LivenessTask};
 
 #[test]
-fn a_follower_is_told_at_once_on_every_tab_and_then_of_every_change() {
+fn follower_hears_the_status_at_once_and_every_change_on_every_tab() {
     let mut scene = Scene::new();
     let (mut bob, bobs_other) = (scene.guest(0, "bob"), scene.guest(1, "bob"));
     scene.follow(0, &mut bob, "ann");
@@ -34,7 +34,7 @@ fn a_follower_is_told_at_once_on_every_tab_and_then_of_every_change() {
 }
 
 #[test]
-fn a_second_tab_changes_nothing_and_a_status_is_always_the_whole() {
+fn second_tab_is_no_change_and_a_status_is_complete() {
     let mut scene = Scene::new();
     let (mut bob, mut ann) = (scene.guest(0, "bob"), scene.guest(0, "ann"));
     scene.join(0, &mut ann, "game#A");
@@ -50,7 +50,7 @@ fn a_second_tab_changes_nothing_and_a_status_is_always_the_whole() {
 }
 
 #[test]
-fn a_disconnect_is_told_a_second_later_and_a_loss_with_its_grace() {
+fn disconnect_is_told_a_second_later_and_a_loss_after_its_grace_period() {
     let mut scene = Scene::new();
     let (mut bob, mut ann) = (scene.guest(0, "bob"), scene.guest(1, "ann"));
     scene.join(1, &mut ann, "game#A");
@@ -76,7 +76,7 @@ fn a_disconnect_is_told_a_second_later_and_a_loss_with_its_grace() {
 }
 
 #[test]
-fn a_page_switch_between_nodes_never_shows_a_disconnect() {
+fn page_switch_between_nodes_shows_no_disconnect() {
     for bye_first in [true, false] {
         let mut scene = Scene::new();
         let (mut bob, mut ann) = (scene.guest(0, "bob"), scene.guest(1, "ann"));
@@ -101,7 +101,7 @@ fn a_page_switch_between_nodes_never_shows_a_disconnect() {
 }
 
 #[test]
-fn after_unfollow_nothing_more_is_heard() {
+fn unfollow_ends_the_updates() {
     let mut scene = Scene::new();
     let (mut bob, mut ann) = (scene.guest(0, "bob"), scene.guest(1, "ann"));
     let other = scene.guest(1, "bob");
@@ -122,7 +122,7 @@ fn after_unfollow_nothing_more_is_heard() {
 }
 
 #[test]
-fn hello_gives_the_status_of_everybody_at_once() {
+fn hello_sends_the_status_of_every_followee() {
     let mut scene = Scene::new();
     let mut bob = scene.guest(0, "bob");
     let mut ann = scene.guest(1, "ann");
@@ -142,9 +142,9 @@ fn hello_gives_the_status_of_everybody_at_once() {
     assert_eq!(
         scene.street.reads() - reads,
         expected,
-        "his party twice, his letters, himself, his own channel, whom he follows, all of them"
+        "the party twice, the inbox, the user, their own channel, the follow list, the followees"
     );
-    // Known by now: the next one needs the store no more.
+    // All followees are loaded by now: the next one reads nothing.
     let reads = scene.street.reads();
     scene.say(1, &mut fresh, r#"{"op":"hello","status":true}"#);
     assert_eq!(scene.heard(1, &fresh)[0]["statuses"].as_array().unwrap().len(), 2);
@@ -155,7 +155,7 @@ fn hello_gives_the_status_of_everybody_at_once() {
 }
 
 #[test]
-fn lists_come_in_parts_and_a_status_can_be_asked_for() {
+fn lists_are_paged_and_status_can_be_queried() {
     let mut scene = Scene::new();
     let mut bob = scene.guest(0, "bob");
     for whom in ["ann", "cid", "dan"] {
@@ -173,7 +173,7 @@ fn lists_come_in_parts_and_a_status_can_be_asked_for() {
 }
 
 #[test]
-fn what_cannot_be_is_refused() {
+fn invalid_commands_are_refused() {
     let settings = Settings { following: 2, ..settings() };
     let mut scene = Scene { street: Street::with(Some(0), None, &settings) };
     let (mut bob, mut nobody) = (scene.guest(0, "bob"), scene.guest(0, "nobody"));
@@ -204,7 +204,7 @@ fn what_cannot_be_is_refused() {
 }
 
 #[test]
-fn a_change_is_told_once_however_many_follow() {
+fn change_costs_one_bus_message_however_many_follow() {
     let mut scene = Scene::new();
     let mut ann = scene.guest(1, "ann");
     let mut followers: Vec<Caller> = (0..50).map(|n| scene.guest(0, &format!("f{n}"))).collect();
@@ -216,12 +216,12 @@ fn a_change_is_told_once_however_many_follow() {
     scene.join(1, &mut ann, "game#A");
     assert_eq!(scene.count(1, "rumours") - before.0, 1);
     assert_eq!(scene.count(0, "statuses") - before.1, 50);
-    assert_eq!(scene.street.reads(), reads, "nobody looks up followers");
-    assert_eq!(scene.street.carried() - carried, 1, "one word between the nodes");
+    assert_eq!(scene.street.reads(), reads, "followers are not looked up");
+    assert_eq!(scene.street.carried() - carried, 1, "one bus message");
 }
 
 #[test]
-fn a_word_that_was_lost_is_found_out_at_the_heartbeat() {
+fn lost_update_is_found_at_the_heartbeat() {
     let mut scene = Scene { street: Street::with(Some(0), Some(1), &settings()) };
     let (mut bob, mut ann) = (scene.guest(0, "bob"), scene.guest(1, "ann"));
     scene.follow(0, &mut bob, "ann");
@@ -232,7 +232,7 @@ fn a_word_that_was_lost_is_found_out_at_the_heartbeat() {
     scene.street.settle();
     scene.check(0, &bob, "ann online [game#A] none");
 
-    // So is a follow, an unfollow and a turned face.
+    // So is a follow, an unfollow and a change of visibility.
     let mut tab = scene.guest(1, "bob");
     scene.heard(1, &tab);
     scene.say(0, &mut bob, r#"{"op":"unfollow","user":"ann"}"#);
@@ -253,7 +253,7 @@ fn a_word_that_was_lost_is_found_out_at_the_heartbeat() {
 }
 
 #[test]
-fn last_seen_is_written_while_somebody_is_there_and_when_he_goes_but_not_when_he_comes() {
+fn last_seen_is_recorded_while_online_and_on_departure_but_not_on_arrival() {
     let mut scene = Scene::new();
     let mut bob = scene.guest(0, "bob");
     let seen = |scene: &mut Scene, bob: &mut Caller| {
@@ -279,7 +279,7 @@ fn last_seen_is_written_while_somebody_is_there_and_when_he_goes_but_not_when_he
     scene.street.live(120_000);
 }
 
-/// Comes back to another node with the session it had.
+/// Resumes a session on another node.
 fn move_to(scene: &mut Scene, at: usize, user: &str, session: &str, seq: u64) -> Caller {
     let mut caller = scene.street.house(at).socket();
     let hello = format!(r#"{{"op":"hello","token":"{user}","session":"{session}","seq":{seq}}}"#);
@@ -289,7 +289,7 @@ fn move_to(scene: &mut Scene, at: usize, user: &str, session: &str, seq: u64) ->
 }
 
 #[test]
-fn a_follower_that_moves_between_nodes_hears_what_it_missed_and_nothing_else() {
+fn follower_that_moves_between_nodes_hears_only_what_it_missed() {
     let mut scene = Scene { street: Street::of(3) };
     let (mut bob, hello) = scene.street.house(0).guest("bob");
     scene.street.settle();
@@ -304,7 +304,7 @@ fn a_follower_that_moves_between_nodes_hears_what_it_missed_and_nothing_else() {
     scene.check(1, &bob, "");
     scene.join(2, &mut ann, "game#A");
     scene.check(1, &bob, "ann online [game#A] none game#A");
-    // The node that he is on stops hearing of her; what happens meanwhile he hears where he goes next.
+    // Node two hears no more updates: what happens meanwhile is told by the node that bob moves to next.
     scene.street.set_fate(|_, to, parcel| match parcel.subject.kind() == "_people" && to == "two" {
         true => vec![],
         false => vec![0],
@@ -321,7 +321,7 @@ fn a_follower_that_moves_between_nodes_hears_what_it_missed_and_nothing_else() {
 }
 
 #[test]
-fn ten_thousand_follow_fifty_are_here_and_nobody_asks_who() {
+fn change_needs_no_follower_lookup_with_ten_thousand_followers() {
     let mut scene = Scene::new();
     let users: Vec<String> = (0..10_000).map(|n| format!("f{n}")).collect();
     scene.street.follow_all(&users, "ann");

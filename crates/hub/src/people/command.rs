@@ -1,32 +1,53 @@
 //! The commands about people: `follow`, `unfollow`, `following`, `followers`, `status`, `visibility`. Each waits for the
-//! store: it runs once to begin, and again to find its answer.
+//! store: it runs once to begin, and again to find its reply.
 
-use super::People;
-use super::load::{Task, followee_of};
+use super::statuses::reply_for;
+use super::visibility::{StoredVisibility, VisibilityDecision};
 use crate::core::command::{Caller, Step, Stop, refuse};
 use crate::core::listener::ListenerId;
-use crate::core::{Claim, Core, Notice, Reply, refusal};
+use crate::core::{Claim, Core, Feature, Notice, refusal};
+use crate::transaction::{Ended, Facts, Progress, Transactions};
 use crate::user::is_user;
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
 use std::borrow::Cow;
 use std::sync::Arc;
-use tavern_domain::presence::{Fact, Rumour, Status, Viewer, Visibility};
+use tavern_domain::presence::{Rumour, Visibility};
+use tavern_engine::social::Edges;
 use tavern_engine::{
-    Answer, Commit, Expect, Follow, Found, Person, Read, Row, RowKey, StoreError, Ticket, User, Work,
+    Answer, Commit, Expect, Follow, Found, Read, Receipt, Row, RowKey, StoreError, Ticket, Work,
 };
 use tavern_wire::error::Code;
-use tavern_wire::json::Part;
-use tavern_wire::json::person::{self as json, Doing};
+use tavern_wire::json::{Part, person as json};
 
-/// Users in one answer to `following` and `followers`, unless it asks for fewer, and at most.
+/// Users in one reply to `following` and `followers`, unless the command asks for fewer, and at most.
 const LIST_USERS: u64 = 100;
 const LIST_USERS_MAX: u64 = 1000;
 /// Users that one `status` may ask for.
 const STATUS_USERS: usize = 100;
-/// Changes of mind in a row after which a command gives up.
-const TRIES: u8 = 8;
 
-impl People {
-    pub(crate) fn op_follow(
+pub(crate) struct PeopleCommands {
+    visibility: Transactions<VisibilityDecision>,
+    requests: HashMap<Ticket, (Claim, PeopleRequest), RandomState>,
+}
+
+/// What was asked of the store for a command.
+enum PeopleRequest {
+    Follow { follower: Arc<str>, followee: Arc<str>, on: bool },
+    Following,
+    Followers,
+    Statuses { viewer: Arc<str> },
+}
+
+impl Default for PeopleCommands {
+    fn default() -> PeopleCommands {
+        PeopleCommands { visibility: Transactions::new(Feature::People), requests: HashMap::default() }
+    }
+}
+
+impl PeopleCommands {
+    /// `follow` and `unfollow`.
+    pub fn op_follow(
         &mut self,
         core: &mut Core,
         caller: &Caller,
@@ -38,10 +59,10 @@ impl People {
         if let Some(done) = core.take_reply(caller, body) {
             return done;
         }
-        let user = People::named(core, id)?;
-        let followee = user_name(whom)?;
+        let user = named_user(core, id)?;
+        let followee = user_id(whom)?;
         if on && user == followee {
-            return refuse(Code::BadRequest, "nobody follows himself");
+            return refuse(Code::BadRequest, "users cannot follow themselves");
         }
         let most = core.node.settings.following;
         let following = core.users.get(&user).map(|local| &local.following);
@@ -49,36 +70,34 @@ impl People {
             return refuse(Code::TooLarge, format!("a user follows at most {most} others"));
         }
         let claim = core.replies.claim(caller.link.id);
-        self.follow(core, &user, &followee, on, Some(claim));
+        self.follow(core, user, followee, on, claim);
         Err(Stop::Wait)
     }
 
-    /// Writes down that somebody follows somebody, or does not any more.
-    pub(crate) fn follow(
+    /// Records that a user follows another, or does not any more.
+    pub fn follow(
         &mut self,
         core: &mut Core,
-        follower: &Arc<str>,
-        followee: &Arc<str>,
+        follower: Arc<str>,
+        followee: Arc<str>,
         on: bool,
-        claim: Option<Claim>,
+        claim: Claim,
     ) {
-        let now = core.now;
         let key = RowKey::Follow { follower: follower.clone(), followee: followee.clone() };
         let mut commit = Commit { writer: Some(core.writer()), ..Commit::default() };
         if on {
-            let follow = Follow { follower: follower.clone(), followee: followee.clone(), since: now };
+            let follow = Follow { follower: follower.clone(), followee: followee.clone(), since: core.now };
             commit.puts.push(Row::Follow(follow));
-            // Whoever follows already began when he began.
+            // A follow that exists keeps the time it began.
             commit.expects.push(Expect { key, version: 0 });
         } else {
             commit.deletes.push(key);
         }
-        let task = Task::Follow { follower: follower.clone(), followee: followee.clone(), on, claim };
-        self.ask_people(core, task, Work::Commit(commit));
+        self.submit(core, claim, PeopleRequest::Follow { follower, followee, on }, Work::Commit(commit));
     }
 
     /// `following` and `followers`.
-    pub(crate) fn op_list(
+    pub fn op_list(
         &mut self,
         core: &mut Core,
         caller: &Caller,
@@ -90,19 +109,19 @@ impl People {
         if let Some(done) = core.take_reply(caller, body) {
             return done;
         }
-        let user = People::named(core, id)?;
+        let user = named_user(core, id)?;
         let after = part.after.as_deref().map(Arc::from);
         let limit = part.limit.unwrap_or(LIST_USERS).clamp(1, LIST_USERS_MAX) as u32;
-        let read = match followers {
-            true => Read::Followers { user, after, limit },
-            false => Read::Following { user, after, limit },
+        let (request, read) = match followers {
+            true => (PeopleRequest::Followers, Read::Followers { user, after, limit }),
+            false => (PeopleRequest::Following, Read::Following { user, after, limit }),
         };
         let claim = core.replies.claim(caller.link.id);
-        self.ask_people(core, Task::List { claim, followers }, Work::Read(read));
+        self.submit(core, claim, request, Work::Read(read));
         Err(Stop::Wait)
     }
 
-    pub(crate) fn op_status(
+    pub fn op_status(
         &mut self,
         core: &mut Core,
         caller: &Caller,
@@ -113,21 +132,18 @@ impl People {
         if let Some(done) = core.take_reply(caller, body) {
             return done;
         }
-        let viewer = People::named(core, id)?;
+        let viewer = named_user(core, id)?;
         if users.len() > STATUS_USERS {
-            return refuse(
-                Code::TooLarge,
-                format!("status tells about at most {STATUS_USERS} users at once"),
-            );
+            return refuse(Code::TooLarge, format!("status takes at most {STATUS_USERS} users at once"));
         }
-        let users = users.iter().map(|user| user_name(user)).collect::<Step<Vec<Arc<str>>>>()?;
+        let users = users.iter().map(|user| user_id(user)).collect::<Step<Vec<Arc<str>>>>()?;
         let claim = core.replies.claim(caller.link.id);
         let read = Read::People { users, viewer: Some(viewer.clone()) };
-        self.ask_people(core, Task::Statuses { claim, viewer: Some(viewer) }, Work::Read(read));
+        self.submit(core, claim, PeopleRequest::Statuses { viewer }, Work::Read(read));
         Err(Stop::Wait)
     }
 
-    pub(crate) fn op_visibility(
+    pub fn op_visibility(
         &mut self,
         core: &mut Core,
         caller: &Caller,
@@ -138,148 +154,106 @@ impl People {
         if let Some(done) = core.take_reply(caller, body) {
             return done;
         }
-        let user = People::named(core, id)?;
+        let user = named_user(core, id)?;
         let claim = core.replies.claim(caller.link.id);
-        self.show(core, &user, value, claim, 0);
+        self.set_visibility(core, user, value, claim);
         Err(Stop::Wait)
     }
 
-    /// Changes to whom somebody shows himself: reads what he is first.
-    pub(crate) fn show(
-        &mut self,
-        core: &mut Core,
-        user: &Arc<str>,
-        value: Visibility,
-        claim: Claim,
-        tries: u8,
-    ) {
-        let read = Read::People { users: vec![user.clone()], viewer: None };
-        self.ask_people(core, Task::Show { value, claim, tries }, Work::Read(read));
+    /// Changes who can see a user.
+    pub fn set_visibility(&mut self, core: &mut Core, user: Arc<str>, value: Visibility, claim: Claim) {
+        let decision = VisibilityDecision { user, value, claim };
+        let begun = self.visibility.begin(core, decision, Facts::default());
+        debug_assert!(matches!(begun, Progress::Waits), "it needs the stored visibility first");
     }
 
-    fn named(core: &Core, id: ListenerId) -> Step<Arc<str>> {
-        core.user_of(id).map_or_else(
-            || refuse(Code::NotAllowed, "somebody without a name follows nobody and is followed by nobody"),
-            Ok,
-        )
-    }
-
-    /// The store has answered something about people.
-    pub(crate) fn answered(&mut self, core: &mut Core, ticket: Ticket, answer: Answer) {
-        let Some(task) = self.under_way.remove(&ticket) else { return };
-        match (task, answer) {
-            (Task::Load(load), answer) => self.loaded(core, load, answer),
-            (Task::Herald(told), answer) => self.heralds_read(core, told, answer),
-            (Task::Follow { follower, followee, on, claim }, Answer::Committed(receipt)) => {
-                let version = receipt.put.first().or(receipt.deleted.first()).copied().unwrap_or(0);
-                self.followed(core, &follower, &followee, version, on);
-                finish_if(core, claim, Ok(Vec::new()));
-            }
-            // He follows him already.
-            (Task::Follow { claim, .. }, Answer::Failed(StoreError::Conflict { .. })) => {
-                finish_if(core, claim, Ok(Vec::new()));
-            }
-            (Task::List { claim, followers }, Answer::Read(Found::Edges(page))) => {
-                let name = |edge: &tavern_engine::Edge| match followers {
-                    true => edge.follow.follower.clone(),
-                    false => edge.follow.followee.clone(),
-                };
-                let names: Vec<Arc<str>> = page.rows.iter().map(name).collect();
-                let names: Vec<&str> = names.iter().map(|name| &**name).collect();
-                let mut body = Vec::new();
-                json::users(&mut body, &names, names.last().copied().filter(|_| page.more));
-                core.finish(claim, Ok(body));
-            }
-            (Task::Statuses { claim, viewer }, Answer::Read(Found::People(people))) => {
-                let body = statuses(core, viewer.as_deref(), &people);
-                core.finish(claim, Ok(body));
-            }
-            (Task::Show { value, claim, tries }, Answer::Read(Found::People(mut people)))
-                if !people.is_empty() =>
-            {
-                self.show_read(core, people.remove(0), value, claim, tries);
-            }
-            (Task::Shown { person, value, claim, .. }, Answer::Committed(receipt)) => {
-                self.shown(core, &person, value, receipt.put.first().copied().unwrap_or(0));
-                core.finish(claim, Ok(Vec::new()));
-            }
-            (Task::Shown { person, value, claim, tries }, Answer::Failed(StoreError::Conflict { .. }))
-                if tries < TRIES =>
-            {
-                self.show(core, &person.user, value, claim, tries + 1);
-            }
-            (
-                Task::List { claim, .. }
-                | Task::Statuses { claim, .. }
-                | Task::Show { claim, .. }
-                | Task::Shown { claim, .. },
-                answer,
-            ) => core.finish(claim, Err(refusal(&answer))),
-            (Task::Follow { claim, .. }, answer) => finish_if(core, claim, Err(refusal(&answer))),
+    /// Gives a user whose visibility may have been committed although the store did not say so.
+    pub fn answered(&mut self, core: &mut Core, ticket: Ticket, answer: Answer) -> Option<Arc<str>> {
+        if let Some((claim, request)) = self.requests.remove(&ticket) {
+            request_answered(core, claim, request, answer);
+            return None;
+        }
+        match self.visibility.answered(core, ticket, answer) {
+            Progress::Ended(decision, ended) => visibility_ended(core, decision, ended),
+            Progress::Waits | Progress::Paused(_) => None,
         }
     }
 
-    fn show_read(&mut self, core: &mut Core, person: Person, value: Visibility, claim: Claim, tries: u8) {
-        let (version, before) =
-            person.known.as_ref().map_or((0, Visibility::default()), |row| (row.version, row.row.visibility));
-        if before == value {
-            return core.finish(claim, Ok(Vec::new()));
-        }
-        let user = User { user: person.user.clone(), last_seen: None, visibility: value };
-        let commit = Commit {
-            writer: Some(core.writer()),
-            expects: vec![Expect { key: RowKey::User(person.user.clone()), version }],
-            puts: vec![Row::User(user)],
-            ..Commit::default()
-        };
-        let task = Task::Shown { person: Box::new(person), value, claim, tries };
-        self.ask_people(core, task, Work::Commit(commit));
-    }
-
-    /// It is so: wherever he is he turns his face, and followers hear of it.
-    fn shown(&mut self, core: &mut Core, person: &Person, visibility: Visibility, version: u64) {
-        let fact = Fact::Shown { version, visibility };
-        self.spread_rumour(core, &person.user, Rumour::Fact(fact));
-        for row in person.presences.iter().filter(|row| !row.row.anonymous) {
-            core.notify(Notice::VisibilityChangedIn { key: row.row.key.clone(), visibility });
-        }
+    fn submit(&mut self, core: &mut Core, claim: Claim, request: PeopleRequest, work: Work) {
+        self.requests.insert(core.submit(Feature::People, work), (claim, request));
     }
 }
 
-pub(super) fn user_name(name: &str) -> Step<Arc<str>> {
+fn visibility_ended(
+    core: &mut Core,
+    decision: VisibilityDecision,
+    ended: Ended<Option<StoredVisibility>>,
+) -> Option<Arc<str>> {
+    let VisibilityDecision { user, claim, .. } = decision;
+    match ended {
+        Ended::Failed { answer, unknown } => {
+            core.finish(claim, Err(refusal(&answer)));
+            return unknown.map(|_| user);
+        }
+        Ended::Committed(Some(stored), receipt) => {
+            core.finish(claim, Ok(Vec::new()));
+            let version = receipt.put.first().copied().unwrap_or(0);
+            StoredVisibility { version, ..stored }.tell(core, &user);
+        }
+        Ended::Committed(None, _) | Ended::Done(_) => core.finish(claim, Ok(Vec::new())),
+    }
+    None
+}
+
+fn request_answered(core: &mut Core, claim: Claim, request: PeopleRequest, answer: Answer) {
+    let reply = match (request, answer) {
+        (PeopleRequest::Follow { follower, followee, on }, Answer::Committed(receipt)) => {
+            follow_committed(core, follower, followee, on, &receipt);
+            Ok(Vec::new())
+        }
+        // They follow them already.
+        (PeopleRequest::Follow { .. }, Answer::Failed(StoreError::Conflict { .. })) => Ok(Vec::new()),
+        (PeopleRequest::Following, Answer::Read(Found::Edges(page))) => {
+            Ok(list_reply(&page, |follow| &follow.followee))
+        }
+        (PeopleRequest::Followers, Answer::Read(Found::Edges(page))) => {
+            Ok(list_reply(&page, |follow| &follow.follower))
+        }
+        (PeopleRequest::Statuses { viewer }, Answer::Read(Found::People(people))) => {
+            Ok(reply_for(core, &viewer, &people))
+        }
+        (_, answer) => Err(refusal(&answer)),
+    };
+    core.finish(claim, reply);
+}
+
+fn follow_committed(core: &mut Core, follower: Arc<str>, followee: Arc<str>, on: bool, receipt: &Receipt) {
+    let version = receipt.put.first().or(receipt.deleted.first()).copied().unwrap_or(0);
+    let update = Rumour::Follows { followee, version, on };
+    core.notify(Notice::StatusUpdate { user: follower, update });
+}
+
+fn list_reply(page: &Edges, name: impl Fn(&Follow) -> &Arc<str>) -> Vec<u8> {
+    let names: Vec<&str> = page.rows.iter().map(|edge| &**name(&edge.follow)).collect();
+    let mut body = Vec::new();
+    json::users(&mut body, &names, names.last().copied().filter(|_| page.more));
+    body
+}
+
+/// The user of a session.
+fn named_user(core: &Core, id: ListenerId) -> Step<Arc<str>> {
+    match core.user_of(id) {
+        Some(user) => Ok(user),
+        None => refuse(
+            Code::NotAllowed,
+            "this needs a session with a user; say hello with a token that names one",
+        ),
+    }
+}
+
+fn user_id(name: &str) -> Step<Arc<str>> {
     match is_user(name) {
         true => Ok(name.into()),
         false => refuse(Code::BadRequest, "a user id has 1 to 128 bytes and no control characters"),
     }
-}
-
-fn finish_if(core: &mut Core, claim: Option<Claim>, reply: Reply) {
-    if let Some(claim) = claim {
-        core.finish(claim, reply);
-    }
-}
-
-fn statuses(core: &Core, viewer: Option<&str>, people: &[Person]) -> Vec<u8> {
-    let now = core.now;
-    let activities = &core.node.settings.activities;
-    let shown: Vec<(&Person, Option<Arc<str>>, Status)> = people
-        .iter()
-        .map(|person| {
-            let followee = followee_of(now, person);
-            let eye = match viewer {
-                Some(viewer) if *viewer == *person.user => Viewer::Himself,
-                _ => Viewer::Other { mutual: person.mutual },
-            };
-            let seen = followee.visibility.shows(eye);
-            let status = if seen { followee.status(activities) } else { Status::default() };
-            (person, followee.name.filter(|_| seen), status)
-        })
-        .collect();
-    let people: Vec<Doing<'_>> = shown
-        .iter()
-        .map(|(person, name, status)| Doing { user: &person.user, name: name.as_deref(), status })
-        .collect();
-    let mut body = Vec::new();
-    json::statuses(&mut body, &people);
-    body
 }

@@ -1,170 +1,280 @@
-//! People on one shard: the users with a session here, whom they follow, and what they are told of them.
-//! What somebody does is told once, on a subject of his own; whoever follows him here keeps what is known of him, so nobody
-//! looks up followers when something changes. The rules are in `tavern-domain`.
-//! Must hold: every session of a follower hears every change once; after `unfollow` nothing more is heard; whom somebody
-//! hides from sees him offline.
+//! People on one shard: the local users, whom they follow, and what their sessions are told about those.
+//! What a user does is published once, on a subject of their own. Every shard with a follower keeps what is known of the
+//! user (`status_feed.rs`), so no one looks up followers when something changes. The rules are in `tavern-domain`.
+//! Must hold: every session of a follower hears every change once; after `unfollow` it hears nothing more; a user is offline
+//! to those they hide from.
 
 mod command;
-mod herald;
+mod follow_lists;
+mod interest;
+mod last_seen;
 mod load;
-mod moved;
-mod rumour;
-mod seen;
+mod loaded;
+mod person;
+mod rotation;
+mod service_feed;
+mod status_feed;
+mod statuses;
+mod visibility;
 
-use crate::connection::LinkId;
+pub(crate) use interest::PEOPLE_LINK;
+
 use crate::core::listener::ListenerId;
-use crate::core::{Core, Feature, Notice, Timer};
+use crate::core::{Core, Edge, Notice};
 use crate::event::Space;
-use crate::node::registry::Entry;
-use foldhash::fast::RandomState;
-use hashbrown::HashMap;
-use load::Task;
-use std::collections::{BTreeMap, BTreeSet};
+use crate::node::PersonNews;
+use crate::node::registry::shards_of;
+use command::PeopleCommands;
+use follow_lists::{FollowLists, WaitingSession};
+use interest::{UserInterests, UserRole};
+use last_seen::LastSeen;
+use load::{UserLoad, UserLoads};
+use rotation::Rotation;
+use service_feed::ServiceFeed;
+use status_feed::{KnownStatuses, StatusFeed};
 use std::sync::Arc;
-use tavern_domain::Time;
-use tavern_domain::presence::{Fact, Followee};
-use tavern_engine::{Ticket, Work};
+use tavern_domain::presence::{Fact, Rumour, Visibility};
+use tavern_engine::{Answer, Ticket};
 
-/// What waits for the bus on behalf of people and not of a transport.
-pub const PEOPLE_LINK: LinkId = LinkId(u32::MAX);
+/// Followed users that a node compares with the store at each heartbeat; each shard its part.
+const CHECK_FOLLOWED: usize = 500;
+/// Local users that are compared with the store at each heartbeat.
+const CHECK_LOCAL: usize = 50;
 
-pub struct People {
-    under_way: HashMap<Ticket, Task, RandomState>,
-    /// What is being loaded for the users with a session here.
-    here: BTreeMap<Arc<str>, Box<Here>>,
-    /// Those whom they follow.
-    followees: BTreeMap<Arc<str>, Box<Known>>,
-    /// Whose subject the bus does not carry yet; true: one of ours, not only followed.
-    uncarried: BTreeSet<(Arc<str>, bool)>,
-    /// The bus did not take something: it is asked again.
-    refused: bool,
-    /// What the store did not answer, and when to ask again.
-    retries: Vec<(Time, load::Load)>,
-    /// The timer that writes down who is there is set.
-    notes_seen: bool,
-    /// The last one that was compared with the store.
-    looked_at: Option<Arc<str>>,
-    /// The last one with a session here that was compared.
-    own_looked_at: Option<Arc<str>>,
-    herald: herald::Herald,
-}
-
-/// A user with a session here.
-struct Here {
-    entry: Arc<Entry>,
-    /// The version of the visibility that is known.
-    shown_version: u64,
-    /// Whom he stopped following lately, so that an older word does not bring it back.
-    unfollowed: Vec<(Arc<str>, u64, Time)>,
-    /// Everybody whom he follows is in the list.
-    listed: bool,
-    /// The list is being read.
-    listing: bool,
-    /// How often the reading of the whole list began.
-    round: u32,
-    /// Those in the list of whom nothing is known yet.
-    missing: usize,
-    /// Sessions that asked for the status of everybody he follows.
-    wants: Vec<ListenerId>,
-    /// Sessions that came from another node, and what they were told there.
-    moved: Vec<(ListenerId, moved::Told)>,
-}
-
-/// Somebody whom a user here follows.
-struct Known {
-    followee: Followee,
-    entry: Arc<Entry>,
-    /// He was read at least once.
-    read: bool,
-    /// He is being read.
-    reading: Option<Box<Reading>>,
-}
-
-/// Somebody who is being read.
 #[derive(Default)]
-struct Reading {
-    /// Readings that were not answered yet: what is heard is kept until the last of them.
-    open: u32,
-    /// What is heard meanwhile.
-    heard: Vec<Fact>,
-    /// Who began to follow him just now and is told what he does.
-    greets: Vec<Arc<str>>,
+pub(crate) struct People {
+    follows: FollowLists,
+    feed: StatusFeed,
+    services: ServiceFeed,
+    commands: PeopleCommands,
+    interests: UserInterests,
+    loads: UserLoads,
+    last_seen: LastSeen,
+    /// Who is compared with the store next.
+    checked_followed: Rotation,
+    checked_local: Rotation,
 }
 
 impl People {
-    pub fn new() -> People {
-        People {
-            under_way: HashMap::default(),
-            here: BTreeMap::new(),
-            followees: BTreeMap::new(),
-            uncarried: BTreeSet::new(),
-            refused: false,
-            retries: Vec::new(),
-            notes_seen: false,
-            looked_at: None,
-            own_looked_at: None,
-            herald: herald::Herald::default(),
+    /// The commands about people, of sessions and of apps.
+    pub fn commands(&mut self) -> &mut PeopleCommands {
+        &mut self.commands
+    }
+
+    pub fn answered(&mut self, core: &mut Core, ticket: Ticket, answer: Answer) {
+        if let Some(load) = self.loads.take(ticket) {
+            self.loaded(core, load, answer);
+        } else if self.services.owns(ticket) {
+            self.services.answered(core, answer);
+        } else if let Some(user) = self.commands.answered(core, ticket, answer) {
+            self.loads.begin(core, UserLoad::Visibility(user));
         }
     }
 
-    fn concerns(&self, user: &str) -> bool {
-        self.here.contains_key(user) || self.followees.contains_key(user)
-    }
-}
-
-impl People {
     /// A session of a user begins here.
-    pub(crate) fn session_opened(&mut self, core: &mut Core, id: ListenerId) {
+    pub fn session_opened(&mut self, core: &mut Core, id: ListenerId) {
         let Some(user) = core.user_of(id) else { return };
-        if self.here.contains_key(&user) {
+        if self.follows.contains(&user) {
             return core.notify(Notice::InboxChanged { user });
         }
-        let here = Here {
-            entry: self.hold_person(core, &user),
-            shown_version: 0,
-            unfollowed: Vec::new(),
-            listed: false,
-            listing: false,
-            round: 0,
-            missing: 0,
-            wants: Vec::new(),
-            moved: Vec::new(),
-        };
-        self.here.insert(user.clone(), Box::new(here));
-        if !std::mem::replace(&mut self.notes_seen, true) {
-            core.agenda.set(core.now + core.node.settings.last_seen_ms, Timer::LastSeen);
-        }
-        for user in self.carry_people(core, vec![user], true) {
-            self.load_own(core, &user);
+        let entry = self.interests.add(core, &user);
+        self.follows.add_user(user.clone(), entry);
+        self.last_seen.schedule(core);
+        for user in self.interests.carry(core, vec![user], UserRole::Local) {
+            self.load_local(core, &user);
         }
     }
 
-    /// The last session of a user here has ended: what was known for them is forgotten.
-    pub(crate) fn user_left(&mut self, core: &mut Core, user: &Arc<str>) {
-        let Some(here) = self.here.remove(user) else { return };
+    /// The last session of a user here has ended: forgets what was loaded for them.
+    pub fn user_left(&mut self, core: &mut Core, user: &Arc<str>) {
+        let Some(entry) = self.follows.remove_user(user) else { return };
         let followees = core.users.get(user).map(|local| local.followees()).unwrap_or_default();
         for followee in followees {
             self.unwatch(core, user, &followee);
         }
-        self.release_person(core, user, &here.entry);
+        self.interests.remove(core, &entry, !self.is_known(user));
     }
 
-    /// What is said about a user comes to this shard from now on.
-    fn hold_person(&mut self, core: &mut Core, user: &str) -> Arc<Entry> {
-        let entry = core.node.registry.intern(Space::People, user.as_bytes());
-        entry.added(core.index, true);
-        entry
+    /// The bus carries something that was waited for.
+    pub fn bus_ready(&mut self, core: &mut Core) {
+        let (local, followed) = self.interests.take_pending();
+        for user in self.interests.carry(core, local, UserRole::Local) {
+            if self.follows.contains(&user) {
+                self.load_local(core, &user);
+            }
+        }
+        self.watch(core, followed);
     }
 
-    fn release_person(&mut self, core: &mut Core, user: &str, entry: &Arc<Entry>) {
-        let unheard = entry.removed(core.index, !self.concerns(user));
-        core.node.registry.forget(Space::People, entry);
-        if unheard {
-            core.linger(Space::People, entry.name.clone());
+    /// Publishes an update about a user, committed on this shard: once, however many followers there are.
+    pub fn publish(&mut self, core: &mut Core, user: &Arc<str>, update: Rumour) {
+        self.services.status_changed(core, user, &update);
+        let news = PersonNews { user: user.clone(), rumour: Arc::new(update) };
+        core.stats.rumours.add(1);
+        core.effects.abroad.extend(core.node.rumour_parcel(&news));
+        let entry = core.node.registry.find(Space::People, user.as_bytes());
+        let others = entry.map_or(0, |entry| entry.mask()) & !(1u64 << core.index);
+        core.effects.rumours.extend(shards_of(others).map(|shard| (shard, news.clone())));
+        self.hear(core, &news);
+    }
+
+    /// An update about a user, from this shard, another one, or another node.
+    pub fn hear(&mut self, core: &mut Core, news: &PersonNews) {
+        let user = &news.user;
+        match &*news.rumour {
+            Rumour::Fact(fact) => {
+                if let Fact::Shown { version, visibility } = fact {
+                    self.visibility_changed(core, user, *version, *visibility);
+                }
+                self.feed.hear(core, user, fact);
+            }
+            Rumour::Follows { followee, version, on: true } => {
+                self.hear_follow(core, user, followee, *version);
+            }
+            Rumour::Follows { followee, version, on: false } => {
+                self.mutual_changed(core, user, followee, false);
+                if self.follows.unfollow(core, user, followee, *version) {
+                    self.unwatch(core, user, followee);
+                }
+            }
+            Rumour::Removed { channel } => forget_presence(core, user, channel),
+            Rumour::Mail => core.notify(Notice::InboxChanged { user: user.clone() }),
         }
     }
 
-    fn ask_people(&mut self, core: &mut Core, task: Task, work: Work) {
-        self.under_way.insert(core.submit(Feature::People, work), task);
+    /// A session asked for the status of everybody its user follows.
+    pub fn want_statuses(&mut self, core: &mut Core, id: ListenerId) {
+        match core.user_of(id) {
+            Some(user) => {
+                self.follows.wait(&user, WaitingSession::All(id));
+                self.send_waiting(core, &user);
+            }
+            None => statuses::send_all(core, id, &[]),
+        }
+    }
+
+    /// What a session that moves to another node was told last about each of those whom its user follows.
+    pub fn known_statuses(&self, core: &Core, id: ListenerId) -> KnownStatuses {
+        core.user_of(id).map_or_else(Vec::new, |user| self.feed.known_statuses(core, &user))
+    }
+
+    /// A session came from another node, where it was told these statuses: it is told what is different.
+    pub fn compare_statuses(&mut self, core: &mut Core, id: ListenerId, known: KnownStatuses) {
+        let Some(user) = core.user_of(id).filter(|_| !known.is_empty()) else { return };
+        self.follows.wait(&user, WaitingSession::Differences(id, known));
+        self.send_waiting(core, &user);
+    }
+
+    /// Compares some users with the store: the loss of a last update shows in nothing else. Done at each heartbeat while
+    /// there are other nodes, and for all users when updates are known to be lost.
+    pub fn check(&mut self, core: &mut Core, all: bool) {
+        if !all && !core.node.carrier.reaches_others() {
+            return;
+        }
+        if self.interests.take_refused() {
+            let local = self.follows.users().cloned().collect();
+            self.interests.carry(core, local, UserRole::Local);
+            let followed = self.feed.users().cloned().collect();
+            self.interests.carry(core, followed, UserRole::Followed);
+        }
+        let shards = core.node.settings.shards;
+        let mut followed = match all {
+            true => self.checked_followed.all(self.feed.users()),
+            false => self.checked_followed.next(self.feed.users(), CHECK_FOLLOWED.div_ceil(shards)),
+        };
+        let mut local = match all {
+            true => self.checked_local.all(self.follows.users()),
+            false => self.checked_local.next(self.follows.users(), CHECK_LOCAL.div_ceil(shards)),
+        };
+        // Users whose updates the bus does not carry yet are loaded when it does.
+        followed.retain(|user| !self.interests.is_pending(user, UserRole::Followed));
+        local.retain(|user| !self.interests.is_pending(user, UserRole::Local));
+        self.load_followees(core, &followed);
+        local.iter().for_each(|user| self.load_local(core, user));
+    }
+
+    /// Loads that the store did not answer are tried again.
+    pub fn retry_loads(&mut self, core: &mut Core) {
+        self.loads.retry(core);
+    }
+
+    /// The disconnect of a followed user was held back long enough.
+    pub fn show_disconnect(&mut self, core: &mut Core, user: &Arc<str>) {
+        self.feed.show_disconnect(core, user);
+    }
+
+    pub fn record_last_seen(&mut self, core: &mut Core) {
+        self.last_seen.record(core);
+    }
+
+    /// Status changes for other services are due.
+    pub fn publish_to_services(&mut self, core: &mut Core) {
+        self.services.read_due(core);
+    }
+
+    /// Whether this shard has a reason to hear about a user.
+    fn is_known(&self, user: &str) -> bool {
+        self.follows.contains(user) || self.feed.contains(user)
+    }
+
+    /// A local user is visible to others than before.
+    fn visibility_changed(&mut self, core: &mut Core, user: &Arc<str>, version: u64, visibility: Visibility) {
+        if !self.follows.note_visibility(user, version) {
+            return;
+        }
+        if let Some(local) = core.users.get_mut(user) {
+            local.visibility = Some(visibility);
+        }
+        core.notify(Notice::VisibilityChanged { user: user.clone(), visibility });
+    }
+
+    fn hear_follow(&mut self, core: &mut Core, user: &Arc<str>, followee: &Arc<str>, version: u64) {
+        self.mutual_changed(core, user, followee, true);
+        let Some(round) = self.follows.round(user) else { return };
+        self.follows.forget_unfollowed(core.now, user, followee, version);
+        let edge = core.users.get_mut(user).and_then(|local| local.following.get_mut(followee));
+        let greeted = match edge {
+            Some(edge) => {
+                edge.version = edge.version.max(version);
+                std::mem::replace(&mut edge.greeted, true)
+            }
+            None => {
+                let edge = Edge { version, mutual: false, round, greeted: true };
+                let new = self.begin_following(core, user, followee, edge);
+                self.watch(core, new.into_iter().collect());
+                false
+            }
+        };
+        if !greeted && core.users.follows(user, followee) {
+            // Their status depends on whether they follow back, so the follower is greeted when that is known.
+            self.loads.begin(core, UserLoad::FollowsBack { user: user.clone(), followee: followee.clone() });
+        }
+    }
+
+    /// A user began or stopped to follow a local user who follows them.
+    fn mutual_changed(&mut self, core: &mut Core, user: &Arc<str>, followee: &Arc<str>, on: bool) {
+        let local = core.users.get_mut(followee);
+        let Some(edge) = local.and_then(|local| local.following.get_mut(user)) else { return };
+        let was = std::mem::replace(&mut edge.mutual, on);
+        self.feed.mutual_changed(core, user, followee, was, on);
+    }
+
+    /// Sends statuses to the sessions that wait for them, if everybody whom their user follows is loaded.
+    fn send_waiting(&mut self, core: &mut Core, user: &Arc<str>) {
+        for waiting in self.follows.take_waiting(user) {
+            match waiting {
+                WaitingSession::All(id) => self.feed.send_statuses(core, user, id),
+                WaitingSession::Differences(id, known) => self.feed.send_differences(core, user, id, known),
+            }
+        }
+    }
+}
+
+/// An app took a user out of a channel: their local sessions do not join it again by themselves.
+fn forget_presence(core: &mut Core, user: &str, channel: &str) {
+    for id in core.users.sessions(user).to_vec() {
+        if let Some(session) = core.session_mut(id) {
+            session.present.leave(channel);
+        }
     }
 }

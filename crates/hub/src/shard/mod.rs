@@ -66,7 +66,7 @@ impl Shard {
         Shard {
             core: Core::new(node, index, dice, now),
             presence: Presence::new(),
-            people: People::new(),
+            people: People::default(),
             inbox: Inbox::new(),
             party: Parties::new(),
             migration: Migration::default(),
@@ -80,7 +80,7 @@ impl Shard {
         match input {
             Input::Answer(ticket, answer) => self.answered(ticket, answer),
             Input::Presence(told) => self.presence.hear_news(core, &told),
-            Input::Status(told) => self.people.hear_rumour(core, &told),
+            Input::Status(told) => self.people.hear(core, &told),
             Input::Migration { from, letter } => {
                 self.migration.message(core, &self.presence, &from, letter);
             }
@@ -88,7 +88,7 @@ impl Shard {
             Input::BusLost(channel) => {
                 loss::messages_lost(core, channel.as_deref());
                 if channel.is_none() {
-                    self.people.look_at_people(core, true);
+                    self.people.check(core, true);
                 }
             }
             Input::Order { number, order } => self.order(number, order),
@@ -116,7 +116,7 @@ impl Shard {
     fn bus_ready(&mut self, links: Vec<LinkId>) {
         for link in links {
             if link == PEOPLE_LINK {
-                self.people.people_carried(&mut self.core);
+                self.people.bus_ready(&mut self.core);
             } else if Migration::owns_link(link) {
                 self.migration.bus_ready(&mut self.core, &self.presence, link);
             } else {
@@ -136,7 +136,7 @@ impl Shard {
             LivenessTask::Sweep(user) => self.presence.sweep_user(core, user),
             LivenessTask::Compare => {
                 self.presence.rooms().look_at_rooms(core);
-                self.people.look_at_people(core, false);
+                self.people.check(core, false);
             }
             LivenessTask::Announce => self.presence.announce(core),
         }
@@ -182,7 +182,7 @@ impl Shard {
                 self.migration.channel_loaded(core, &channel, base);
             }
             Notice::PresenceChanged(told) => self.presence.hear_news(core, &told),
-            Notice::StatusUpdate { user, update } => self.people.spread_rumour(core, &user, update),
+            Notice::StatusUpdate { user, update } => self.people.publish(core, &user, update),
             Notice::InboxChanged { user } => {
                 self.inbox.mail_came(core, &user);
                 self.party.party_changed(core, &user);
@@ -214,7 +214,7 @@ impl Shard {
             Notice::ClientLost { identity, client, channel, loss } => {
                 self.presence.lose_departed(core, &identity, client, &channel, loss);
             }
-            Notice::StatusesMoved { id, told } => self.people.compare_statuses(core, id, &told),
+            Notice::StatusesMoved { id, told } => self.people.compare_statuses(core, id, told),
             Notice::SessionPacks { half } => self.pack_outgoing(half),
         }
     }
@@ -269,8 +269,8 @@ impl Shard {
             Timer::RetryPartyView(user) => self.party.party_changed(core, &user),
             Timer::DisconnectShown(user) => self.people.show_disconnect(core, &user),
             Timer::RetryPeople => self.people.retry_loads(core),
-            Timer::LastSeen => self.people.note_seen(core),
-            Timer::ServiceFeed => self.people.tell_services(core),
+            Timer::LastSeen => self.people.record_last_seen(core),
+            Timer::ServiceFeed => self.people.publish_to_services(core),
             Timer::Migration(half) => self.migration.is_due(core, &self.presence, half),
             Timer::Departed => self.migration.check_departed(core),
             Timer::NameUnused(..) => {}

@@ -59,9 +59,9 @@ impl Shard {
         }
         match order {
             Order::Follow { follower, followee, on } => {
-                self.people.follow(core, &follower, &followee, on, Some(claim));
+                self.people.commands().follow(core, follower, followee, on, claim);
             }
-            Order::Show { user, value } => self.people.show(core, &user, value, claim, 0),
+            Order::Show { user, value } => self.people.commands().set_visibility(core, user, value, claim),
             Order::Hold { channel, user, with, ttl_ms } => {
                 self.presence.hold(core, hold_of(now, &channel, &user, with, ttl_ms), claim);
             }
@@ -106,7 +106,7 @@ fn check(order: &Order) -> Result<(), Refusal> {
             Err(Refusal::new(Code::BadRequest, "nobody is carried by the channel he is put into"))
         }
         Order::Follow { follower, followee, on: true } if follower == followee => {
-            Err(Refusal::new(Code::BadRequest, "nobody follows himself"))
+            Err(Refusal::new(Code::BadRequest, "users cannot follow themselves"))
         }
         _ => Ok(()),
     }

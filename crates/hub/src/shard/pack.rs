@@ -64,7 +64,7 @@ impl Shard {
         }
         let told = |channel: Arc<str>| self.presence.told(&channel).map(|told| (channel, told));
         let told = channels.into_iter().filter_map(told).collect();
-        let statuses = self.people.told_statuses(&self.core, id);
+        let statuses = self.people.known_statuses(&self.core, id);
         migration::pack(&self.core, id, told, statuses)
     }
 

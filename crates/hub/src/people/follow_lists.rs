@@ -1,0 +1,195 @@
+//! Which users the local users follow, and how much of that is loaded. The edges themselves are in `core.users`, where
+//! other features read them.
+//! Must hold: an older follow does not undo a newer unfollow; a session that asked for statuses waits until every followee
+//! of its user is loaded.
+
+use super::status_feed::KnownStatuses;
+use crate::core::listener::ListenerId;
+use crate::core::{Core, Edge};
+use crate::node::registry::Entry;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tavern_domain::Time;
+
+/// How long an unfollow is remembered: longer than any update is under way.
+const UNFOLLOWED_MS: u64 = 60_000;
+
+#[derive(Default)]
+pub(super) struct FollowLists {
+    lists: BTreeMap<Arc<str>, Box<FollowList>>,
+}
+
+/// The follow list of one local user.
+struct FollowList {
+    entry: Arc<Entry>,
+    /// The version of the user's visibility that is known.
+    visibility_version: u64,
+    unfollowed: Vec<Unfollowed>,
+    /// The whole list was read at least once.
+    complete: bool,
+    /// The list is being read.
+    loading: bool,
+    /// How often reading the list began.
+    round: u32,
+    /// Users in the list who are not loaded yet.
+    missing: usize,
+    waiting: Vec<WaitingSession>,
+}
+
+/// Remembered so that an older update does not bring the follow back.
+struct Unfollowed {
+    followee: Arc<str>,
+    version: u64,
+    at: Time,
+}
+
+/// A session that waits until every followee of its user is loaded.
+pub(super) enum WaitingSession {
+    /// It asked for all statuses.
+    All(ListenerId),
+    /// It came from another node and knows these: it is told what is different.
+    Differences(ListenerId, KnownStatuses),
+}
+
+impl FollowLists {
+    pub fn contains(&self, user: &str) -> bool {
+        self.lists.contains_key(user)
+    }
+
+    /// The local users, in order.
+    pub fn users(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.lists.keys()
+    }
+
+    pub fn add_user(&mut self, user: Arc<str>, entry: Arc<Entry>) {
+        let list = FollowList {
+            entry,
+            visibility_version: 0,
+            unfollowed: Vec::new(),
+            complete: false,
+            loading: false,
+            round: 0,
+            missing: 0,
+            waiting: Vec::new(),
+        };
+        self.lists.insert(user, Box::new(list));
+    }
+
+    pub fn remove_user(&mut self, user: &str) -> Option<Arc<Entry>> {
+        self.lists.remove(user).map(|list| list.entry)
+    }
+
+    /// False: this version of the user's visibility is not newer, or they are not local.
+    pub fn note_visibility(&mut self, user: &str, version: u64) -> bool {
+        let newer = self.lists.get_mut(user).filter(|list| version > list.visibility_version);
+        newer.map(|list| list.visibility_version = version).is_some()
+    }
+
+    /// Begins to read a list. False: it is being read already; two readings at once would not fit together.
+    pub fn begin_loading(&mut self, user: &str) -> bool {
+        let Some(list) = self.lists.get_mut(user).filter(|list| !list.loading) else { return false };
+        list.loading = true;
+        list.round += 1;
+        true
+    }
+
+    pub fn end_loading(&mut self, user: &str) {
+        if let Some(list) = self.lists.get_mut(user) {
+            (list.complete, list.loading) = (true, false);
+        }
+    }
+
+    pub fn is_complete(&self, user: &str) -> bool {
+        self.lists.get(user).is_some_and(|list| list.complete)
+    }
+
+    /// The present reading of a list. None: the user is not local.
+    pub fn round(&self, user: &str) -> Option<u32> {
+        self.lists.get(user).map(|list| list.round)
+    }
+
+    /// A local user follows somebody. True: this is new.
+    pub fn follow(&mut self, core: &mut Core, user: &Arc<str>, followee: &Arc<str>, edge: Edge) -> bool {
+        let Some(list) = self.lists.get(user) else { return false };
+        let Some(local) = core.users.get_mut(user) else { return false };
+        if list.unfollowed.iter().any(|other| other.followee == *followee && other.version > edge.version) {
+            return false;
+        }
+        if let Some(known) = local.following.get_mut(followee) {
+            known.round = edge.round;
+            if edge.version >= known.version {
+                *known = Edge { greeted: known.greeted, ..edge };
+            }
+            return false;
+        }
+        local.following.insert(followee.clone(), edge);
+        core.users.add_follower(followee, user);
+        true
+    }
+
+    /// A newer follow ends the memory of an unfollow.
+    pub fn forget_unfollowed(&mut self, now: Time, user: &str, followee: &str, version: u64) {
+        let Some(list) = self.lists.get_mut(user) else { return };
+        list.expire_unfollowed(now);
+        list.unfollowed.retain(|other| *other.followee != *followee || other.version >= version);
+    }
+
+    /// A local user does not follow somebody any more. False: they did not, or follow them again by now.
+    pub fn unfollow(&mut self, core: &mut Core, user: &str, followee: &Arc<str>, version: u64) -> bool {
+        let Some(list) = self.lists.get_mut(user) else { return false };
+        list.expire_unfollowed(core.now);
+        let Some(local) = core.users.get_mut(user) else { return false };
+        let known = local.following.get(followee).map(|edge| edge.version);
+        if known.is_some_and(|known| known >= version) {
+            return false;
+        }
+        list.unfollowed.push(Unfollowed { followee: followee.clone(), version, at: core.now });
+        local.following.remove(followee).is_some()
+    }
+
+    /// Removes the follows that the last reading of the list did not find. Gives whom they were of.
+    pub fn remove_unlisted(&mut self, core: &mut Core, user: &str) -> Vec<Arc<str>> {
+        let Some(round) = self.round(user) else { return Vec::new() };
+        let Some(local) = core.users.get_mut(user) else { return Vec::new() };
+        let mut unlisted = local.followees();
+        unlisted.retain(|followee| local.following.get(followee).is_some_and(|edge| edge.round != round));
+        for followee in &unlisted {
+            local.following.remove(followee);
+        }
+        unlisted
+    }
+
+    /// A user follows somebody who is not loaded yet.
+    pub fn add_missing(&mut self, user: &str) {
+        if let Some(list) = self.lists.get_mut(user) {
+            list.missing += 1;
+        }
+    }
+
+    /// Somebody whom a user follows is loaded by now, or is not followed any more.
+    pub fn remove_missing(&mut self, user: &str) {
+        if let Some(list) = self.lists.get_mut(user) {
+            list.missing -= 1;
+        }
+    }
+
+    pub fn wait(&mut self, user: &str, waiting: WaitingSession) {
+        if let Some(list) = self.lists.get_mut(user) {
+            list.waiting.push(waiting);
+        }
+    }
+
+    /// Who waits for the statuses of a user's followees, if all of them are loaded.
+    pub fn take_waiting(&mut self, user: &str) -> Vec<WaitingSession> {
+        match self.lists.get_mut(user).filter(|list| list.complete && list.missing == 0) {
+            Some(list) => std::mem::take(&mut list.waiting),
+            None => Vec::new(),
+        }
+    }
+}
+
+impl FollowList {
+    fn expire_unfollowed(&mut self, now: Time) {
+        self.unfollowed.retain(|unfollowed| now.since(unfollowed.at) < UNFOLLOWED_MS);
+    }
+}

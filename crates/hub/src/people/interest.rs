@@ -1,0 +1,88 @@
+//! Which users this shard wants to hear about: their names in the node's registry, and the interest of the bus in them.
+//! Must hold: a user is loaded only after the bus carries their updates here, or after it refused to.
+
+use crate::connection::LinkId;
+use crate::core::Core;
+use crate::event::Space;
+use crate::node::registry::Entry;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// Waits for the bus on behalf of this feature and not of a transport.
+pub(crate) const PEOPLE_LINK: LinkId = LinkId(u32::MAX);
+
+/// What a user is to this shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum UserRole {
+    /// A local user follows them.
+    Followed,
+    /// They have a session here.
+    Local,
+}
+
+#[derive(Default)]
+pub(super) struct UserInterests {
+    /// Users whose updates the bus does not carry yet.
+    pending: BTreeSet<(Arc<str>, UserRole)>,
+    /// The bus refused something: it is asked again at the next check.
+    refused: bool,
+}
+
+impl UserInterests {
+    /// Updates about a user are routed to this shard from now on.
+    pub fn add(&self, core: &Core, user: &str) -> Arc<Entry> {
+        let entry = core.node.registry.intern(Space::People, user.as_bytes());
+        entry.added(core.index, true);
+        entry
+    }
+
+    /// `last`: this shard has no other reason to hear about the user.
+    pub fn remove(&self, core: &mut Core, entry: &Arc<Entry>, last: bool) {
+        let unheard = entry.removed(core.index, last);
+        core.node.registry.forget(Space::People, entry);
+        if unheard {
+            core.linger(Space::People, entry.name.clone());
+        }
+    }
+
+    /// Asks the bus to carry updates about these users. Gives those who can be loaded now; the others are pending.
+    pub fn carry(&mut self, core: &mut Core, users: Vec<Arc<str>>, role: UserRole) -> Vec<Arc<str>> {
+        let node = core.node.clone();
+        let link = (core.index, PEOPLE_LINK);
+        let mut hold = node.carrier.hold();
+        if hold.has_failed(link) {
+            // Load them without the bus; until it is asked again, the regular check finds what was missed.
+            self.refused = true;
+            return users;
+        }
+        let waits = hold.carry_each(users.iter().map(|user| (Space::People, user.as_bytes())), Some(link));
+        drop(hold);
+        let (pending, carried) = users.into_iter().zip(waits).partition::<Vec<_>, _>(|(_, waits)| *waits);
+        for (user, _) in pending {
+            core.linger(Space::People, user.as_bytes().into());
+            self.pending.insert((user, role));
+        }
+        carried.into_iter().map(|(user, _)| user).collect()
+    }
+
+    pub fn is_pending(&self, user: &Arc<str>, role: UserRole) -> bool {
+        self.pending.contains(&(user.clone(), role))
+    }
+
+    /// The pending users with a session here, and the pending users who are followed.
+    pub fn take_pending(&mut self) -> (Vec<Arc<str>>, Vec<Arc<str>>) {
+        let (mut local, mut followed) = (Vec::new(), Vec::new());
+        for (user, role) in std::mem::take(&mut self.pending) {
+            match role {
+                UserRole::Local => local.push(user),
+                UserRole::Followed => followed.push(user),
+            }
+        }
+        (local, followed)
+    }
+
+    /// Whether the bus refused something since this was last asked.
+    pub fn take_refused(&mut self) -> bool {
+        std::mem::take(&mut self.refused)
+    }
+}

@@ -1,0 +1,159 @@
+//! What follows from a load: local users and their follow lists, and the users they follow.
+//! Must hold: the bus carries the updates about a user before they are read, so that nothing in between is missed.
+
+use super::People;
+use super::interest::UserRole;
+use super::load::UserLoad;
+use super::person::visibility_of;
+use super::visibility::StoredVisibility;
+use crate::core::{Core, Edge, Notice};
+use std::sync::Arc;
+use tavern_engine::social::Edges;
+use tavern_engine::{Answer, Found, Person};
+
+/// Users in one read.
+const BATCH: usize = 200;
+
+impl People {
+    /// Loads a local user, and whom they follow.
+    pub(super) fn load_local(&mut self, core: &mut Core, user: &Arc<str>) {
+        self.loads.begin(core, UserLoad::Local(user.clone()));
+        core.notify(Notice::InboxChanged { user: user.clone() });
+        if self.follows.begin_loading(user) {
+            self.loads.begin(core, UserLoad::Following { user: user.clone(), after: None });
+        }
+    }
+
+    pub(super) fn load_followees(&mut self, core: &mut Core, users: &[Arc<str>]) {
+        users.iter().for_each(|user| self.feed.begin_loading(user));
+        for part in users.chunks(BATCH) {
+            self.loads.begin(core, UserLoad::Followees(part.to_vec()));
+        }
+    }
+
+    pub(super) fn loaded(&mut self, core: &mut Core, load: UserLoad, answer: Answer) {
+        match (load, answer) {
+            (UserLoad::Local(user), Answer::Read(Found::People(people))) => {
+                if let Some(person) = people.first() {
+                    self.local_loaded(core, &user, person);
+                }
+            }
+            (UserLoad::Following { user, .. }, Answer::Read(Found::Edges(page))) => {
+                self.following_loaded(core, &user, page);
+            }
+            (UserLoad::Followees(_), Answer::Read(Found::People(people))) => {
+                people.iter().for_each(|person| self.followee_loaded(core, person));
+            }
+            (UserLoad::Visibility(user), Answer::Read(Found::People(people))) => {
+                // If it was committed no one was told, and the same change again would find nothing to do.
+                people.first().into_iter().for_each(|person| StoredVisibility::of(person).tell(core, &user));
+            }
+            (UserLoad::FollowsBack { user, followee }, Answer::Read(Found::People(people))) => {
+                let mutual = people.first().is_some_and(|person| person.mutual);
+                self.follows_back_loaded(core, &user, &followee, mutual);
+            }
+            (load, answer) => {
+                if let UserLoad::Local(user) = &load {
+                    core.notify(Notice::VisibilityFailed { user: user.clone(), answer });
+                }
+                self.loads.retry_later(core, load);
+            }
+        }
+    }
+
+    fn local_loaded(&mut self, core: &mut Core, user: &Arc<str>, person: &Person) {
+        let (version, visibility) = visibility_of(person).unwrap_or_default();
+        self.visibility_changed(core, user, version, visibility);
+        let Some(local) = core.users.get_mut(user) else { return };
+        local.visibility.get_or_insert(visibility);
+        core.notify(Notice::VisibilityLoaded { user: user.clone() });
+    }
+
+    fn following_loaded(&mut self, core: &mut Core, user: &Arc<str>, page: Edges) {
+        let after = page.rows.last().map(|edge| edge.follow.followee.clone());
+        let Some(round) = self.follows.round(user) else { return };
+        // A follow that only a later reading of the list finds was not announced: it is greeted now.
+        let greeted = self.follows.is_complete(user);
+        let (mut new, mut greets) = (Vec::new(), Vec::new());
+        for edge in page.rows {
+            let followee = &edge.follow.followee;
+            let known = core.users.follows(user, followee);
+            let kept = Edge { version: edge.version, mutual: edge.mutual, round, greeted };
+            new.extend(self.begin_following(core, user, followee, kept));
+            if greeted && !known && core.users.follows(user, followee) {
+                greets.push(followee.clone());
+            }
+        }
+        self.watch(core, new);
+        greets.iter().for_each(|followee| self.feed.greet(core, followee, user));
+        if page.more {
+            return self.loads.begin(core, UserLoad::Following { user: user.clone(), after });
+        }
+        for followee in self.follows.remove_unlisted(core, user) {
+            self.unwatch(core, user, &followee);
+        }
+        self.follows.end_loading(user);
+        self.send_waiting(core, user);
+    }
+
+    fn followee_loaded(&mut self, core: &mut Core, person: &Person) {
+        let Some(greets) = self.feed.loaded(core, person) else { return };
+        for follower in core.users.followers(&person.user).to_vec() {
+            self.follows.remove_missing(&follower);
+            self.send_waiting(core, &follower);
+        }
+        greets.iter().for_each(|follower| self.feed.greet(core, &person.user, follower));
+    }
+
+    fn follows_back_loaded(&mut self, core: &mut Core, user: &Arc<str>, followee: &Arc<str>, mutual: bool) {
+        let local = core.users.get_mut(user);
+        if let Some(edge) = local.and_then(|local| local.following.get_mut(followee)) {
+            edge.mutual |= mutual;
+            self.feed.greet(core, followee, user);
+        }
+    }
+
+    /// Notes that a local user follows somebody. Gives whom to watch if no local user followed them before.
+    pub(super) fn begin_following(
+        &mut self,
+        core: &mut Core,
+        user: &Arc<str>,
+        followee: &Arc<str>,
+        edge: Edge,
+    ) -> Option<Arc<str>> {
+        if !self.follows.follow(core, user, followee, edge) {
+            return None;
+        }
+        if !self.feed.is_loaded(followee) {
+            self.follows.add_missing(user);
+        }
+        if self.feed.contains(followee) {
+            return None;
+        }
+        let entry = self.interests.add(core, followee);
+        self.feed.add(followee.clone(), entry);
+        Some(followee.clone())
+    }
+
+    /// Has the bus carry the updates about followed users, then loads them.
+    pub(super) fn watch(&mut self, core: &mut Core, users: Vec<Arc<str>>) {
+        let carried = self.interests.carry(core, users, UserRole::Followed);
+        self.load_followees(core, &carried);
+    }
+
+    /// A local user does not follow somebody any more.
+    pub(super) fn unwatch(&mut self, core: &mut Core, follower: &str, followee: &Arc<str>) {
+        if !self.feed.contains(followee) {
+            return;
+        }
+        self.feed.remove_follower(followee, follower);
+        if !self.feed.is_loaded(followee) {
+            self.follows.remove_missing(follower);
+        }
+        if core.users.remove_follower(followee, follower)
+            && let Some(entry) = self.feed.remove(core, followee)
+        {
+            self.interests.remove(core, &entry, !self.is_known(followee));
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! Takes a few users at a time, in order, and begins again after the last.
+
+use std::sync::Arc;
+
+#[derive(Default)]
+pub(super) struct Rotation {
+    last: Option<Arc<str>>,
+}
+
+impl Rotation {
+    /// The next `most` of these users, who are in order. Fewer: the end was reached.
+    pub fn next<'a>(&mut self, users: impl Iterator<Item = &'a Arc<str>>, most: usize) -> Vec<Arc<str>> {
+        let last = self.last.take();
+        let rest = users.filter(|user| last.as_ref().is_none_or(|last| *user > last));
+        let taken: Vec<Arc<str>> = rest.take(most).cloned().collect();
+        self.last = taken.last().filter(|_| taken.len() == most).cloned();
+        taken
+    }
+
+    /// All of them; the next few are the first.
+    pub fn all<'a>(&mut self, users: impl Iterator<Item = &'a Arc<str>>) -> Vec<Arc<str>> {
+        self.last = None;
+        users.cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_user_has_their_turn_and_then_the_first_again() {
+        let users: Vec<Arc<str>> = ["ann", "bob", "cid"].map(Into::into).into();
+        let mut rotation = Rotation::default();
+        assert_eq!(rotation.next(users.iter(), 2), users[..2]);
+        assert_eq!(rotation.next(users.iter(), 2), users[2..]);
+        assert_eq!(rotation.next(users.iter(), 2), users[..2]);
+        assert_eq!(rotation.all(users.iter()), users);
+        assert_eq!(rotation.next(users.iter(), 2), users[..2]);
+    }
+}

@@ -1,0 +1,306 @@
+//! Followed users, and what the sessions of their local followers are told about them.
+//! Must hold: nothing that happens after a read began is missed; every session of a follower hears every change once; a
+//! user is offline to those they hide from.
+
+use super::person::followee_of;
+use super::statuses::{digest, send_all};
+use crate::core::listener::ListenerId;
+use crate::core::{Core, Timer};
+use crate::event::Event;
+use crate::node::registry::Entry;
+use crate::settings::SlowReader;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tavern_domain::Time;
+use tavern_domain::presence::{Fact, Followee, Status, Tidings, Turn, Viewer, Visibility};
+use tavern_engine::Person;
+use tavern_wire::json::person as json;
+
+/// The statuses that a session was told last: followees, and a digest of each status.
+pub(super) type KnownStatuses = Vec<(Arc<str>, u64)>;
+
+#[derive(Default)]
+pub(super) struct StatusFeed {
+    followed: BTreeMap<Arc<str>, Box<Followed>>,
+}
+
+/// A user whom a local user follows.
+struct Followed {
+    followee: Followee,
+    entry: Arc<Entry>,
+    /// They were read at least once.
+    loaded: bool,
+    loading: Option<Box<Loading>>,
+}
+
+/// A followed user who is being read.
+#[derive(Default)]
+struct Loading {
+    /// Reads that are not answered yet: what is heard is kept until the last of them.
+    open: u32,
+    heard: Vec<Fact>,
+    /// Local users who began to follow just now, and are told the status when it is known.
+    greets: Vec<Arc<str>>,
+}
+
+/// What was known of a followed user before a change.
+struct Before {
+    visibility: Visibility,
+    wake: Option<Time>,
+}
+
+impl StatusFeed {
+    pub fn contains(&self, user: &str) -> bool {
+        self.followed.contains_key(user)
+    }
+
+    pub fn is_loaded(&self, user: &str) -> bool {
+        self.loaded_user(user).is_some()
+    }
+
+    /// The followed users, in order.
+    pub fn users(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.followed.keys()
+    }
+
+    pub fn add(&mut self, user: Arc<str>, entry: Arc<Entry>) {
+        let followed = Followed { followee: Followee::default(), entry, loaded: false, loading: None };
+        self.followed.insert(user, Box::new(followed));
+    }
+
+    /// No local user follows them any more.
+    pub fn remove(&mut self, core: &mut Core, user: &Arc<str>) -> Option<Arc<Entry>> {
+        let followed = self.followed.remove(user)?;
+        if let Some(due) = followed.followee.next_wake() {
+            core.agenda.cancel(due, Timer::DisconnectShown(user.clone()));
+        }
+        Some(followed.entry)
+    }
+
+    /// A local user does not follow them any more: they are not told the status when it is known.
+    pub fn remove_follower(&mut self, user: &str, follower: &str) {
+        let followed = self.followed.get_mut(user);
+        if let Some(loading) = followed.and_then(|followed| followed.loading.as_mut()) {
+            loading.greets.retain(|other| &**other != follower);
+        }
+    }
+
+    /// A user is being read from now on.
+    pub fn begin_loading(&mut self, user: &str) {
+        if let Some(followed) = self.followed.get_mut(user) {
+            followed.loading.get_or_insert_default().open += 1;
+        }
+    }
+
+    /// A user was read. Gives who is to be greeted if it was the first time.
+    pub fn loaded(&mut self, core: &mut Core, person: &Person) -> Option<Vec<Arc<str>>> {
+        let now = core.now;
+        let settings = &core.node.settings;
+        let followed = self.followed.get_mut(&person.user)?;
+        let mut read = followee_of(now, person);
+        let (heard, greets) = followed.take_heard();
+        // Apply it before anybody is told: what was heard during the read is newer.
+        for fact in heard {
+            read.hear(now, &settings.activities, 0, fact);
+        }
+        if !followed.loaded {
+            (followed.followee, followed.loaded) = (read, true);
+            return Some(greets);
+        }
+        let before = followed.before();
+        let update = followed.followee.replace(now, &settings.activities, settings.disconnect_ms, read);
+        self.changed(core, &person.user, before, update);
+        None
+    }
+
+    /// Something about a user became so.
+    pub fn hear(&mut self, core: &mut Core, user: &Arc<str>, fact: &Fact) {
+        let settings = &core.node.settings;
+        let Some(followed) = self.followed.get_mut(user) else { return };
+        if let Some(loading) = &mut followed.loading {
+            // Only the newest fact about each channel is kept.
+            loading.heard.retain(|known| !fact.supersedes(known));
+            loading.heard.push(fact.clone());
+        }
+        if !followed.loaded {
+            return;
+        }
+        let before = followed.before();
+        let (activities, disconnect_ms) = (&settings.activities, settings.disconnect_ms);
+        let update = followed.followee.hear(core.now, activities, disconnect_ms, fact.clone());
+        self.changed(core, user, before, update);
+    }
+
+    /// A disconnect was held back long enough.
+    pub fn show_disconnect(&mut self, core: &mut Core, user: &Arc<str>) {
+        let Some(followed) = self.followed.get_mut(user) else { return };
+        let before = Before { wake: None, ..followed.before() };
+        let update = followed.followee.wake(core.now, &core.node.settings.activities);
+        self.changed(core, user, before, update);
+    }
+
+    /// A user began or stopped to follow a local user who follows them, and may be visible to them or not any more.
+    pub fn mutual_changed(&self, core: &mut Core, user: &Arc<str>, follower: &Arc<str>, was: bool, is: bool) {
+        let Some(followed) = self.loaded_user(user) else { return };
+        let shows = |mutual| followed.followee.visibility.shows(Viewer::Other { mutual });
+        let (was, is) = (shows(was), shows(is));
+        self.tell_visibility(core, user, follower, was, is);
+    }
+
+    /// Tells the sessions of a follower the status of a user, now or as soon as it is known.
+    pub fn greet(&mut self, core: &mut Core, user: &Arc<str>, follower: &Arc<str>) {
+        if let Some(followed) = self.followed.get_mut(user).filter(|followed| !followed.loaded) {
+            followed.loading.get_or_insert_default().greets.push(follower.clone());
+            return;
+        }
+        self.tell_status(core, user, follower);
+    }
+
+    /// Sends a session the status of everybody its user follows.
+    pub fn send_statuses(&self, core: &mut Core, follower: &Arc<str>, id: ListenerId) {
+        let Some(local) = core.users.get(follower) else { return };
+        let status = |user: Arc<str>| {
+            let status = self.status_for(core, follower, &user)?;
+            let name = self.loaded_user(&user)?.followee.name.clone().filter(|_| status.online);
+            Some((user, name, status))
+        };
+        let statuses: Vec<_> = local.followees().into_iter().filter_map(status).collect();
+        send_all(core, id, &statuses);
+    }
+
+    /// What the sessions of a user were told last about each of those whom they follow.
+    pub fn known_statuses(&self, core: &Core, follower: &Arc<str>) -> KnownStatuses {
+        let Some(local) = core.users.get(follower) else { return Vec::new() };
+        let known = |user: Arc<str>| {
+            let digest = digest(&self.status_for(core, follower, &user)?);
+            Some((user, digest))
+        };
+        local.followees().into_iter().filter_map(known).collect()
+    }
+
+    /// Sends a session the statuses that are not as it knows them.
+    pub fn send_differences(
+        &self,
+        core: &mut Core,
+        follower: &Arc<str>,
+        id: ListenerId,
+        known: KnownStatuses,
+    ) {
+        for (user, digest_known) in known {
+            if !core.users.follows(follower, &user) {
+                continue;
+            }
+            let status = self.status_for(core, follower, &user);
+            if let Some(status) = status.filter(|status| digest(status) != digest_known) {
+                self.tell_sessions(core, &user, &[id], &unexplained(status));
+            }
+        }
+    }
+
+    fn loaded_user(&self, user: &str) -> Option<&Followed> {
+        self.followed.get(user).map(|followed| &**followed).filter(|followed| followed.loaded)
+    }
+
+    /// A followed user may have changed: sets the timer of a held disconnect and tells the followers what they may know.
+    fn changed(&self, core: &mut Core, user: &Arc<str>, before: Before, update: Option<Tidings>) {
+        let Some(followed) = self.followed.get(user) else { return };
+        let after = followed.before();
+        if before.wake != after.wake {
+            if let Some(due) = before.wake {
+                core.agenda.cancel(due, Timer::DisconnectShown(user.clone()));
+            }
+            if let Some(due) = after.wake {
+                core.agenda.set(due, Timer::DisconnectShown(user.clone()));
+            }
+        }
+        let (before, after) = (before.visibility, after.visibility);
+        if before != after {
+            for follower in core.users.followers(user).to_vec() {
+                let viewer = Viewer::Other { mutual: core.users.is_mutual(&follower, user) };
+                self.tell_visibility(core, user, &follower, before.shows(viewer), after.shows(viewer));
+            }
+        }
+        if let Some(update) = update {
+            let followers = core.users.followers(user).iter();
+            let followers: Vec<Arc<str>> =
+                followers.filter(|follower| core.users.sees(Some(follower), user, after)).cloned().collect();
+            self.tell_followers(core, user, &followers, &update);
+        }
+    }
+
+    /// A follower who sees a user now is told their status; one who does not any more is told that they disconnected.
+    fn tell_visibility(&self, core: &mut Core, user: &Arc<str>, follower: &Arc<str>, was: bool, is: bool) {
+        if is && !was {
+            self.tell_status(core, user, follower);
+        } else if was && !is && self.last_status(core, user).online {
+            let gone = Tidings { status: Status::default(), turn: Turn::Disconnected, channel: None };
+            self.tell_followers(core, user, std::slice::from_ref(follower), &gone);
+        }
+    }
+
+    /// The status that the followers who see a user were told last.
+    fn last_status(&self, core: &Core, user: &str) -> Status {
+        let activities = &core.node.settings.activities;
+        self.loaded_user(user).map_or_else(Status::default, |known| known.followee.believed(activities))
+    }
+
+    /// The status that one follower was told last. None: the user is not loaded.
+    fn status_for(&self, core: &Core, follower: &str, user: &str) -> Option<Status> {
+        let visibility = self.loaded_user(user)?.followee.visibility;
+        Some(match core.users.sees(Some(follower), user, visibility) {
+            true => self.last_status(core, user),
+            false => Status::default(),
+        })
+    }
+
+    fn tell_status(&self, core: &mut Core, user: &Arc<str>, follower: &Arc<str>) {
+        if let Some(status) = self.status_for(core, follower, user) {
+            self.tell_followers(core, user, std::slice::from_ref(follower), &unexplained(status));
+        }
+    }
+
+    fn tell_followers(&self, core: &mut Core, user: &Arc<str>, followers: &[Arc<str>], update: &Tidings) {
+        let sessions: Vec<ListenerId> =
+            followers.iter().flat_map(|follower| core.users.sessions(follower).iter().copied()).collect();
+        if !sessions.is_empty() {
+            self.tell_sessions(core, user, &sessions, update);
+        }
+    }
+
+    fn tell_sessions(&self, core: &mut Core, user: &Arc<str>, sessions: &[ListenerId], update: &Tidings) {
+        // Whom a user hides from is not told their name either.
+        let name = self.followed.get(user).and_then(|followed| followed.followee.name.clone());
+        let name = name.filter(|_| update.status.online);
+        let mut tail = Vec::new();
+        json::status_tail(&mut tail, user, name.as_deref(), update);
+        let event = Event::json(tail.into_boxed_slice(), core.now, SlowReader::Gap, &core.pool);
+        for id in sessions {
+            if core.listeners.get(*id).is_some() {
+                core.tell(id.index, &event);
+            }
+        }
+        core.stats.statuses.add(sessions.len() as u64);
+    }
+}
+
+impl Followed {
+    fn before(&self) -> Before {
+        Before { visibility: self.followee.visibility, wake: self.followee.next_wake() }
+    }
+
+    /// One of the reads was answered: what was heard since it began, and who is to be greeted.
+    fn take_heard(&mut self) -> (Vec<Fact>, Vec<Arc<str>>) {
+        let Some(loading) = self.loading.as_mut() else { return Default::default() };
+        loading.open = loading.open.saturating_sub(1);
+        let (heard, greets) = (loading.heard.clone(), std::mem::take(&mut loading.greets));
+        if loading.open == 0 {
+            self.loading = None;
+        }
+        (heard, greets)
+    }
+}
+
+/// A status that is told as it is, without what changed.
+fn unexplained(status: Status) -> Tidings {
+    Tidings { status, turn: Turn::None, channel: None }
+}

@@ -1,0 +1,63 @@
+//! A user changes who can see them: the decision, and who is told once it is committed.
+//! Must hold: a change is told with the version under which it is stored.
+
+use super::person::visibility_of;
+use crate::core::{Claim, Core, Notice};
+use crate::transaction::{Decision, Facts, Need, Step};
+use std::sync::Arc;
+use tavern_domain::presence::{Fact, Rumour, Visibility};
+use tavern_engine::{Commit, Expect, Person, PresenceKey, Row, RowKey, User};
+
+pub(super) struct VisibilityDecision {
+    pub user: Arc<str>,
+    pub value: Visibility,
+    pub claim: Claim,
+}
+
+/// The visibility of a user as it is stored, and where they are present with their name.
+pub(super) struct StoredVisibility {
+    pub version: u64,
+    pub visibility: Visibility,
+    pub presences: Vec<PresenceKey>,
+}
+
+impl Decision for VisibilityDecision {
+    /// None: it is stored already.
+    type Outcome = Option<StoredVisibility>;
+
+    fn decide(&mut self, core: &Core, facts: &Facts) -> Step<Self::Outcome> {
+        let Some(person) = facts.person(&self.user) else {
+            return Step::Need(vec![Need::Person(self.user.clone())]);
+        };
+        let stored = StoredVisibility::of(person);
+        if stored.visibility == self.value {
+            return Step::Done(None);
+        }
+        let row = User { user: self.user.clone(), last_seen: None, visibility: self.value };
+        let commit = Commit {
+            writer: Some(core.writer()),
+            expects: vec![Expect { key: RowKey::User(self.user.clone()), version: stored.version }],
+            puts: vec![Row::User(row)],
+            ..Commit::default()
+        };
+        Step::Commit { commit, outcome: Some(StoredVisibility { visibility: self.value, ..stored }) }
+    }
+}
+
+impl StoredVisibility {
+    pub fn of(person: &Person) -> StoredVisibility {
+        let (version, visibility) = visibility_of(person).unwrap_or_default();
+        let named = person.presences.iter().filter(|row| !row.row.anonymous);
+        StoredVisibility { version, visibility, presences: named.map(|row| row.row.key.clone()).collect() }
+    }
+
+    /// Tells the user's sessions and followers, and the channels they are present in.
+    pub fn tell(self, core: &mut Core, user: &Arc<str>) {
+        let StoredVisibility { version, visibility, presences } = self;
+        let update = Rumour::Fact(Fact::Shown { version, visibility });
+        core.notify(Notice::StatusUpdate { user: user.clone(), update });
+        for key in presences {
+            core.notify(Notice::VisibilityChangedIn { key, visibility });
+        }
+    }
+}
