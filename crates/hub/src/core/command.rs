@@ -93,13 +93,6 @@ pub(crate) fn refuse<T>(code: Code, message: impl Into<std::borrow::Cow<'static,
     Err(Stop::Refused(Refusal::new(code, message)))
 }
 
-impl Core {
-    /// The reply that this transport's command waited for, when the command runs again.
-    pub(crate) fn take_reply(&mut self, _: &Caller, _: &mut Vec<u8>) -> Option<Step<()>> {
-        None
-    }
-}
-
 /// Writes the reply to a command.
 pub(crate) fn reply(
     core: &mut Core,

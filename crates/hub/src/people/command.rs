@@ -1,5 +1,5 @@
-//! The commands about people: `follow`, `unfollow`, `following`, `followers`, `status`, `visibility`. Each waits for the
-//! store: it runs once to begin, and again to find its reply.
+//! The commands about people: `follow`, `unfollow`, `following`, `followers`, `status`, `visibility`. Each begins a
+//! request to the store and has its reply when the store has answered.
 
 use super::statuses::reply_for;
 use super::visibility::{StoredVisibility, VisibilityDecision};
@@ -54,11 +54,7 @@ impl PeopleCommands {
         id: ListenerId,
         whom: &str,
         on: bool,
-        body: &mut Vec<u8>,
     ) -> Step<()> {
-        if let Some(done) = core.take_reply(caller, body) {
-            return done;
-        }
         let user = named_user(core, id)?;
         let followee = user_id(whom)?;
         if on && user == followee {
@@ -104,11 +100,7 @@ impl PeopleCommands {
         id: ListenerId,
         part: &Part<'_>,
         followers: bool,
-        body: &mut Vec<u8>,
     ) -> Step<()> {
-        if let Some(done) = core.take_reply(caller, body) {
-            return done;
-        }
         let user = named_user(core, id)?;
         let after = part.after.as_deref().map(Arc::from);
         let limit = part.limit.unwrap_or(LIST_USERS).clamp(1, LIST_USERS_MAX) as u32;
@@ -127,11 +119,7 @@ impl PeopleCommands {
         caller: &Caller,
         id: ListenerId,
         users: &[Cow<'_, str>],
-        body: &mut Vec<u8>,
     ) -> Step<()> {
-        if let Some(done) = core.take_reply(caller, body) {
-            return done;
-        }
         let viewer = named_user(core, id)?;
         if users.len() > STATUS_USERS {
             return refuse(Code::TooLarge, format!("status takes at most {STATUS_USERS} users at once"));
@@ -149,11 +137,7 @@ impl PeopleCommands {
         caller: &Caller,
         id: ListenerId,
         value: Visibility,
-        body: &mut Vec<u8>,
     ) -> Step<()> {
-        if let Some(done) = core.take_reply(caller, body) {
-            return done;
-        }
         let user = named_user(core, id)?;
         let claim = core.replies.claim(caller.link.id);
         self.set_visibility(core, user, value, claim);

@@ -103,22 +103,22 @@ impl Shard {
                     Op::Leave { channel } => self.presence.op_leave(&mut self.core, caller, id, &channel),
                     Op::Who(who) => self.presence.op_who(&mut self.core, caller, id, &who),
                     Op::Follow { user } => {
-                        self.people.commands().op_follow(&mut self.core, caller, id, &user, true, body)
+                        self.people.commands().op_follow(&mut self.core, caller, id, &user, true)
                     }
                     Op::Unfollow { user } => {
-                        self.people.commands().op_follow(&mut self.core, caller, id, &user, false, body)
+                        self.people.commands().op_follow(&mut self.core, caller, id, &user, false)
                     }
                     Op::Following(part) => {
-                        self.people.commands().op_list(&mut self.core, caller, id, &part, false, body)
+                        self.people.commands().op_list(&mut self.core, caller, id, &part, false)
                     }
                     Op::Followers(part) => {
-                        self.people.commands().op_list(&mut self.core, caller, id, &part, true, body)
+                        self.people.commands().op_list(&mut self.core, caller, id, &part, true)
                     }
                     Op::Status { users } => {
-                        self.people.commands().op_status(&mut self.core, caller, id, &users, body)
+                        self.people.commands().op_status(&mut self.core, caller, id, &users)
                     }
                     Op::Visibility { value } => {
-                        self.people.commands().op_visibility(&mut self.core, caller, id, value, body)
+                        self.people.commands().op_visibility(&mut self.core, caller, id, value)
                     }
                     Op::Party(wish) => self.party.op_party(&mut self.core, caller, id, wish, body),
                     Op::Ack { seq } => self.op_ack(id, seq),
