@@ -1,5 +1,5 @@
-//! Sessions that move between nodes, in virtual time: nothing is lost or heard twice, nobody notices, and whatever is
-//! lost, repeated or dies on the way, a session lives at most once.
+//! Sessions that move between nodes, in virtual time. Must hold: no event is lost or delivered twice; whatever message is
+//! lost, repeated or late and whichever node dies, at most one node has the session.
 
 #[allow(dead_code, reason = "each binary uses a part of it")]
 mod house;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tavern_hub::*;
 
 #[test]
-fn a_session_comes_to_the_node_that_its_client_comes_to() {
+fn session_moves_to_the_node_where_its_client_resumes() {
     let mut scene = Scene::new();
     scene.publish(2, "game#A", "1");
     scene.street.settle();
@@ -19,7 +19,7 @@ fn a_session_comes_to_the_node_that_its_client_comes_to() {
     scene.street.settle();
     let ann = scene.resume(1, 1);
     assert_eq!(scene.street.house(0).closes(), [(scene.ann.link.id, Goodbye::Superseded)]);
-    assert_eq!(data(&scene.hear(1, &ann)), ["2"], "what was unread comes along");
+    assert_eq!(data(&scene.hear(1, &ann)), ["2"], "unread events move with the session");
     for at in [0, 1, 2] {
         scene.publish(at, "game#A", "3");
         scene.publish(at, "chat#y", "4");
@@ -27,13 +27,13 @@ fn a_session_comes_to_the_node_that_its_client_comes_to() {
     scene.street.settle();
     let heard = scene.hear(1, &ann);
     assert_eq!(data(&heard).len(), 6, "from every node, once");
-    assert_eq!(heard.last().unwrap()["seq"], 8, "numbers go on");
+    assert_eq!(heard.last().unwrap()["seq"], 8, "seq continues");
     assert_eq!(scene.owners(), [1]);
     assert_eq!(scene.street.house(0).shards[0].listener_count(), 0);
 }
 
 #[test]
-fn the_new_text_names_the_new_node_and_the_old_one_serves_everywhere() {
+fn first_session_secret_resumes_on_every_node() {
     let mut scene = Scene::new();
     let old = scene.session.clone();
     for at in [1, 1, 0, 2, 0] {
@@ -48,7 +48,7 @@ fn the_new_text_names_the_new_node_and_the_old_one_serves_everywhere() {
 }
 
 #[test]
-fn only_its_own_user_gets_it_and_nothing_is_touched_otherwise() {
+fn lookup_by_another_user_or_with_a_wrong_secret_changes_nothing() {
     let mut scene = Scene::new();
     let mut eve = scene.street.house(1).socket();
     let reply = scene.street.say(1, &mut eve, &scene.hello("eve", 0));
@@ -66,7 +66,7 @@ fn only_its_own_user_gets_it_and_nothing_is_touched_otherwise() {
 }
 
 #[test]
-fn a_session_that_nobody_has_is_denied_as_soon_as_everybody_has_said_so() {
+fn unknown_session_is_denied_when_all_nodes_have_answered_or_after_a_second() {
     let mut scene = Scene::new();
     scene.street.say(0, &mut scene.ann, r#"{"op":"bye"}"#);
     let before = scene.street.house(1).now;
@@ -79,7 +79,7 @@ fn a_session_that_nobody_has_is_denied_as_soon_as_everybody_has_said_so() {
 }
 
 #[test]
-fn no_answer_within_a_second_gives_a_new_session_and_the_old_one_stays() {
+fn unanswered_lookup_opens_a_new_session_after_a_second() {
     let mut scene = Scene::new();
     scene.street.set_fate(|_, _, parcel| if word(parcel) == "ask" { vec![] } else { vec![0] });
     let before = scene.street.house(1).now;
@@ -95,7 +95,7 @@ fn no_answer_within_a_second_gives_a_new_session_and_the_old_one_stays() {
 }
 
 #[test]
-fn any_letter_may_be_lost_once_or_come_twice_or_late() {
+fn every_message_may_be_lost_once_repeated_or_late() {
     for lost in ["ask", "here", "give", "given", "taken"] {
         for (kind, copies) in
             [("lost", vec![]), ("twice", vec![0, 0]), ("late", vec![120]), ("again", vec![0, 400])]
@@ -121,7 +121,7 @@ fn any_letter_may_be_lost_once_or_come_twice_or_late() {
 }
 
 #[test]
-fn letters_that_never_arrive_leave_the_session_with_exactly_one_node() {
+fn session_stays_on_one_node_when_a_message_never_arrives() {
     for lost in ["here", "give", "given", "taken"] {
         let mut scene = Scene::new();
         scene.street.set_fate(move |_, _, parcel| if word(parcel) == lost { vec![] } else { vec![0] });
@@ -137,7 +137,7 @@ fn letters_that_never_arrive_leave_the_session_with_exactly_one_node() {
 }
 
 #[test]
-fn two_nodes_that_ask_at_once_get_it_one_after_the_other() {
+fn two_nodes_that_ask_at_once_get_the_session_one_after_the_other() {
     let mut scene = Scene::new();
     scene.publish(0, "game#A", "1");
     let hello = scene.hello("ann", 0);
@@ -159,12 +159,12 @@ fn two_nodes_that_ask_at_once_get_it_one_after_the_other() {
         }
         assert!(scene.owners().len() <= 1);
     }
-    assert_eq!(resumed, 2, "the second one took it from the first");
+    assert_eq!(resumed, 2, "the second node took it from the first");
     assert_eq!(scene.owners().len(), 1);
 }
 
 #[test]
-fn a_client_that_returns_to_the_old_node_while_it_leaves_keeps_it() {
+fn client_that_returns_to_the_old_node_during_the_move_keeps_its_session() {
     let mut scene = Scene::new();
     scene.street.set_fate(|_, _, parcel| if word(parcel) == "give" { vec![] } else { vec![0] });
     let mut away = scene.street.house(1).socket();
@@ -182,12 +182,12 @@ fn a_client_that_returns_to_the_old_node_while_it_leaves_keeps_it() {
 }
 
 #[test]
-fn the_old_node_may_die_at_any_moment() {
+fn old_node_may_die_at_any_step() {
     for dies in ["here", "give", "given", "taken"] {
         let mut scene = Scene::new();
         scene.publish(0, "game#A", "1");
         scene.street.settle();
-        // Everything from this letter on is lost: whoever writes it, the old node is not there any more.
+        // From this message on everything to and from the old node is lost.
         let mut gone = false;
         scene.street.set_fate(move |from, to, parcel| {
             gone |= word(parcel) == dies;
@@ -200,12 +200,12 @@ fn the_old_node_may_die_at_any_moment() {
         let owners: Vec<usize> = scene.owners().into_iter().filter(|at| *at != 0).collect();
         assert_eq!(owners, if dies == "taken" { vec![1] } else { vec![] }, "{dies}");
         let listeners = scene.street.house(1).shards[0].listener_count();
-        assert_eq!(listeners, 1, "{dies}: only the one that was made instead");
+        assert_eq!(listeners, 1, "{dies}: only the new session");
     }
 }
 
 #[test]
-fn the_new_node_may_die_at_any_moment() {
+fn new_node_may_die_at_any_step() {
     for dies in ["ask", "here", "give", "given", "taken"] {
         let mut scene = Scene::new();
         let mut gone = false;
@@ -225,12 +225,12 @@ fn the_new_node_may_die_at_any_moment() {
 }
 
 #[test]
-fn words_said_during_the_move_are_heard_once_and_in_the_order_of_their_speaker() {
-    // Each pair of nodes has a delay of its own, so that every way may be the slow one.
+fn messages_published_during_the_move_arrive_once_and_in_publish_order() {
+    // Each pair of nodes has its own delay, so that each connection is the slow one in some run.
     for seed in 0..60u64 {
         let mut scene = Scene::new();
         if seed % 2 == 0 {
-            // The new node hears them already, for somebody else.
+            // The new node receives these channels already, for another session.
             let (mut bob, _) = scene.street.house(1).guest("bob");
             scene.street.say(1, &mut bob, r#"{"op":"subscribe","channel":"game#A"}"#);
             scene.street.say(1, &mut bob, r#"{"op":"subscribe","pattern":"chat#*"}"#);
@@ -242,24 +242,24 @@ fn words_said_during_the_move_are_heard_once_and_in_the_order_of_their_speaker()
                 .fold(seed, |sum, b| sum.wrapping_mul(31).wrapping_add(b.into()));
             (sum.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) % 12
         };
-        // The way into the old node is the slowest of none: what it has not heard yet it cannot give.
+        // No delay towards the old node: it can only store what it has received.
         scene.street.set_fate(move |from, to, _| vec![if to == "one" { 0 } else { delay(from, to) }]);
-        let mut said = 0;
-        let mut speak = |scene: &mut Scene| {
+        let mut published = 0;
+        let mut publish = |scene: &mut Scene| {
             for at in [0, 1, 2] {
-                scene.publish(at, ["game#A", "chat#x"][said % 2], &format!("[{at},{said}]"));
+                scene.publish(at, ["game#A", "chat#x"][published % 2], &format!("[{at},{published}]"));
             }
-            said += 1;
+            published += 1;
         };
         let mut caller = scene.street.house(1).socket();
         let hello = scene.hello("ann", 0);
         let mut done = Value::Null;
         for turn in 0..400 {
             if turn < 200 {
-                speak(&mut scene);
+                publish(&mut scene);
             }
             if turn == 20 {
-                // It has read and confirmed a part of it.
+                // The client has read and acknowledged a part.
                 let old = scene.ann.clone();
                 let heard = scene.hear(0, &old);
                 let seq = heard.last().unwrap()["seq"].as_u64().unwrap();
@@ -281,11 +281,11 @@ fn words_said_during_the_move_are_heard_once_and_in_the_order_of_their_speaker()
         check_order(done["heard"].as_array().unwrap(), &mut last);
         let rest = scene.hear(1, &caller);
         check_order(&rest, &mut last);
-        assert_eq!(last, [Some(199); 3], "seed {seed}: to the last word");
+        assert_eq!(last, [Some(199); 3], "seed {seed}: up to the last message");
     }
 }
 
-/// Each speaker's words without hole or repetition.
+/// The messages of each publisher without gaps and duplicates.
 fn check_order(events: &[Value], last: &mut [Option<u64>; 3]) {
     for event in events {
         let (at, n) = (event["data"][0].as_u64().unwrap() as usize, event["data"][1].as_u64().unwrap());
@@ -295,11 +295,11 @@ fn check_order(events: &[Value], last: &mut [Option<u64>; 3]) {
 }
 
 #[test]
-fn a_large_mailbox_comes_whole() {
+fn large_mailbox_moves_completely() {
     let mut scene = Scene::new();
-    let word = format!("\"{}\"", "x".repeat(800));
+    let payload = format!("\"{}\"", "x".repeat(800));
     for _ in 0..1_000 {
-        scene.publish(2, "game#A", &word);
+        scene.publish(2, "game#A", &payload);
     }
     scene.street.settle();
     let ann = scene.resume(1, 0);
@@ -307,7 +307,7 @@ fn a_large_mailbox_comes_whole() {
 }
 
 #[test]
-fn a_mailbox_that_overflowed_on_the_way_says_so() {
+fn mailbox_that_overflows_during_the_move_has_a_gap() {
     let mut scene = Scene::new();
     scene.publish(2, "game#A", "0");
     scene.street.settle();
@@ -328,7 +328,7 @@ fn a_mailbox_that_overflowed_on_the_way_says_so() {
 }
 
 #[test]
-fn a_poll_moves_it_too_and_a_single_command_does_not_take_it_from_its_socket() {
+fn poll_moves_a_session_and_a_single_command_does_not_take_it_from_its_socket() {
     let mut scene = Scene::new();
     let (key, node) = read_session(&scene.session).unwrap();
     let node = node.to_owned();
@@ -347,21 +347,21 @@ fn a_poll_moves_it_too_and_a_single_command_does_not_take_it_from_its_socket() {
     assert_eq!(scene.owners(), [1]);
 }
 
-/// Another shard of the new node has looked who listens here, found nobody, and its words are not on the bus yet.
+/// Another shard of the new node saw no listener here, and its message is not on the bus yet.
 #[test]
-fn what_another_shard_was_saying_when_the_session_came_is_heard() {
+fn message_that_another_shard_was_publishing_when_the_session_arrived_is_delivered() {
     let settings = Settings { shards: 2, ..Settings::default() };
     let mut scene = Scene::on(Street::with(Some(0), None, &settings));
     let now = scene.street.house(1).now;
-    scene.street.house(1).shards[1].publish(now, Space::Channel, b"game#A", b"\"said\"", true, None);
+    scene.street.house(1).shards[1].publish(now, Space::Channel, b"game#A", b"\"late\"", true, None);
     let mut caller = scene.street.house(1).socket();
     let hello = scene.hello("ann", 0);
     let (flow, _) = scene.street.house(1).flow(&mut caller, &hello);
     assert_eq!(flow, Flow::Wait);
     scene.street.live(100);
-    assert!(scene.street.house(1).shards[0].effects.ready.is_empty(), "not before everything is said");
+    assert!(scene.street.house(1).shards[0].effects.ready.is_empty(), "not before it is on the bus");
     assert!(scene.street.house(1).shards[1].speak());
     scene.street.live(100);
     assert_eq!(scene.street.say(1, &mut caller, &hello)["ok"]["resumed"], true);
-    assert_eq!(data(&scene.hear(1, &caller)), ["\"said\""]);
+    assert_eq!(data(&scene.hear(1, &caller)), ["\"late\""]);
 }

@@ -1,4 +1,5 @@
-//! A node that stops: its sessions go to the nodes that live, where they stay and listen; what nobody takes is packed up.
+//! A node that stops: its sessions move to the other nodes and collect events there; sessions that no node takes are packed
+//! for the store.
 
 #[allow(dead_code, reason = "each binary uses a part of it")]
 mod house;
@@ -10,7 +11,7 @@ use tavern_hub::*;
 
 const DRAIN: u64 = 15_000;
 
-/// The first node stops; gives what nobody took.
+/// Stops the first node. Returns the sessions that no other node took.
 fn stop(scene: &mut Scene, ms: u64) -> Vec<PackedSession> {
     let living: Vec<Arc<str>> = ["two".into(), "three".into()].into();
     let now = scene.street.house(0).now;
@@ -30,7 +31,7 @@ fn stop(scene: &mut Scene, ms: u64) -> Vec<PackedSession> {
 }
 
 #[test]
-fn sessions_go_to_the_living_where_they_stay_and_listen() {
+fn sessions_move_to_other_nodes_and_go_on_collecting_events() {
     let mut scene = Scene::new();
     scene.publish(2, "game#A", "1");
     scene.street.settle();
@@ -42,7 +43,7 @@ fn sessions_go_to_the_living_where_they_stay_and_listen() {
         scene.publish(2, "chat#x", &n.to_string());
         scene.street.live(1_000);
     }
-    // Whichever node she comes to.
+    // On any node.
     for at in [1, 2] {
         let ann = scene.resume(at, 0);
         assert_eq!(data(&scene.hear(at, &ann)), ["1", "2", "2", "3", "3", "4", "4"]);
@@ -50,7 +51,7 @@ fn sessions_go_to_the_living_where_they_stay_and_listen() {
 }
 
 #[test]
-fn many_sessions_are_spread_over_the_living() {
+fn many_sessions_are_spread_over_the_other_nodes() {
     let mut scene = Scene::new();
     let mut guests = Vec::new();
     for n in 0..600 {
@@ -73,7 +74,7 @@ fn many_sessions_are_spread_over_the_living() {
 }
 
 #[test]
-fn watchers_notice_nothing_until_the_window_is_over() {
+fn drained_client_that_resumes_in_time_is_not_shown_offline() {
     let mut scene = Scene::new();
     let watcher = watch(&mut scene.street, 2);
     let mut ann = scene.ann.clone();
@@ -87,15 +88,15 @@ fn watchers_notice_nothing_until_the_window_is_over() {
     }
     let ann = scene.resume(1, 0);
     scene.street.live(30_000);
-    assert_eq!(scene.hear(2, &watcher), [Value::Null; 0], "she came back in time");
+    assert_eq!(scene.hear(2, &watcher), [Value::Null; 0], "ann came back in time");
     scene.street.house(1).detach(&ann);
     scene.street.live(30_000);
     let told: Vec<Value> = scene.hear(2, &watcher).iter().map(|event| event["event"].clone()).collect();
-    assert_eq!(told, ["client_offline", "user_offline"], "afterwards her window is the usual one");
+    assert_eq!(told, ["client_offline", "user_offline"], "the next disconnect has the usual grace period");
 }
 
 #[test]
-fn who_was_lost_before_stays_lost_and_arrives_when_it_comes_back() {
+fn client_lost_before_the_stop_is_shown_online_again_when_it_resumes() {
     let mut scene = Scene::new();
     let watcher = watch(&mut scene.street, 2);
     let mut ann = scene.ann.clone();
@@ -113,7 +114,7 @@ fn who_was_lost_before_stays_lost_and_arrives_when_it_comes_back() {
     assert_eq!(told(&mut scene), ["client_online"]);
 }
 
-/// Ann is in the channel and loses her connection a second before her node stops. Gives the moment of the disconnect.
+/// Ann joins the channel and loses the connection a second before the node stops. Returns the time of the disconnect.
 fn disconnect_before_the_stop(scene: &mut Scene) -> u64 {
     let mut ann = scene.ann.clone();
     scene.street.say(0, &mut ann, r#"{"op":"join","channel":"game#A"}"#);
@@ -131,7 +132,7 @@ fn told_last_seen(scene: &mut Scene, watcher: &Caller) -> Value {
 }
 
 #[test]
-fn a_stop_does_not_change_when_a_client_was_lost() {
+fn stop_keeps_the_time_of_an_earlier_disconnect() {
     let mut scene = Scene::new();
     let watcher = watch(&mut scene.street, 2);
     let disconnected = disconnect_before_the_stop(&mut scene);
@@ -141,7 +142,7 @@ fn a_stop_does_not_change_when_a_client_was_lost() {
 }
 
 #[test]
-fn a_session_that_nobody_takes_keeps_the_time_of_its_disconnect() {
+fn session_that_no_node_takes_keeps_the_time_of_its_disconnect() {
     let mut scene = Scene::new();
     let watcher = watch(&mut scene.street, 2);
     let disconnected = disconnect_before_the_stop(&mut scene);
@@ -156,13 +157,13 @@ fn a_session_that_nobody_takes_keeps_the_time_of_its_disconnect() {
 }
 
 #[test]
-fn a_client_that_is_away_does_not_stay_from_stop_to_stop() {
+fn detached_client_does_not_survive_from_one_stop_to_the_next() {
     let mut scene = Scene::new();
     let watcher = watch(&mut scene.street, 2);
     let disconnected = disconnect_before_the_stop(&mut scene);
     let mut at = 0;
     while scene.street.now().ms() < disconnected + 2 * DRAIN + 1_000 {
-        // Each node that takes the session stops in its turn.
+        // Each node that takes the session stops too.
         let next: Arc<str> = format!("next{at}").into();
         let to = scene.street.build(&next);
         scene.street.introduce();
@@ -175,7 +176,7 @@ fn a_client_that_is_away_does_not_stay_from_stop_to_stop() {
 }
 
 #[test]
-fn a_client_that_comes_back_before_its_session_does_waits_for_it() {
+fn client_that_arrives_before_its_session_waits_for_it() {
     let mut scene = Scene::new();
     scene.street.set_fate(|_, _, parcel| vec![if word(parcel).is_empty() { 0 } else { 200 }]);
     let living: Vec<Arc<str>> = ["two".into()].into();
@@ -186,7 +187,7 @@ fn a_client_that_comes_back_before_its_session_does_waits_for_it() {
 }
 
 #[test]
-fn what_nobody_takes_is_packed_up_and_any_node_takes_it_up() {
+fn session_that_no_node_takes_is_packed_and_can_be_adopted_by_any_node() {
     let mut scene = Scene::new();
     let watcher = watch(&mut scene.street, 2);
     let mut ann = scene.ann.clone();
@@ -211,7 +212,7 @@ fn what_nobody_takes_is_packed_up_and_any_node_takes_it_up() {
 }
 
 #[test]
-fn a_watcher_that_lay_in_the_store_hears_of_what_it_missed() {
+fn adopted_watcher_gets_a_gap_for_missed_presence_changes() {
     let mut scene = Scene::new();
     let mut ann = scene.ann.clone();
     scene.street.say(0, &mut ann, r#"{"op":"subscribe","channel":"game#A","presence":true}"#);
@@ -228,7 +229,7 @@ fn a_watcher_that_lay_in_the_store_hears_of_what_it_missed() {
 }
 
 #[test]
-fn a_session_that_lay_in_the_store_while_others_spoke_is_told_of_the_gap() {
+fn session_adopted_late_gets_a_gap_for_each_subscription() {
     let mut scene = Scene::new();
     scene.publish(2, "game#A", "1");
     scene.street.settle();
@@ -252,17 +253,17 @@ fn a_session_that_lay_in_the_store_while_others_spoke_is_told_of_the_gap() {
 }
 
 #[test]
-fn a_node_that_stops_itself_takes_nobody() {
+fn node_that_stops_declines_offers() {
     let mut scene = Scene::new();
     let living: Vec<Arc<str>> = ["three".into()].into();
     let now = scene.street.house(1).now;
     scene.street.house(1).shards[0].drain(now, &living, DRAIN);
     assert!(stop(&mut scene, 5_000).is_empty());
-    assert_eq!(scene.owners(), [2], "the other one has it");
+    assert_eq!(scene.owners(), [2], "the third node has it");
 }
 
 #[test]
-fn whoever_waits_on_a_node_that_stops_is_not_told_that_its_session_is_gone() {
+fn client_that_waits_on_a_stopping_node_is_not_told_that_its_session_is_gone() {
     let mut scene = Scene::new();
     scene.street.set_fate(|_, _, parcel| vec![if word(parcel).is_empty() { 0 } else { 50 }]);
     let mut caller = scene.street.house(1).socket();
@@ -272,13 +273,13 @@ fn whoever_waits_on_a_node_that_stops_is_not_told_that_its_session_is_gone() {
     let now = scene.street.house(1).now;
     scene.street.house(1).shards[0].drain(now, &["three".into()], DRAIN);
     scene.street.live(8_000);
-    assert!(scene.street.house(1).shards[0].effects.ready.is_empty(), "it hears `closing` instead");
+    assert!(scene.street.house(1).shards[0].effects.ready.is_empty(), "it gets `closing` instead");
     scene.street.heal();
     scene.resume(2, 0);
 }
 
 #[test]
-fn nodes_that_stop_together_lose_nothing() {
+fn nodes_that_stop_together_lose_no_session() {
     for delay in 0..40 {
         let mut scene = Scene::new();
         scene.publish(2, "game#A", "1");

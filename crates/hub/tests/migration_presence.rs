@@ -1,5 +1,5 @@
-//! Presence of sessions that move between nodes: watchers hear nothing of a move, and one who watches and moves misses and
-//! repeats nothing.
+//! Presence of sessions that move between nodes. Must hold: watchers do not notice a move; a watcher that moves misses no
+//! change and gets none twice.
 
 #[allow(dead_code, reason = "each binary uses a part of it")]
 mod house;
@@ -9,27 +9,27 @@ use serde_json::{Value, json};
 use tavern_hub::*;
 
 #[test]
-fn a_present_client_moves_without_a_word_to_its_watchers() {
+fn move_of_a_present_client_is_not_shown_to_watchers() {
     let mut scene = Scene::new();
     let watchers = [0, 1, 2].map(|at| watch(&mut scene.street, at));
     let mut ann = scene.ann.clone();
     scene.street.say(0, &mut ann, r#"{"op":"join","channel":"game#A","state":{"x":1}}"#);
     for (at, watcher) in watchers.iter().enumerate() {
-        assert_eq!(scene.hear(at, watcher).len(), 2, "she has come");
+        assert_eq!(scene.hear(at, watcher).len(), 2, "ann is online");
     }
     for at in [1, 2, 0, 1] {
         scene.resume(at, 0);
         scene.street.live(20_000);
     }
     for (at, watcher) in watchers.iter().enumerate() {
-        assert_eq!(scene.hear(at, watcher), [Value::Null; 0], "nobody is told anything");
+        assert_eq!(scene.hear(at, watcher), [Value::Null; 0], "watchers are told nothing");
     }
     let (_, hello) = scene.come(1, 0);
     assert_eq!(hello["resumed"], true);
     let mut asker = watchers[2].clone();
     let who = scene.street.say(2, &mut asker, r#"{"op":"who","channel":"game#A"}"#);
     assert_eq!(who["ok"]["users"][0]["clients"][0]["state"], json!({"x": 1}));
-    // Its new node looks after it: when its transport is lost there, that is told.
+    // The new node reports the client as lost when its transport is lost there.
     let ann = scene.resume(2, 0);
     scene.street.house(2).detach(&ann);
     scene.street.live(2_010);
@@ -37,7 +37,7 @@ fn a_present_client_moves_without_a_word_to_its_watchers() {
 }
 
 #[test]
-fn a_client_that_comes_back_at_once_is_not_lost_by_the_node_it_had_left() {
+fn client_that_comes_back_at_once_is_not_reported_lost_by_its_old_node() {
     let mut scene = Scene::new();
     let watcher = watch(&mut scene.street, 2);
     let mut ann = scene.ann.clone();
@@ -52,7 +52,7 @@ fn a_client_that_comes_back_at_once_is_not_lost_by_the_node_it_had_left() {
 }
 
 #[test]
-fn a_client_whose_new_node_died_on_the_way_is_lost_by_the_old_one() {
+fn client_whose_new_node_dies_during_the_move_is_reported_lost_by_the_old_one() {
     let mut scene = Scene::new();
     let watcher = watch(&mut scene.street, 2);
     let mut ann = scene.ann.clone();
@@ -61,7 +61,7 @@ fn a_client_whose_new_node_died_on_the_way_is_lost_by_the_old_one() {
     let mut caller = scene.street.house(1).socket();
     let hello = scene.hello("ann", 0);
     assert_eq!(scene.street.house(1).flow(&mut caller, &hello).0, Flow::Wait);
-    // It takes the session and dies before it vouches for the client.
+    // The new node takes the session and dies before it announces the client.
     scene.street.stop_when_taken(1);
     scene.street.live(60_000);
     let told: Vec<Value> = scene.hear(2, &watcher).iter().map(|event| event["event"].clone()).collect();
@@ -70,7 +70,7 @@ fn a_client_whose_new_node_died_on_the_way_is_lost_by_the_old_one() {
 }
 
 #[test]
-fn a_watcher_moves_without_missing_or_repeating_a_change() {
+fn watcher_that_moves_gets_every_change_once() {
     for slow in 0..40u64 {
         let mut scene = Scene::new();
         let mut ann = scene.ann.clone();
