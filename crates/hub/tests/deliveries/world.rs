@@ -23,6 +23,9 @@ pub const SETTINGS: DeliverySettings = DeliverySettings {
     look_ms: 2_000,
 };
 
+/// A post under way: when it ends, on which node, the subscription, the batch, what the endpoint says.
+type Flight = (Time, usize, Arc<str>, u64, EndpointReply<String>);
+
 #[derive(Default)]
 struct Answers(Mutex<Vec<(Ticket, Answer)>>);
 
@@ -89,8 +92,7 @@ pub struct World {
     sweep: Time,
     pub dice: Counting,
     pub temper: Temper,
-    /// Posts under way: when they end, where, what the endpoint said.
-    pub flights: Vec<(Time, usize, Arc<str>, u64, EndpointReply<String>)>,
+    pub flights: Vec<Flight>,
     /// What each endpoint has got, in order.
     pub got: BTreeMap<Arc<str>, Vec<Got>>,
     tickets: u64,
