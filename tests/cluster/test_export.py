@@ -157,17 +157,17 @@ def test_a_file_that_is_not_whole_is_told(lived, tmp_path):
     text = export(lived.store)
     lines = text.splitlines(keepends=True)
     for n, (wrong, words) in enumerate([
-        ("".join(lines[:-1]), "the file has no end"),
-        ("".join(lines)[:-5], "cut off"),
+        ("".join(lines[:-1]), "the file is truncated"),
+        ("".join(lines)[:-5], "line is truncated"),
         ("".join(lines[:2] + lines[3:]), "should have"),
-        ("".join(lines[1:]), "no export of tavern"),
-        ("", "no export of tavern"),
+        ("".join(lines[1:]), "not an export"),
+        ("", "not an export"),
         (lines[0] + "{}\n", "cannot be read"),
         (text.replace('"format":2', '"format":7'), "format 7"),
     ]):
         done = tavern("import", "--store", f"sqlite:{tmp_path / str(n)}", stdin=wrong, code=1)
         assert words in done.stderr, done.stderr
-        told = "empty the store and begin again" if words == "should have" else "nothing was imported"
+        told = "empty the store and try again" if words == "should have" else "nothing was imported"
         assert told in done.stderr or n in (3, 4, 6), "it says how far it came"
     head = json.loads(lines[0])
     head["tavern"]["time"] += 3_600_000

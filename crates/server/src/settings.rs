@@ -9,7 +9,7 @@ use tavern_domain::presence::{Activities, Mode, Thresholds};
 use tavern_hub::{AuthorizeRules, InboxRules, KindRules, PartyRules, Settings, SlowReader};
 
 pub fn of(config: &Config, epoch: Epoch) -> Settings {
-    let rules = |kind: &config::Kind| KindRules {
+    let rules = |kind: &config::KindConfig| KindRules {
         grace_ms: kind.grace_ms,
         slow_reader: match kind.slow_reader {
             config::SlowReader::Gap => SlowReader::Gap,
@@ -63,7 +63,7 @@ pub fn of(config: &Config, epoch: Epoch) -> Settings {
     }
 }
 
-fn parties(parties: &config::Parties) -> PartyRules {
+fn parties(parties: &config::PartiesConfig) -> PartyRules {
     let small = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
     let rules = Rules {
         max_members: small(parties.max_members),
@@ -81,8 +81,8 @@ fn parties(parties: &config::Parties) -> PartyRules {
 /// What being in a channel means, and what followers are told of it.
 fn activities(config: &Config) -> Activities {
     type Words = Vec<(Arc<str>, Arc<str>)>;
-    let by_kind = |word: fn(&config::Kind) -> &str| -> Words { words(&config.kinds, word) };
-    let by_channel = |word: fn(&config::Channel) -> &str| -> Words { words(&config.channels, word) };
+    let by_kind = |word: fn(&config::KindConfig) -> &str| -> Words { words(&config.kinds, word) };
+    let by_channel = |word: fn(&config::ChannelConfig) -> &str| -> Words { words(&config.channels, word) };
     Activities {
         kinds: by_kind(|kind| &kind.activity),
         channels: by_channel(|channel| &channel.activity),

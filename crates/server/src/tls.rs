@@ -1,6 +1,6 @@
 //! Certificates: loaded at the start, loaded again when the files change. A broken new file leaves the old one in use.
 
-use crate::config::Tls;
+use crate::config::TlsFiles;
 use rustls::ServerConfig;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
@@ -21,12 +21,12 @@ pub enum TlsError {
 }
 
 pub struct Reloading {
-    files: Tls,
+    files: TlsFiles,
     current: Mutex<Arc<ServerConfig>>,
 }
 
 impl Reloading {
-    pub fn load(files: Tls) -> Result<Arc<Reloading>, TlsError> {
+    pub fn load(files: TlsFiles) -> Result<Arc<Reloading>, TlsError> {
         let current = Mutex::new(load(&files)?);
         Ok(Arc::new(Reloading { files, current }))
     }
@@ -56,12 +56,12 @@ impl Reloading {
     }
 }
 
-fn changed_at(files: &Tls) -> [Option<SystemTime>; 2] {
+fn changed_at(files: &TlsFiles) -> [Option<SystemTime>; 2] {
     let at = |path: &std::path::Path| std::fs::metadata(path).and_then(|meta| meta.modified()).ok();
     [at(&files.cert), at(&files.key)]
 }
 
-fn load(files: &Tls) -> Result<Arc<ServerConfig>, TlsError> {
+fn load(files: &TlsFiles) -> Result<Arc<ServerConfig>, TlsError> {
     let named = |path: &std::path::Path| path.display().to_string();
     let chain: Result<Vec<CertificateDer<'static>>, _> =
         CertificateDer::pem_file_iter(&files.cert).and_then(|certificates| certificates.collect());

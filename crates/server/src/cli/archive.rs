@@ -15,9 +15,8 @@ use tavern_store::{
 };
 use tavern_wire::json::presence::meaning;
 
-/// The second knows the log of topics.
+/// Changes with every change of the lines.
 pub const FORMAT: u32 = 2;
-pub const OLDEST_FORMAT: u32 = 1;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
@@ -259,7 +258,7 @@ impl Line {
             })),
             Line::Document(document) => {
                 let body = STANDARD.decode(document.body)?.into();
-                check_word(&document.kind)?;
+                check_kind(&document.kind)?;
                 Put::Row(Row::Document(Document {
                     key: DocumentKey::new(&document.kind, &document.name),
                     body,
@@ -285,7 +284,7 @@ impl Line {
             Line::Session(session) => Put::Row(Row::Session(read_session(session)?)),
             Line::Presence(presence) => Put::Row(Row::Presence(read_presence(presence)?)),
             Line::Deadline(deadline) => {
-                check_word(&deadline.kind)?;
+                check_kind(&deadline.kind)?;
                 Put::Deadline(Deadline::new(Time(deadline.due), &deadline.kind, &deadline.name))
             }
         }))
@@ -394,8 +393,8 @@ fn visibility(text: &str) -> anyhow::Result<Visibility> {
     Visibility::parse(text).context("this is no visibility")
 }
 
-/// Kinds are words of ours: a wrong one would be our own mistake inside the engine.
-fn check_word(kind: &str) -> anyhow::Result<()> {
+/// The engines assert that kinds are well formed, so a wrong one must not reach them.
+fn check_kind(kind: &str) -> anyhow::Result<()> {
     let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_' || byte == b'-';
     let good = !kind.is_empty() && kind.len() <= 32 && kind.bytes().all(inner);
     if good { Ok(()) } else { bail!("this is no kind") }

@@ -1,9 +1,9 @@
 //! `tavern check`: is the configuration valid, what holds, and where did each value come from.
 
-use super::options::Options;
+use super::options::ConfigOptions;
 use super::{print_line, table};
 use crate::auth::Verifier;
-use crate::config::{Entry, Mode, example};
+use crate::config::{EffectiveValue, Mode, example};
 use serde_json::{Value, json};
 use std::process::ExitCode;
 
@@ -19,7 +19,7 @@ pub struct CheckArgs {
     #[arg(long, exclusive = true)]
     example: bool,
     #[command(flatten)]
-    options: Options,
+    options: ConfigOptions,
 }
 
 pub fn run(args: CheckArgs) -> anyhow::Result<ExitCode> {
@@ -35,7 +35,7 @@ pub fn run(args: CheckArgs) -> anyhow::Result<ExitCode> {
     }
     let entries = loaded.config.entries();
     if args.json {
-        let value = |entry: &Entry| json!({"key": entry.key, "value": entry.value, "origin": entry.origin.to_string()});
+        let value = |entry: &EffectiveValue| json!({"key": entry.key, "value": entry.value, "origin": entry.origin.to_string()});
         let values: Vec<Value> = entries.iter().map(value).collect();
         print_line(&json!({"valid": errors.is_empty(), "errors": errors, "values": values}).to_string())?;
     } else {

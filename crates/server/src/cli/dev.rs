@@ -1,7 +1,7 @@
-//! `tavern dev`: a server with no configuration, and what it says when it is up. The secrets of the folder are kept,
-//! so the token and the key that it prints stay good over a restart.
+//! `tavern dev`: a server with no configuration, and the banner it prints when it is ready. The secrets are kept in the
+//! folder, so the token and the key that it prints stay valid over a restart.
 
-use super::options::Options;
+use super::options::ConfigOptions;
 use super::table::{self, Colour, paint};
 use super::token;
 use crate::config::{Config, Mode, dev};
@@ -13,7 +13,7 @@ use tavern_domain::Verb;
 #[derive(clap::Args)]
 pub struct DevArgs {
     #[command(flatten)]
-    options: Options,
+    options: ConfigOptions,
 }
 
 /// The user of the token that is printed.
@@ -46,7 +46,7 @@ fn greeting(config: &Config) -> anyhow::Result<String> {
     Ok(banner(config, &token, key.expose()))
 }
 
-/// What a person needs to begin: addresses, a token, a key, and lines to copy.
+/// Addresses, a token, a key, and commands to copy.
 pub fn banner(config: &Config, token: &str, key: &str) -> String {
     coloured_banner(config, token, key, table::wants_colour())
 }
@@ -58,7 +58,7 @@ fn coloured_banner(config: &Config, token: &str, key: &str, colour: bool) -> Str
     let dim = |text: &str| paint(text, Colour::Dim, colour);
     let line = |name: &str, value: String, note: &str| vec![format!("  {name}"), value, dim(note)];
     let mut places = vec![
-        // The key stands after the `#`: browsers send that part to nobody.
+        // The key is in the fragment: browsers do not send that part.
         line("Dashboard", format!("{web}/#key={}", encoded(key)), "open it in a browser"),
         line(
             "Demo",
@@ -119,7 +119,7 @@ fn coloured_banner(config: &Config, token: &str, key: &str, colour: bool) -> Str
     text
 }
 
-/// Fit to stand in the fragment of an address; a key that somebody chose may hold anything.
+/// Percent-encoded for the fragment of a URL; a key from the configuration may hold anything.
 fn encoded(key: &str) -> String {
     let plain = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~');
     let one = |byte: u8| if plain(&byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };

@@ -26,12 +26,12 @@ pub struct ExportArgs {
 }
 
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Lines between two words about how far it is.
+/// Rows between two progress messages.
 const PROGRESS: u64 = 50_000;
 
 pub fn run(args: ExportArgs) -> anyhow::Result<ExitCode> {
     let client = open(args.options)?;
-    let (time, alive) = look(&client)?;
+    let (time, alive) = running_servers(&client)?;
     if !alive.is_empty() && !args.live {
         bail!(
             "servers run on this store ({}): stop them first, so that sessions and presences come along, or use --live",
@@ -40,7 +40,7 @@ pub fn run(args: ExportArgs) -> anyhow::Result<ExitCode> {
     }
     let out = BufWriter::new(std::io::stdout().lock());
     let mut export = Export { client: &client, out, lines: 0, highest: 0 };
-    export.refuse_what_cannot_move(!alive.is_empty())?;
+    export.refuse_live_log(!alive.is_empty())?;
     let store = client.store().name().to_owned();
     let program = env!("CARGO_PKG_VERSION").to_owned();
     let live = !alive.is_empty();
@@ -57,7 +57,7 @@ pub fn run(args: ExportArgs) -> anyhow::Result<ExitCode> {
     export.deadlines()?;
     if !live && export.highest > time.ms().saturating_mul(1000) {
         bail!(
-            "a version is above the store's time: its clock went back since it was written; try again when the time has passed"
+            "a version is above the store's time: its clock was set back; try again when that time has passed"
         );
     }
     let lines = export.lines - 1;
@@ -65,9 +65,7 @@ pub fn run(args: ExportArgs) -> anyhow::Result<ExitCode> {
     export.out.flush()?;
     eprintln!("exported {lines} rows");
     if live {
-        eprintln!(
-            "servers were running: sessions and presences stayed with them, and later changes are not in the file"
-        );
+        eprintln!("servers were running: sessions, presences and later changes are not in the file");
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -81,8 +79,8 @@ pub fn open(options: StoreOptions) -> anyhow::Result<Client> {
     Ok(tavern_engines::open_client(&config.store, Arc::new(SystemClock), PATIENCE)?)
 }
 
-/// The store's time, and the names of the servers that live on it.
-pub fn look(client: &Client) -> anyhow::Result<(Time, Vec<String>)> {
+/// The store's time, and the names of the servers that run on it.
+pub fn running_servers(client: &Client) -> anyhow::Result<(Time, Vec<String>)> {
     let now = match client.read(Read::Time)? {
         Found::Time(now) => now,
         _ => SystemClock.now(),
@@ -109,11 +107,11 @@ struct Export<'a, W> {
 }
 
 impl<W: Write> Export<'_, W> {
-    /// What another store would number anew; and a log that grows and is cut while one reads it.
-    fn refuse_what_cannot_move(&self, live: bool) -> anyhow::Result<()> {
+    /// A log that servers append to and trim cannot be read consistently.
+    fn refuse_live_log(&self, live: bool) -> anyhow::Result<()> {
         if live && self.topics(None)?.log.head > 0 {
             bail!(
-                "there are events in the log of topics, which servers go on to write and to cut: stop them first, or back up the store by its own means"
+                "the store holds events of topics, which running servers change meanwhile: stop them first, or back up the store with its own tools"
             );
         }
         Ok(())
@@ -154,7 +152,8 @@ impl<W: Write> Export<'_, W> {
         }
         // Each of them had an event that is gone, so there is room for them before the first that is kept.
         let begins = first.checked_sub(earlier.len() as u64).filter(|begins| *begins > 0);
-        let begins = begins.context("the log of topics has lost events that nobody dropped")?;
+        let begins =
+            begins.context("the log of topics is inconsistent: events are missing at its beginning")?;
         for (position, (topic, count)) in (begins..).zip(&earlier) {
             self.line(&Line::of_topic(topic, *count, position))?;
         }

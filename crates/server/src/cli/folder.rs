@@ -1,5 +1,5 @@
-//! Publishing to a folder and listening to one, with no server in between. Must hold: whatever ends a listener but a
-//! kill, be it a count, a time, a signal or a reader that has gone, nothing of it stays in the folder.
+//! Publishing to a folder and subscribing to one, without a server. Must hold: however a subscriber ends (count, time,
+//! signal, closed stdout), except by a kill, it removes itself from the folder.
 
 use super::line::line_of;
 use super::print_line;
@@ -15,11 +15,11 @@ use std::time::{Duration, Instant};
 use tavern_local::{Error, Interest, Interrupter, Local, Message, Options};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// How long a line that is being written may still take once the listener has left the folder. Whoever reads it may
-/// have stopped reading for good.
+/// How long a line that is being written may still take once the subscriber has left the folder: its reader may have
+/// stopped reading.
 const LAST_LINE: Duration = Duration::from_millis(500);
-/// Between two looks into a folder that cannot be written to for the moment.
-const TROUBLE: Duration = Duration::from_millis(100);
+/// Between two attempts at a folder that is busy or full.
+const RETRY: Duration = Duration::from_millis(100);
 
 pub fn publish(folder: &Path, channel: &[u8], payload: &[u8]) -> anyhow::Result<u64> {
     let local = open(folder, "tavern publish")?;
@@ -37,18 +37,18 @@ pub struct Wanted<'a> {
 }
 
 pub fn subscribe(folder: &Path, wanted: &Wanted<'_>) -> anyhow::Result<()> {
-    let farewell = Farewell::expect()?;
+    let signals = StopSignals::catch()?;
     let local = open(folder, "tavern subscribe")?;
     let channels = wanted.channels.iter().map(|name| Interest::channel(name.as_bytes()));
     let patterns = wanted.patterns.iter().map(|name| Interest::pattern(name.as_bytes()));
     local.add_interests(channels.chain(patterns))?;
-    let ear = Arc::new(Ear::new(local));
-    let (told, deserted) = (ear.clone(), ear.clone());
-    thread::spawn(move || farewell.wait(&told));
-    thread::spawn(move || await_desertion(&deserted));
-    let heard = hear(&ear, wanted);
-    let left = ear.leave();
-    heard?;
+    let listener = Arc::new(FolderListener::new(local));
+    let (on_signal, on_closed_stdout) = (listener.clone(), listener.clone());
+    thread::spawn(move || signals.wait(&on_signal));
+    thread::spawn(move || watch_stdout(&on_closed_stdout));
+    let printed = print_messages(&listener, wanted);
+    let left = listener.leave();
+    printed?;
     Ok(left?)
 }
 
@@ -56,14 +56,14 @@ fn open(folder: &Path, program: &str) -> Result<Local, Error> {
     Local::open_with(folder, Options { program: program.to_owned(), ..Options::default() })
 }
 
-/// Prints what comes until it is enough.
-fn hear(ear: &Ear, wanted: &Wanted<'_>) -> anyhow::Result<()> {
+/// Prints messages until the count or the time is reached.
+fn print_messages(listener: &FolderListener, wanted: &Wanted<'_>) -> anyhow::Result<()> {
     let end = wanted.wait.and_then(|wait| Instant::now().checked_add(wait));
     let mut printed = 0;
-    while let Some(message) = ear.next(end)? {
+    while let Some(message) = listener.next(end)? {
         print_line(&line_of(&message))?;
         printed += u64::from(message.publication().is_some());
-        // The time is looked at here too: what never pauses must still end.
+        // Checked here too: a channel that never pauses must still end in time.
         if wanted.count == Some(printed) || is_over(end) {
             break;
         }
@@ -75,34 +75,34 @@ fn is_over(end: Option<Instant>) -> bool {
     end.is_some_and(|end| Instant::now() >= end)
 }
 
-/// A listener that several threads may end. It is closed once, by whoever comes first; the others wait for that.
-struct Ear {
+/// A subscriber that several threads may end. The first closes it; the others wait for that.
+struct FolderListener {
     local: Mutex<Option<Local>>,
     interrupter: Interrupter,
     leaving: AtomicBool,
 }
 
-impl Ear {
-    fn new(local: Local) -> Ear {
+impl FolderListener {
+    fn new(local: Local) -> FolderListener {
         let interrupter = local.interrupter();
-        Ear { local: Mutex::new(Some(local)), interrupter, leaving: AtomicBool::new(false) }
+        FolderListener { local: Mutex::new(Some(local)), interrupter, leaving: AtomicBool::new(false) }
     }
 
-    /// The next message. None: the time is over, or the listener has left.
+    /// The next message. None: the time is over, or the subscriber has left.
     fn next(&self, end: Option<Instant>) -> Result<Option<Message>, Error> {
         let local = self.local.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(local) = &*local else { return Ok(None) };
-        let mut troubled = false;
+        let mut reported = false;
         while !self.leaving.load(Ordering::SeqCst) {
             let left = end.map(|end| end.saturating_duration_since(Instant::now()));
             let message = match local.wait(left) {
-                // It may pass, and nothing is lost meanwhile.
+                // Transient, and nothing is lost meanwhile.
                 Err(error @ (Error::Busy { .. } | Error::Full { .. })) => {
-                    if !troubled {
+                    if !reported {
                         eprintln!("{error}; still listening");
                     }
-                    troubled = true;
-                    thread::sleep(TROUBLE);
+                    reported = true;
+                    thread::sleep(RETRY);
                     None
                 }
                 outcome => outcome?,
@@ -133,40 +133,40 @@ impl Ear {
     }
 }
 
-/// SIGTERM and SIGINT, heard from before anything is put into the folder.
-struct Farewell {
+/// SIGTERM and SIGINT, caught before anything is put into the folder.
+struct StopSignals {
     runtime: tokio::runtime::Runtime,
     terminate: tokio::signal::unix::Signal,
     interrupt: tokio::signal::unix::Signal,
 }
 
-impl Farewell {
-    fn expect() -> anyhow::Result<Farewell> {
+impl StopSignals {
+    fn catch() -> anyhow::Result<StopSignals> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
         let entered = runtime.enter();
         let (terminate, interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
         drop(entered);
-        Ok(Farewell { runtime, terminate, interrupt })
+        Ok(StopSignals { runtime, terminate, interrupt })
     }
 
-    fn wait(mut self, ear: &Ear) {
+    fn wait(mut self, listener: &FolderListener) {
         self.runtime.block_on(async {
             tokio::select! {
                 _ = self.terminate.recv() => {}
                 _ = self.interrupt.recv() => {}
             }
         });
-        ear.leave_and_exit()
+        listener.leave_and_exit()
     }
 }
 
-/// Waits until nobody reads our lines any more. On a quiet channel writing would notice it late or never.
-fn await_desertion(ear: &Ear) {
+/// Waits until stdout is closed at the other end. On a quiet channel a failing write would notice that late or never.
+fn watch_stdout(listener: &FolderListener) {
     let stdout = std::io::stdout();
     let mut watched = [PollFd::new(&stdout, PollFlags::empty())];
-    // Nothing is asked for, so only the end of a pipe, a socket or a terminal is told.
+    // No events are requested, so poll reports only errors and hang-ups.
     while let Err(rustix::io::Errno::INTR) = poll(&mut watched, None) {}
     if watched[0].revents().intersects(PollFlags::ERR | PollFlags::HUP) {
-        ear.leave_and_exit();
+        listener.leave_and_exit();
     }
 }

@@ -1,4 +1,4 @@
-//! `tavern follow`: whom a user follows and what they do; begins or stops to follow somebody.
+//! `tavern follow`: whom a user follows and what they do; follows or unfollows a user.
 
 use super::options::ServerOptions;
 use super::{block_on, line, moment, print_line, table};
@@ -98,7 +98,7 @@ async fn watch(client: &Client, events: &mut Events, count: u64) -> anyhow::Resu
 
 fn text(statuses: &[Status]) -> String {
     if statuses.is_empty() {
-        return "you follow nobody yet: tavern follow USER".to_owned();
+        return "you do not follow anyone yet: tavern follow USER".to_owned();
     }
     let mut rows = vec![["USER", "STATUS", "DOING", "LAST SEEN"].map(str::to_owned).to_vec()];
     rows.extend(statuses.iter().map(row));

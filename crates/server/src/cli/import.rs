@@ -1,9 +1,9 @@
 //! `tavern import`: reads from stdin what `tavern export` wrote, into a store that is empty and on which no server runs.
-//! Must hold: nothing that is there is changed, because every row is expected to be absent; when it ends early it says which lines are
-//! in; no version that somebody has seen comes again, because the new store's time is not before the export's.
+//! Must hold: no existing row is changed, because every row is expected to be absent; an import that fails says which rows
+//! are stored; versions do not repeat, because the new store's time is not before that of the export.
 
-use super::archive::{FORMAT, Header, Line, OLDEST_FORMAT, Put};
-use super::export::look;
+use super::archive::{FORMAT, Header, Line, Put};
+use super::export::running_servers;
 use super::options::StoreOptions;
 use crate::config::Mode;
 use anyhow::{Context, bail};
@@ -28,7 +28,7 @@ const BATCH_LINES: u64 = 500;
 const BATCH_BYTES: usize = 4 * 1024 * 1024;
 /// A session with a full mailbox, in base64, with room.
 const LINE_BYTES: u64 = 16 * 1024 * 1024;
-/// Lines between two words about how far it is.
+/// Rows between two progress messages.
 const PROGRESS: u64 = 50_000;
 
 pub fn run(args: ImportArgs) -> anyhow::Result<ExitCode> {
@@ -36,7 +36,7 @@ pub fn run(args: ImportArgs) -> anyhow::Result<ExitCode> {
     let client = tavern_engines::open_client(&config.store, Arc::new(SystemClock), PATIENCE)?;
     let mut input = std::io::stdin().lock();
     let Some(Line::Tavern(header)) = next(&mut input)? else {
-        bail!("this is no export of tavern: its first line says so");
+        bail!("not an export: the first line must be the header that `tavern export` writes");
     };
     check(&client, &header)?;
     let mut import = Import {
@@ -57,21 +57,21 @@ pub fn run(args: ImportArgs) -> anyhow::Result<ExitCode> {
             let done = import.done;
             Err(error.context(match done {
                 0 => "nothing was imported".to_owned(),
-                _ => format!("the first {done} rows were imported and the rest was not: empty the store and begin again"),
+                _ => format!("only the first {done} rows were imported: empty the store and try again"),
             }))
         }
     }
 }
 
 fn check(client: &Client, header: &Header) -> anyhow::Result<()> {
-    if !(OLDEST_FORMAT..=FORMAT).contains(&header.format) {
+    if header.format != FORMAT {
         bail!(
-            "the file has format {}, this program knows {OLDEST_FORMAT} to {FORMAT}: use the tavern that wrote it, {}",
+            "the file has format {}, this program reads format {FORMAT}: use the tavern that wrote it, {}",
             header.format,
             header.program
         );
     }
-    let (now, alive) = look(client)?;
+    let (now, alive) = running_servers(client)?;
     if !alive.is_empty() {
         bail!("servers run on this store ({}): stop them first", alive.join(", "));
     }
@@ -83,7 +83,7 @@ fn check(client: &Client, header: &Header) -> anyhow::Result<()> {
     if now.ms() < header.time {
         let behind = header.time - now.ms();
         bail!(
-            "the clock of this store is {behind} ms behind the one that was exported: versions would go back; set it right"
+            "the clock of this store is {behind} ms behind that of the exported store, so versions would go back: correct it"
         );
     }
     Ok(())
@@ -125,7 +125,7 @@ fn next(input: &mut impl BufRead) -> anyhow::Result<Option<Line>> {
     match text.last() {
         None => Ok(None),
         Some(b'\n') => Ok(Some(serde_json::from_slice(&text).context("a line cannot be read")?)),
-        Some(_) => bail!("the last line is cut off, or longer than any that tavern writes"),
+        Some(_) => bail!("the last line is truncated, or longer than tavern writes any"),
     }
 }
 
@@ -145,7 +145,7 @@ impl Import<'_> {
     fn take_all(&mut self, input: &mut impl BufRead) -> anyhow::Result<()> {
         loop {
             let Some(line) = next(input)? else {
-                bail!("the file has no end: the export was broken off");
+                bail!("the file is truncated: its last line is missing");
             };
             if let Line::End(end) = &line {
                 self.carry_out()?;
@@ -183,7 +183,7 @@ impl Import<'_> {
                 self.commit.restores.push(entry);
             }
             Put::Log(log) => {
-                // The events are there by then: what only told of earlier ones goes.
+                // The events are stored by now: drop the placeholders of earlier ones.
                 if log.head != self.position || log.first > log.head + 1 {
                     bail!("the log should end at {} and ends at {}", log.head, self.position);
                 }
@@ -204,7 +204,7 @@ impl Import<'_> {
         }
         let (first, last) = (self.done + 1, self.done + self.waiting);
         let commit = std::mem::take(&mut self.commit);
-        self.client.commit(commit).with_context(|| format!("rows {first} to {last} were not taken"))?;
+        self.client.commit(commit).with_context(|| format!("cannot store rows {first} to {last}"))?;
         self.raised.clear();
         (self.bytes, self.waiting) = (0, 0);
         if last / PROGRESS > self.done / PROGRESS {

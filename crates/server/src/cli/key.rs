@@ -16,14 +16,14 @@ use tavern_store::{ApiKey, Clock, Commit, Expect, Found, Read, Row, SystemClock,
 #[derive(clap::Args)]
 pub struct KeyArgs {
     #[command(subcommand)]
-    action: Action,
+    action: KeyAction,
 }
 
 #[derive(clap::Subcommand)]
-enum Action {
-    /// Make a key and print it; it is shown this once
+enum KeyAction {
+    /// Create a key and print it; it is not shown again
     Create {
-        /// What the key is for, for people
+        /// What the key is for
         #[arg(long)]
         name: String,
         /// publish, events, subscriptions, presence, parties, admin
@@ -55,9 +55,9 @@ const PAGE: u32 = 500;
 
 pub fn run(args: KeyArgs) -> anyhow::Result<ExitCode> {
     match args.action {
-        Action::Create { name, scopes, options } => create(&name, parse_scopes(&scopes)?, options)?,
-        Action::List { json, options } => list(json, options)?,
-        Action::Revoke { id, options } => revoke(&id, options)?,
+        KeyAction::Create { name, scopes, options } => create(&name, parse_scopes(&scopes)?, options)?,
+        KeyAction::List { json, options } => list(json, options)?,
+        KeyAction::Revoke { id, options } => revoke(&id, options)?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -104,7 +104,7 @@ fn list(json: bool, options: StoreOptions) -> anyhow::Result<()> {
 }
 
 fn revoke(asked: &str, options: StoreOptions) -> anyhow::Result<()> {
-    // Somebody who pastes the whole key means its id.
+    // The whole key is accepted in place of its id.
     let id = asked.strip_prefix("tvk_").and_then(|rest| rest.split('_').next()).unwrap_or(asked);
     let store = open(options)?;
     let Some(Versioned { version, row }) = all(&store)?.into_iter().find(|key| &*key.row.id == id) else {

@@ -8,12 +8,12 @@ use tavern_wire::json::{is_json, string};
 
 /// `{"event":"message","pattern":…,"channel":…,"data":…}` or `{"event":"gap","lost":…}`.
 pub fn line_of(message: &Message) -> String {
-    let (pattern, words) = match message {
-        Message::Channel(words) => (None, words),
-        Message::Pattern { pattern, publication: words } => (Some(&**pattern), words),
+    let (pattern, publication) = match message {
+        Message::Channel(publication) => (None, publication),
+        Message::Pattern { pattern, publication } => (Some(&**pattern), publication),
         Message::Gap { lost } => return format!(r#"{{"event":"gap","lost":{lost}}}"#),
     };
-    one_line(&String::from_utf8_lossy(&object(pattern, words)))
+    one_line(&String::from_utf8_lossy(&object(pattern, publication)))
 }
 
 /// A raw newline in JSON only ever stands between tokens, so a space says the same.
@@ -21,14 +21,14 @@ pub fn one_line(text: &str) -> String {
     text.replace(['\n', '\r'], " ")
 }
 
-fn object(pattern: Option<&[u8]>, words: &Publication) -> Vec<u8> {
+fn object(pattern: Option<&[u8]>, publication: &Publication) -> Vec<u8> {
     let mut out = br#"{"event":"message""#.to_vec();
     if let Some(pattern) = pattern {
         name(&mut out, "pattern", pattern);
     }
-    name(&mut out, "channel", words.channel());
+    name(&mut out, "channel", publication.channel());
     out.extend_from_slice(br#","data":"#);
-    let payload = words.payload();
+    let payload = publication.payload();
     match std::str::from_utf8(payload) {
         Ok(json) if is_json(payload) => out.extend_from_slice(json.as_bytes()),
         Ok(text) => string(&mut out, text),
@@ -60,7 +60,7 @@ mod tests {
     use tavern_wire::json::{Payload, message_tail};
 
     /// What a subscriber of a fresh folder prints when this is published.
-    fn heard(channel: &[u8], payload: &[u8], pattern: Option<&[u8]>) -> String {
+    fn printed(channel: &[u8], payload: &[u8], pattern: Option<&[u8]>) -> String {
         let folder = tempfile::tempdir().unwrap();
         let local = tavern_local::open(folder.path()).unwrap();
         match pattern {
@@ -86,17 +86,17 @@ mod tests {
             let mut server = b"{".to_vec();
             message_tail(&mut server, "game#1", Payload::Bytes(payload), None);
             server.remove(1);
-            assert_eq!(heard(b"game#1", payload, None), String::from_utf8(server).unwrap());
+            assert_eq!(printed(b"game#1", payload, None), String::from_utf8(server).unwrap());
         }
     }
 
     #[test]
     fn patterns_and_names_that_are_no_text() {
-        let line = heard(b"game#1", b"7", Some(b"game#*"));
+        let line = printed(b"game#1", b"7", Some(b"game#*"));
         assert_eq!(line, r#"{"event":"message","pattern":"game#*","channel":"game#1","data":7}"#);
-        let line = heard(b"\xff", b"x", None);
+        let line = printed(b"\xff", b"x", None);
         assert_eq!(line, r#"{"event":"message","channel_base64":"/w==","data":"x"}"#);
-        let line = heard(b"\xff\n", b"x", Some(b"\xff*"));
+        let line = printed(b"\xff\n", b"x", Some(b"\xff*"));
         assert!(line.contains(r#""pattern_base64":"/yo=","channel_base64":"/wo=""#), "{line}");
         assert_eq!(line_of(&Message::Gap { lost: 3 }), r#"{"event":"gap","lost":3}"#);
     }
@@ -104,6 +104,6 @@ mod tests {
     #[test]
     fn a_message_is_one_line() {
         assert_eq!(one_line("{\"data\":{\n \"a\": \"x\\ny\"\r\n}}"), "{\"data\":{  \"a\": \"x\\ny\"  }}");
-        assert_eq!(heard(b"a\nb", b"[1,\n2]", None).lines().count(), 1);
+        assert_eq!(printed(b"a\nb", b"[1,\n2]", None).lines().count(), 1);
     }
 }

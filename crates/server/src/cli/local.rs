@@ -1,5 +1,5 @@
-//! `tavern local`: what is going on in a folder that processes share without a server. Looks; makes nothing, and removes
-//! only the dead, when told to.
+//! `tavern local`: who listens on a folder that processes share without a server, and what waits there. Creates nothing, and
+//! removes only dead processes, with `--sweep`.
 
 use super::table::{self, Colour, paint};
 use super::{moment, print_line};
@@ -14,11 +14,11 @@ use tavern_store::{Clock, SystemClock};
 #[derive(clap::Args)]
 pub struct LocalArgs {
     #[command(subcommand)]
-    action: Action,
+    action: LocalAction,
 }
 
 #[derive(clap::Subcommand)]
-enum Action {
+enum LocalAction {
     /// Show who listens on a folder and what waits there
     Stat {
         /// The folder
@@ -27,17 +27,17 @@ enum Action {
         /// One JSON object instead of a table
         #[arg(long)]
         json: bool,
-        /// Clean up behind processes that died first
+        /// First remove what dead processes left behind
         #[arg(long)]
         sweep: bool,
     },
 }
 
-/// What a folder's bus is kept in; where it is missing there is no bus.
+/// The file of a folder's bus; without it there is no bus.
 const DATABASE: &str = "bus.db";
 
 pub fn run(args: LocalArgs) -> anyhow::Result<ExitCode> {
-    let Action::Stat { data, json, sweep } = args.action;
+    let LocalAction::Stat { data, json, sweep } = args.action;
     let Some(local) = open(&data)? else { bail!("no bus in {}", data.display()) };
     let swept = if sweep { Some(local.sweep()?) } else { None };
     let stat = local.stat()?;
@@ -53,7 +53,7 @@ pub fn run(args: LocalArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Opens a folder to look at it: nothing is made, and the dead stay. None: there is no bus.
+/// Opens a folder without creating or cleaning up anything. None: there is no bus.
 pub fn open(folder: &Path) -> anyhow::Result<Option<Local>> {
     match folder.join(DATABASE).try_exists() {
         Ok(true) => {
@@ -103,7 +103,7 @@ const HEADS: [&str; 11] = [
 fn text(stat: &Stat) -> String {
     let mut rows = vec![HEADS.map(str::to_owned).to_vec()];
     rows.extend(stat.processes.iter().map(row));
-    let mut text = if stat.processes.is_empty() { "nobody listens\n".into() } else { table::columns(&rows) };
+    let mut text = if stat.processes.is_empty() { "no listeners\n".into() } else { table::columns(&rows) };
     let log = counted(stat.log_messages, "message", "messages");
     let oldest = stat.oldest_ms.map_or(String::new(), |ms| format!(", the oldest {} ago", moment::span(ms)));
     text.push_str(&format!(

@@ -45,7 +45,7 @@ struct Cli {
 enum Command {
     /// Start with no configuration, on this machine only
     Dev(dev::DevArgs),
-    /// Start for real: needs a secret, denies by default
+    /// Start a production server: needs a secret, denies by default
     Serve(serve::ServeArgs),
     /// Print a token for a user
     Token(token::TokenArgs),
@@ -55,11 +55,11 @@ enum Command {
     Publish(publish::PublishArgs),
     /// Print the messages of channels, one JSON line each
     Subscribe(subscribe::SubscribeArgs),
-    /// Look at a folder that processes share without a server
+    /// Inspect a folder that processes share without a server
     Local(local::LocalArgs),
     /// Show who is in a channel
     Who(who::WhoArgs),
-    /// Show where a user is, and why he counts as online
+    /// Show where a user is, and why they count as online
     User(user::UserArgs),
     /// Follow a user, or show what those you follow do
     Follow(follow::FollowArgs),
@@ -71,13 +71,13 @@ enum Command {
     Check(check::CheckArgs),
     /// Check what the server needs around it: store, clock, ports, limits, disk
     Doctor(doctor::DoctorArgs),
-    /// Ask a running server whether it is ready; exit code 1 when it is not
+    /// Check whether a running server is ready; exit code 1 when it is not
     Ready(ready::ReadyArgs),
     /// Write everything that a store keeps to stdout
     Export(export::ExportArgs),
     /// Read an export from stdin into an empty store
     Import(import::ImportArgs),
-    /// Print what completes the command line in a shell
+    /// Print the completion script of a shell
     Completions(completions::CompletionsArgs),
     /// Print the manual page, or write those of all commands into a folder
     Man(man::ManArgs),

@@ -10,7 +10,7 @@ use tavern_client::{Api, Auth, Builder, Client, Transport, trust_pem};
 /// Every option of a server. They are stronger than `TAVERN_…` variables, which are stronger than the file.
 // No Debug: it holds secrets.
 #[derive(clap::Args, Default)]
-pub struct Options {
+pub struct ConfigOptions {
     /// The configuration file [default: tavern.toml, if there is one]
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
@@ -45,7 +45,7 @@ pub struct Options {
     pub set: Vec<String>,
 }
 
-/// What commands need that only look at the store or sign a token.
+/// For commands that only open the store or sign a token.
 #[derive(clap::Args)]
 pub struct StoreOptions {
     /// The configuration file [default: tavern.toml, if there is one]
@@ -61,18 +61,18 @@ pub struct StoreOptions {
 }
 
 impl StoreOptions {
-    pub fn with_secret(self, secret: Option<String>) -> Options {
+    pub fn with_secret(self, secret: Option<String>) -> ConfigOptions {
         let StoreOptions { config, data, store, set } = self;
-        Options { config, data, store, set, secret, ..Options::default() }
+        ConfigOptions { config, data, store, set, secret, ..ConfigOptions::default() }
     }
 }
 
-impl Options {
+impl ConfigOptions {
     /// Reads all layers. `for_server` asks for what only a server needs.
     pub fn load(self, mode: Mode, for_server: bool) -> anyhow::Result<Loaded> {
         let file = self.config.clone();
         let flags = self.flags()?;
-        // A variable that is not text cannot be one of ours: names and values of ours are.
+        // A variable that is not UTF-8 cannot be one of ours.
         let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
             Some((name.into_string().ok()?, value.into_string().ok()?))
         };
@@ -147,7 +147,7 @@ impl ServerOptions {
         Ok(builder)
     }
 
-    /// The server API for whoever the options name.
+    /// The server API with the credential of the options.
     pub fn api(&self) -> anyhow::Result<Api> {
         self.api_as(self.auth())
     }
@@ -164,7 +164,7 @@ impl ServerOptions {
         self.api_as(Auth::Key(key))
     }
 
-    /// Who to be. A flag beats a variable; with neither, a name that dev mode lets in.
+    /// The credential: a flag beats a variable; with neither, a name that dev mode accepts.
     pub fn auth(&self) -> Auth {
         if let Some(user) = &self.user {
             Auth::User(user.clone())

@@ -1,5 +1,5 @@
 //! `tavern party`: commands about parties, one at a time, and what happens in yours. A command opens no session, so that
-//! nobody comes online or goes offline because of it: whoever wants to be in a party stays with `tavern party watch`.
+//! the user does not come online by it. Members of a party must be online: run `tavern party watch` meanwhile.
 
 use super::options::ServerOptions;
 use super::{block_on, line, print_line};
@@ -14,11 +14,11 @@ pub struct PartyArgs {
     #[command(flatten)]
     server: ServerOptions,
     #[command(subcommand)]
-    action: Action,
+    action: PartyAction,
 }
 
 #[derive(clap::Subcommand)]
-enum Action {
+enum PartyAction {
     /// Print your party as JSON, or null
     Get,
     /// Stay, and print one JSON line for each event of parties
@@ -82,7 +82,7 @@ pub fn run(args: PartyArgs) -> anyhow::Result<ExitCode> {
 
 async fn carry_out(args: PartyArgs) -> anyhow::Result<()> {
     let Some((cmd, members)) = command(&args.action)? else {
-        let Action::Watch { count } = args.action else { return Ok(()) };
+        let PartyAction::Watch { count } = args.action else { return Ok(()) };
         return watch(&args.server, count.unwrap_or(u64::MAX)).await;
     };
     if let Auth::Key(_) = args.server.auth() {
@@ -93,25 +93,27 @@ async fn carry_out(args: PartyArgs) -> anyhow::Result<()> {
 }
 
 /// The command with its members; None: it is not a command of the protocol.
-fn command(action: &Action) -> anyhow::Result<Option<(&'static str, Value)>> {
+fn command(action: &PartyAction) -> anyhow::Result<Option<(&'static str, Value)>> {
     Ok(Some(match action {
-        Action::Get => ("get", json!({})),
-        Action::Watch { .. } => return Ok(None),
-        Action::Invite { user } => ("invite", json!({"user": user})),
-        Action::CancelInvite { user } => ("cancel_invite", json!({"user": user})),
-        Action::Accept { party } => ("accept", json!({"party_id": party})),
-        Action::Decline { party, message } => ("decline", json!({"party_id": party, "message": message})),
-        Action::Kick { user, message } => ("kick", json!({"user": user, "message": message})),
-        Action::Leave { message } => ("leave", json!({"message": message})),
-        Action::Promote { user } => ("promote", json!({"user": user})),
-        Action::Disband { message } => ("disband", json!({"message": message})),
-        Action::SetData { data } => ("set_data", json!({"data": parse(data, "the data")?})),
-        Action::Go { params: None } => ("go", json!({})),
-        Action::Go { params: Some(params) } => ("go", json!({"params": parse(params, "--params")?})),
-        Action::CancelGo => ("cancel_go", json!({})),
-        Action::Ready { go } => ("ready", json!({"go_id": go})),
-        Action::Block { user } => ("block", json!({"user": user})),
-        Action::Unblock { user } => ("unblock", json!({"user": user})),
+        PartyAction::Get => ("get", json!({})),
+        PartyAction::Watch { .. } => return Ok(None),
+        PartyAction::Invite { user } => ("invite", json!({"user": user})),
+        PartyAction::CancelInvite { user } => ("cancel_invite", json!({"user": user})),
+        PartyAction::Accept { party } => ("accept", json!({"party_id": party})),
+        PartyAction::Decline { party, message } => {
+            ("decline", json!({"party_id": party, "message": message}))
+        }
+        PartyAction::Kick { user, message } => ("kick", json!({"user": user, "message": message})),
+        PartyAction::Leave { message } => ("leave", json!({"message": message})),
+        PartyAction::Promote { user } => ("promote", json!({"user": user})),
+        PartyAction::Disband { message } => ("disband", json!({"message": message})),
+        PartyAction::SetData { data } => ("set_data", json!({"data": parse(data, "the data")?})),
+        PartyAction::Go { params: None } => ("go", json!({})),
+        PartyAction::Go { params: Some(params) } => ("go", json!({"params": parse(params, "--params")?})),
+        PartyAction::CancelGo => ("cancel_go", json!({})),
+        PartyAction::Ready { go } => ("ready", json!({"go_id": go})),
+        PartyAction::Block { user } => ("block", json!({"user": user})),
+        PartyAction::Unblock { user } => ("unblock", json!({"user": user})),
     }))
 }
 
@@ -161,12 +163,12 @@ mod tests {
 
     #[test]
     fn actions_become_commands_of_the_protocol() {
-        let decline = Action::Decline { party: 5, message: None };
+        let decline = PartyAction::Decline { party: 5, message: None };
         let expected = ("decline", json!({"party_id": 5, "message": null}));
         assert_eq!(command(&decline).unwrap(), Some(expected));
-        let data = Action::SetData { data: "{\"a\": 1}".into() };
+        let data = PartyAction::SetData { data: "{\"a\": 1}".into() };
         assert_eq!(command(&data).unwrap(), Some(("set_data", json!({"data": {"a": 1}}))));
-        assert!(command(&Action::SetData { data: "{".into() }).is_err());
-        assert!(command(&Action::Go { params: Some("x".into()) }).is_err());
+        assert!(command(&PartyAction::SetData { data: "{".into() }).is_err());
+        assert!(command(&PartyAction::Go { params: Some("x".into()) }).is_err());
     }
 }

@@ -1,13 +1,13 @@
 //! `tavern serve`: a server for real.
 
-use super::options::Options;
+use super::options::ConfigOptions;
 use crate::config::Mode;
 use std::process::ExitCode;
 
 #[derive(clap::Args)]
 pub struct ServeArgs {
     #[command(flatten)]
-    options: Options,
+    options: ConfigOptions,
 }
 
 pub fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {

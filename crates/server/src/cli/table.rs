@@ -1,16 +1,16 @@
-//! Columns of text for people. Plain characters; colours only when a person is looking.
+//! Columns of text for people; colours only on a terminal.
 
 use std::io::IsTerminal;
 
 /// A cell wider than this moves only its own line: one long value must not push all others off the screen.
 const WIDE: usize = 48;
 
-/// Lines whose columns stand under each other. The last column is not padded.
-/// Text that somebody else chose: it must not move the cursor.
+/// Text from elsewhere, without control characters that would move the cursor.
 pub fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
+/// Lines whose columns are aligned. The last column is not padded.
 pub fn columns(rows: &[Vec<String>]) -> String {
     let count = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| {
@@ -46,7 +46,7 @@ fn shown_width(cell: &str) -> usize {
     width
 }
 
-/// A number of bytes as people say it.
+/// A number of bytes in a readable unit.
 pub fn size(bytes: u64) -> String {
     const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
     if bytes < 1024 {
@@ -71,7 +71,7 @@ pub enum Colour {
     Dim,
 }
 
-/// Whether stdout is a terminal whose owner did not say no to colours.
+/// Whether stdout is a terminal and NO_COLOR is not set.
 pub fn wants_colour() -> bool {
     std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|no| no.is_empty())
 }

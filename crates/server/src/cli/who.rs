@@ -36,7 +36,7 @@ async fn ask(args: WhoArgs) -> anyhow::Result<Members> {
 
 fn text(members: &Members) -> String {
     if members.users.is_empty() {
-        return "nobody is there".to_owned();
+        return "no users".to_owned();
     }
     let mut rows = vec![["USER", "NAME", "FOR", "CLIENTS", "STATE"].map(str::to_owned).to_vec()];
     rows.extend(members.users.iter().map(row));

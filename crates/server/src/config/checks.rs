@@ -3,9 +3,9 @@
 
 use super::kinds::KINDS;
 use super::place::check_bus;
-use super::sections::General;
+use super::sections::TopLevel;
 use super::values::Values;
-use super::{Cidr, Config, Mode, Origin, Tls, Value};
+use super::{Cidr, Config, Mode, Origin, TlsFiles, Value};
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -79,10 +79,10 @@ fn parsed<T>(
     items
 }
 
-pub(super) fn tls(values: &mut Values, general: &General) -> Option<Tls> {
-    match (&general.tls_cert, &general.tls_key) {
+pub(super) fn tls(values: &mut Values, top: &TopLevel) -> Option<TlsFiles> {
+    match (&top.tls_cert, &top.tls_key) {
         (None, None) => None,
-        (Some(cert), Some(key)) => Some(Tls { cert: PathBuf::from(cert), key: PathBuf::from(key) }),
+        (Some(cert), Some(key)) => Some(TlsFiles { cert: PathBuf::from(cert), key: PathBuf::from(key) }),
         (Some(_), None) => {
             values.fail("tls_cert", "tls_cert is given without tls_key: give both or none");
             None
@@ -225,13 +225,13 @@ fn check_order(values: &mut Values, config: &Config) {
         if low < high || (low == high && !strictly) {
             continue;
         }
-        let (what, word) = match (small, strictly) {
+        let (what, relation) = match (small, strictly) {
             ("nodes.heartbeat_ms", _) => ("twice nodes.heartbeat_ms", "at most"),
             (_, true) => (small, "below"),
             (_, false) => (small, "at most"),
         };
-        let message = format!("{what} ({low}) must be {word} {large} ({high})");
-        // Reported at the one that somebody wrote.
+        let message = format!("{what} ({low}) must be {relation} {large} ({high})");
+        // Reported at the one that was given.
         let written = if values.given(small).is_some() { small } else { large };
         values.fail(written, message);
     }
@@ -250,8 +250,7 @@ fn check_verbs(values: &mut Values) {
         let kind = name.trim_start_matches(KINDS).trim_end_matches(".allow");
         let reserved = ["user", "party", "tavern"].contains(&kind);
         if reserved && verbs.iter().any(|verb| verb == "publish" || verb == "join") {
-            let message =
-                format!("{name}: nobody publishes to {kind}#… or joins it by name; the server does");
+            let message = format!("{name}: only the server publishes to {kind}#… and joins users to it");
             values.fail(&name, message);
         }
     }

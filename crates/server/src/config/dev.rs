@@ -1,4 +1,4 @@
-//! The secrets of dev mode: made once per data folder and kept there, so that tokens and keys survive a restart.
+//! The secrets of dev mode: created once per data folder and kept there, so that tokens and keys survive a restart.
 //! Must hold: only the owner can read the files; two servers that start at once agree on one secret.
 
 use super::{Config, Mode, Origin, Secret};

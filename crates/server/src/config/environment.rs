@@ -1,11 +1,11 @@
 //! The environment and the flags as layers: `TAVERN_SESSIONS_RESUME_MS` is `sessions.resume_ms`, `--listen` is
-//! `listen`, `--set key=value` is any key. Must hold: a `TAVERN_` variable that means nothing is an error, because a
-//! mistyped one would be obeyed by nobody and noticed too late.
+//! `listen`, `--set key=value` is any key. Must hold: an unknown `TAVERN_` variable is an error, because a mistyped one would
+//! be ignored and noticed too late.
 
 use super::layer::{Given, read_text};
 use super::origin::{ConfigError, Origin};
 use super::schema;
-use super::sections::{Kind, Section};
+use super::sections::{KindConfig, Section};
 
 const PREFIX: &str = "TAVERN_";
 
@@ -86,7 +86,7 @@ fn key_of(rest: &str) -> Option<String> {
     }
     if let Some(rest) = rest.strip_prefix("KINDS_") {
         // The field is the known end; what stands before it is the kind, which may hold underscores.
-        let field = Kind::KEYS.iter().find(|key| rest.ends_with(&format!("_{}", shout(key.name))))?;
+        let field = KindConfig::KEYS.iter().find(|key| rest.ends_with(&format!("_{}", shout(key.name))))?;
         let kind = rest[..rest.len() - field.name.len() - 1].to_lowercase();
         return Some(format!("kinds.{kind}.{}", field.name)).filter(|name| schema::find(name).is_some());
     }

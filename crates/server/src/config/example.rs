@@ -2,7 +2,7 @@
 //! default and bounds; a test compares them with `packaging/tavern.toml` and `docs/configuration.md`.
 
 use super::schema::{self, Key, Preset, Type};
-use super::sections::{BUILT_IN, Channel, Kind, Section, TokenKey};
+use super::sections::{BUILT_IN, ChannelConfig, KindConfig, Section, TokenKeyConfig};
 use std::fmt::Write;
 
 const WIDTH: usize = 118;
@@ -38,7 +38,7 @@ pub fn file(set: &[(&str, &str)]) -> String {
          [kinds.default] for the others; a kind takes from [kinds.default] what it does not say.",
     );
     out.push_str("# For example:\n#[kinds.game]\n");
-    for key in Kind::KEYS {
+    for key in KindConfig::KEYS {
         entry(&mut out, key, key.name, None);
     }
     out.push('\n');
@@ -99,13 +99,13 @@ pub fn page() -> String {
         "`[kinds.NAME]`",
         "One table for each kind of channel; `[kinds.default]` for all others, and for what a kind does not say.",
     );
-    Kind::KEYS.iter().for_each(|key| row(&mut out, key, key.name));
+    KindConfig::KEYS.iter().for_each(|key| row(&mut out, key, key.name));
     table(
         &mut out,
         "`[channels.\"NAME\"]`",
         "Single channels that mean something else than the others of their kind. An empty value is that of the kind.",
     );
-    Channel::KEYS.iter().for_each(|key| row(&mut out, key, key.name));
+    ChannelConfig::KEYS.iter().for_each(|key| row(&mut out, key, key.name));
     out.push_str("\nThese kinds and channels mean something without being configured:\n\n| table | key | value |\n|---|---|---|\n");
     for (table, field, value) in BUILT_IN {
         let _ = writeln!(out, "| `[{}]` | `{field}` | `{value}` |", quoted(table));
@@ -115,7 +115,7 @@ pub fn page() -> String {
         "`[[tokens.keys]]`",
         "Public keys whose tokens are accepted beside those signed with `secret`; up to 32 tables.",
     );
-    TokenKey::KEYS.iter().for_each(|key| row(&mut out, key, key.name));
+    TokenKeyConfig::KEYS.iter().for_each(|key| row(&mut out, key, key.name));
     out
 }
 

@@ -2,7 +2,7 @@
 //! Must hold: a kind takes from `[kinds.default]` what neither it nor the built-in meaning of its name says.
 
 use super::schema;
-use super::sections::{BUILT_IN, Channel, Kind, Section, TokenKey};
+use super::sections::{BUILT_IN, ChannelConfig, KindConfig, Section, TokenKeyConfig};
 use super::values::{Values, preset, shown};
 use super::{Origin, Value};
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,39 +14,39 @@ const DEFAULT: &str = "default";
 /// More tables than this are a mistake.
 const TABLES_MAX: usize = 1_024;
 
-/// The built-in kinds, `default`, and those that somebody named.
-pub(super) fn kinds(values: &mut Values) -> BTreeMap<String, Kind> {
+/// The built-in kinds, `default`, and those that are configured.
+pub(super) fn kinds(values: &mut Values) -> BTreeMap<String, KindConfig> {
     let written = written(values, KINDS);
     let mut names = named(&written, KINDS);
     names.insert(DEFAULT.to_owned());
     let read = |name: String| {
-        // Only what somebody wrote, or what differs from [kinds.default], is shown.
+        // Only what is configured, or differs from [kinds.default], is shown.
         let shows = name == DEFAULT || written.contains(&name);
-        let kind = Kind::from_values(|field| take(values, KINDS, &name, field, shows));
+        let kind = KindConfig::from_values(|field| take(values, KINDS, &name, field, shows));
         (name, kind)
     };
     names.into_iter().map(read).collect()
 }
 
-/// The built-in channels and those that somebody named.
-pub(super) fn channels(values: &mut Values) -> BTreeMap<String, Channel> {
+/// The built-in channels and those that are configured.
+pub(super) fn channels(values: &mut Values) -> BTreeMap<String, ChannelConfig> {
     let written = written(values, CHANNELS);
     let names = named(&written, CHANNELS);
     let read = |name: String| {
         let channel =
-            Channel::from_values(|field| take(values, CHANNELS, &name, field, written.contains(&name)));
+            ChannelConfig::from_values(|field| take(values, CHANNELS, &name, field, written.contains(&name)));
         (name, channel)
     };
     names.into_iter().map(read).collect()
 }
 
-pub(super) fn token_keys(values: &mut Values) -> Vec<TokenKey> {
+pub(super) fn token_keys(values: &mut Values) -> Vec<TokenKeyConfig> {
     let mut keys = Vec::new();
     let mut indices: Vec<String> = written(values, TOKENS).into_iter().collect();
     indices.sort_by_key(|index| index.parse::<u32>().unwrap_or(u32::MAX));
     for index in indices {
         let full = |field: &str| format!("{TOKENS}{index}.{field}");
-        let key = TokenKey::from_values(|field| values.take(&full(field)));
+        let key = TokenKeyConfig::from_values(|field| values.take(&full(field)));
         if key.algorithm.is_empty() || key.file.as_os_str().is_empty() {
             let present = if key.algorithm.is_empty() { full("file") } else { full("algorithm") };
             values.fail(&present, format!("tokens.keys.{index} needs both an algorithm and a file"));
@@ -57,7 +57,7 @@ pub(super) fn token_keys(values: &mut Values) -> Vec<TokenKey> {
     keys
 }
 
-/// The names of the tables below this prefix that somebody wrote.
+/// The names of the tables below this prefix that are configured.
 fn written(values: &mut Values, prefix: &str) -> BTreeSet<String> {
     let name = |full: &str| Some(full.strip_prefix(prefix)?.rsplit_once('.')?.0.to_owned());
     let written: BTreeSet<String> = values.given_names().filter_map(name).collect();

@@ -16,7 +16,7 @@ pub enum Value {
     Integer(u64),
 }
 
-/// A key that somebody set.
+/// A key that was set.
 pub struct Given {
     pub name: String,
     pub value: Value,
@@ -214,8 +214,8 @@ mod tests {
 
     fn check(text: &str, expected: &[&str]) {
         let (_, errors) = read_file("tavern.toml", text);
-        let told: Vec<String> = errors.iter().map(ToString::to_string).collect();
-        assert_eq!(told, expected, "{text}");
+        let messages: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        assert_eq!(messages, expected, "{text}");
     }
 
     #[test]

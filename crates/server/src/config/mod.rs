@@ -21,12 +21,13 @@ pub use environment::Flag;
 pub use origin::{ConfigError, ConfigErrors, Origin};
 pub use secret::{Secret, without_password};
 pub use sections::{
-    Authorize, Channel, Events, Inbox, Kind, Limits, LocalLog, LogFormat, Metrics, Nodes, Parties, Presence,
-    PresenceMode, Sessions, SlowReader, TokenKey,
+    AuthorizeConfig, ChannelConfig, EventsConfig, InboxConfig, KindConfig, LimitsConfig, LocalBusConfig,
+    LogFormat, MetricsConfig, NodesConfig, PartiesConfig, PresenceConfig, PresenceMode, SessionsConfig,
+    SlowReader, TokenKeyConfig,
 };
 
 use layer::{Given, Value};
-use sections::{General, Section};
+use sections::{Section, TopLevel};
 use values::Values;
 
 use std::collections::BTreeMap;
@@ -60,38 +61,38 @@ pub struct Config {
     /// Web origins that may connect, as browsers write them; `*` means any.
     pub origins: Vec<String>,
     pub trusted_proxies: Vec<Cidr>,
-    pub tls: Option<Tls>,
+    pub tls: Option<TlsFiles>,
     pub prefix: String,
     pub log: LogFormat,
     pub log_level: String,
-    pub sessions: Sessions,
-    pub nodes: Nodes,
-    pub local: LocalLog,
-    pub limits: Limits,
+    pub sessions: SessionsConfig,
+    pub nodes: NodesConfig,
+    pub local: LocalBusConfig,
+    pub limits: LimitsConfig,
     /// Always holds `default`; ask through `kind`.
-    pub kinds: BTreeMap<String, Kind>,
+    pub kinds: BTreeMap<String, KindConfig>,
     /// Channels that mean something else than the others of their kind.
-    pub channels: BTreeMap<String, Channel>,
-    pub presence: Presence,
-    pub authorize: Authorize,
-    pub events: Events,
-    pub metrics: Metrics,
-    pub parties: Parties,
-    pub inbox: Inbox,
+    pub channels: BTreeMap<String, ChannelConfig>,
+    pub presence: PresenceConfig,
+    pub authorize: AuthorizeConfig,
+    pub events: EventsConfig,
+    pub metrics: MetricsConfig,
+    pub parties: PartiesConfig,
+    pub inbox: InboxConfig,
     /// Public keys whose tokens are accepted beside those signed with the secret.
-    pub token_keys: Vec<TokenKey>,
-    entries: Vec<Entry>,
+    pub token_keys: Vec<TokenKeyConfig>,
+    entries: Vec<EffectiveValue>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tls {
+pub struct TlsFiles {
     pub cert: PathBuf,
     pub key: PathBuf,
 }
 
 /// One line of `tavern check`: a key, its value as it may be shown, and where it came from.
 #[derive(Clone, Debug)]
-pub struct Entry {
+pub struct EffectiveValue {
     pub key: String,
     pub value: serde_json::Value,
     pub origin: Origin,
@@ -145,9 +146,9 @@ impl Config {
 
     /// Ends with a whole `Config` whatever is wrong, so that all errors can be reported together.
     fn build(mut values: Values, for_server: bool) -> Loaded {
-        let general = General::read(&mut values);
-        let places = place::places(&mut values, &general);
-        let mut limits = Limits::read(&mut values);
+        let top = TopLevel::read(&mut values);
+        let places = place::places(&mut values, &top);
+        let mut limits = LimitsConfig::read(&mut values);
         limits.json_frame_bytes =
             checks::json_frame_bytes(&mut values, limits.json_frame_bytes, limits.message_bytes);
         let config = Config {
@@ -158,27 +159,27 @@ impl Config {
             store: places.store,
             bus: places.bus,
             node: places.node,
-            threads: checks::threads(&mut values, general.threads),
-            origins: checks::origins(&mut values, &general.origins),
-            trusted_proxies: checks::trusted_proxies(&mut values, &general.trusted_proxies),
-            tls: checks::tls(&mut values, &general),
-            secret: general.secret,
-            admin_key: general.admin_key,
-            prefix: general.prefix,
-            log: general.log,
-            log_level: general.log_level,
-            sessions: Sessions::read(&mut values),
-            nodes: Nodes::read(&mut values),
-            local: LocalLog::read(&mut values),
+            threads: checks::threads(&mut values, top.threads),
+            origins: checks::origins(&mut values, &top.origins),
+            trusted_proxies: checks::trusted_proxies(&mut values, &top.trusted_proxies),
+            tls: checks::tls(&mut values, &top),
+            secret: top.secret,
+            admin_key: top.admin_key,
+            prefix: top.prefix,
+            log: top.log,
+            log_level: top.log_level,
+            sessions: SessionsConfig::read(&mut values),
+            nodes: NodesConfig::read(&mut values),
+            local: LocalBusConfig::read(&mut values),
             limits,
             kinds: kinds::kinds(&mut values),
             channels: kinds::channels(&mut values),
-            presence: Presence::read(&mut values),
-            authorize: Authorize::read(&mut values),
-            events: Events::read(&mut values),
-            metrics: Metrics::read(&mut values),
-            parties: Parties::read(&mut values),
-            inbox: Inbox::read(&mut values),
+            presence: PresenceConfig::read(&mut values),
+            authorize: AuthorizeConfig::read(&mut values),
+            events: EventsConfig::read(&mut values),
+            metrics: MetricsConfig::read(&mut values),
+            parties: PartiesConfig::read(&mut values),
+            inbox: InboxConfig::read(&mut values),
             token_keys: kinds::token_keys(&mut values),
             entries: Vec::new(),
         };
@@ -188,7 +189,7 @@ impl Config {
     }
 
     /// What holds for channels of this kind.
-    pub fn kind(&self, kind: &str) -> &Kind {
+    pub fn kind(&self, kind: &str) -> &KindConfig {
         self.kinds.get(kind).unwrap_or_else(|| &self.kinds["default"])
     }
 
@@ -199,7 +200,7 @@ impl Config {
     }
 
     /// Every effective value, fit to be shown.
-    pub fn entries(&self) -> &[Entry] {
+    pub fn entries(&self) -> &[EffectiveValue] {
         &self.entries
     }
 

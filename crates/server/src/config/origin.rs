@@ -1,5 +1,5 @@
-//! Where a value came from, and what is wrong with it. Every effective value has an origin; every error has one too
-//! when it concerns something that somebody wrote.
+//! Where a value came from, and what is wrong with it. Every effective value has an origin; every error about something that
+//! was given has one too.
 
 use std::fmt;
 use std::sync::Arc;
@@ -75,7 +75,7 @@ impl fmt::Display for ConfigError {
     }
 }
 
-/// Everything that is wrong, told together.
+/// All errors of a configuration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct ConfigErrors(pub Vec<ConfigError>);
 

@@ -1,7 +1,7 @@
 //! Where this node is and where it keeps things: addresses, folder, store, bus, name. They are derived from each
 //! other: a folder means a SQLite store in it, a Redis store means its own bus.
 
-use super::sections::General;
+use super::sections::TopLevel;
 use super::values::Values;
 use super::{Mode, Origin, without_password};
 use serde_json::json;
@@ -31,9 +31,9 @@ const STORES: &str = "sqlite:FOLDER, redis://HOST:PORT or postgres://HOST/DATABA
 const BUSES: &str = "local, redis://HOST:PORT or nats://HOST:PORT";
 const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
-pub(super) fn places(values: &mut Values, general: &General) -> Places {
-    let listen = address(values, "listen", &general.listen).unwrap_or(NOWHERE);
-    let resp = match general.resp.as_str() {
+pub(super) fn places(values: &mut Values, top: &TopLevel) -> Places {
+    let listen = address(values, "listen", &top.listen).unwrap_or(NOWHERE);
+    let resp = match top.resp.as_str() {
         "" | "off" => {
             let origin = values.origin("resp");
             values.show("resp", json!("off"), origin);
@@ -47,9 +47,9 @@ pub(super) fn places(values: &mut Values, general: &General) -> Places {
     {
         values.fail("resp", format!("resp and listen are both {resp}: give them different ports"));
     }
-    let (data, store) = folder_and_store(values, general);
-    let bus = bus(values, general, &store);
-    let node = node(values, general, listen);
+    let (data, store) = folder_and_store(values, top);
+    let bus = bus(values, top, &store);
+    let node = node(values, top, listen);
     Places { listen, resp, data, store, bus, node }
 }
 
@@ -72,12 +72,12 @@ fn address(values: &mut Values, name: &str, text: &str) -> Option<SocketAddr> {
 }
 
 /// `data` and `store` say the same thing in two ways; the stronger layer is believed.
-fn folder_and_store(values: &mut Values, general: &General) -> (PathBuf, String) {
+fn folder_and_store(values: &mut Values, top: &TopLevel) -> (PathBuf, String) {
     let (data_origin, store_origin) = (values.origin("data"), values.origin("store"));
     let folder_of = |store: &str| store.strip_prefix(SQLITE).map(str::to_owned);
     let store_rules = store_origin.strength() >= data_origin.strength();
-    let Some(store) = general.store.clone().filter(|_| store_rules) else {
-        let folder = general.data.clone();
+    let Some(store) = top.store.clone().filter(|_| store_rules) else {
+        let folder = top.data.clone();
         check_folder(values, &folder);
         let store = format!("{SQLITE}{folder}");
         let origin = match &data_origin {
@@ -90,10 +90,10 @@ fn folder_and_store(values: &mut Values, general: &General) -> (PathBuf, String)
     let both_given = data_origin.strength() == store_origin.strength();
     if let Some(folder) = folder_of(&store)
         && both_given
-        && folder != general.data
+        && folder != top.data
     {
         let message =
-            format!("store = {store:?} and data = {:?} name two folders: give one of them", general.data);
+            format!("store = {store:?} and data = {:?} name two folders: give one of them", top.data);
         values.fail("store", message);
     }
     let folder = match folder_of(&store) {
@@ -101,14 +101,14 @@ fn folder_and_store(values: &mut Values, general: &General) -> (PathBuf, String)
             values.show("data", json!(folder), Origin::Derived("store".into()));
             folder
         }
-        None => general.data.clone(),
+        None => top.data.clone(),
     };
     check_folder(values, &folder);
     let known = ["sqlite:", "memory:", "postgres://", "postgresql://"];
     if !known.iter().chain(&REDIS).any(|scheme| store.starts_with(scheme)) {
         values.fail("store", format!("store = {:?} is none of {STORES}", without_password(&store)));
     }
-    (folder.into(), with_prefix(store, &general.prefix))
+    (folder.into(), with_prefix(store, &top.prefix))
 }
 
 fn check_folder(values: &mut Values, folder: &str) {
@@ -117,8 +117,8 @@ fn check_folder(values: &mut Values, folder: &str) {
     }
 }
 
-fn bus(values: &mut Values, general: &General, store: &str) -> String {
-    if let Some(bus) = &general.bus {
+fn bus(values: &mut Values, top: &TopLevel, store: &str) -> String {
+    if let Some(bus) = &top.bus {
         let known = ["nats://", "tls://"];
         let known = known.iter().chain(&REDIS).any(|scheme| bus.starts_with(scheme));
         if !known && bus != "local" {
@@ -136,15 +136,15 @@ fn bus(values: &mut Values, general: &General, store: &str) -> String {
     bus
 }
 
-/// Whoever only looks at the store needs no bus.
+/// Only servers need a bus.
 pub(super) fn check_bus(values: &mut Values, store: &str) {
     if store.starts_with("postgres") && values.given("bus").is_none() {
         values.fail("store", format!("a Postgres store needs a bus beside it: set bus to one of {BUSES}"));
     }
 }
 
-fn node(values: &mut Values, general: &General, listen: SocketAddr) -> String {
-    if let Some(node) = &general.node {
+fn node(values: &mut Values, top: &TopLevel, listen: SocketAddr) -> String {
+    if let Some(node) = &top.node {
         if !is_node_name(node) {
             let message = format!(
                 "node = {node:?} is no node name: letters, digits, `.`, `_` and `-`, a letter or digit first, \
@@ -182,7 +182,7 @@ fn host_name() -> String {
     if kept.is_empty() { "node".into() } else { kept }
 }
 
-/// Installations with different prefixes share a Redis server: their keys are apart like their words.
+/// Installations that share a Redis server keep their keys apart by the prefix, as they do their messages.
 fn with_prefix(store: String, prefix: &str) -> String {
     let named = store.split_once('?').map_or("", |(_, options)| options);
     if !REDIS.iter().any(|scheme| store.starts_with(scheme))

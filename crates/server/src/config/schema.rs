@@ -2,7 +2,7 @@
 //! else; the file, the environment, the flags, `tavern check`, the example file and the reference page all read that list.
 
 use super::kinds::{CHANNELS, KINDS, TOKENS};
-use super::sections::{self, Channel, Kind, Section, TokenKey};
+use super::sections::{self, ChannelConfig, KindConfig, Section, TokenKeyConfig};
 
 /// What a value looks like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,9 +99,9 @@ pub fn find(name: &str) -> Option<&'static Key> {
         let (table, field) = name.strip_prefix(prefix)?.rsplit_once('.')?;
         keys.iter().find(|key| is_name(table) && key.name == field)
     };
-    in_table(KINDS, Kind::KEYS, tavern_domain::channel::is_kind)
-        .or_else(|| in_table(CHANNELS, Channel::KEYS, is_channel))
-        .or_else(|| in_table(TOKENS, TokenKey::KEYS, is_index))
+    in_table(KINDS, KindConfig::KEYS, tavern_domain::channel::is_kind)
+        .or_else(|| in_table(CHANNELS, ChannelConfig::KEYS, is_channel))
+        .or_else(|| in_table(TOKENS, TokenKeyConfig::KEYS, is_index))
         .or_else(|| keys().find(|key| key.name == name))
 }
 
@@ -116,7 +116,7 @@ fn is_index(text: &str) -> bool {
 
 /// The names that may stand in a section; the empty section is the top of the file.
 pub fn names_in(section: &str) -> Vec<&'static str> {
-    let tables = [(KINDS, Kind::KEYS), (CHANNELS, Channel::KEYS), (TOKENS, TokenKey::KEYS)];
+    let tables = [(KINDS, KindConfig::KEYS), (CHANNELS, ChannelConfig::KEYS), (TOKENS, TokenKeyConfig::KEYS)];
     if let Some((_, keys)) = tables.iter().find(|(prefix, _)| section.starts_with(prefix)) {
         return keys.iter().map(|key| key.name).collect();
     }
@@ -181,7 +181,9 @@ mod tests {
         for (index, key) in all.iter().enumerate() {
             assert!(!all[..index].iter().any(|other| other.name == key.name), "{} is there twice", key.name);
         }
-        for key in all.into_iter().chain(Kind::KEYS).chain(Channel::KEYS).chain(TokenKey::KEYS) {
+        for key in
+            all.into_iter().chain(KindConfig::KEYS).chain(ChannelConfig::KEYS).chain(TokenKeyConfig::KEYS)
+        {
             assert!(key.meaning.trim().ends_with('.'), "{}: {:?}", key.name, key.meaning);
             if let (Type::Integer { min, max }, Preset::Integer(preset)) = (key.shape.kind, key.shape.preset)
             {

@@ -82,17 +82,17 @@ macro_rules! choice {
 
 /// The keys of all tables with a fixed name, in the order in which they are shown.
 pub const ALL: &[&[Key]] = &[
-    General::KEYS,
-    Sessions::KEYS,
-    Nodes::KEYS,
-    LocalLog::KEYS,
-    Limits::KEYS,
-    Presence::KEYS,
-    Authorize::KEYS,
-    Events::KEYS,
-    Metrics::KEYS,
-    Parties::KEYS,
-    Inbox::KEYS,
+    TopLevel::KEYS,
+    SessionsConfig::KEYS,
+    NodesConfig::KEYS,
+    LocalBusConfig::KEYS,
+    LimitsConfig::KEYS,
+    PresenceConfig::KEYS,
+    AuthorizeConfig::KEYS,
+    EventsConfig::KEYS,
+    MetricsConfig::KEYS,
+    PartiesConfig::KEYS,
+    InboxConfig::KEYS,
 ];
 
 choice! {
@@ -126,7 +126,7 @@ const fn absent(kind: Type) -> Shape {
 
 section! {
     /// The top of the file, as it was written; `place` and `checks` make addresses, folders and certificates of it.
-    "" => General {
+    "" => TopLevel {
         /// The address for HTTP and WebSocket. Use another than loopback only with TLS, or behind a proxy named in
         /// trusted_proxies.
         listen: String = Shape::text("127.0.0.1:7400");
@@ -165,8 +165,8 @@ section! {
 }
 
 section! {
-    "sessions." => Sessions {
-        /// A connection loss shorter than this is told to nobody.
+    "sessions." => SessionsConfig {
+        /// A connection loss shorter than this is not visible to others.
         resume_ms: u64 = Shape::integer(2_000, 0, MINUTE_MS);
         /// A silent connection is pinged after this time, and given up after a second one.
         heartbeat_ms: u64 = Shape::integer(15_000, 100, HOUR_MS);
@@ -179,7 +179,7 @@ section! {
 }
 
 section! {
-    "nodes." => Nodes {
+    "nodes." => NodesConfig {
         /// How often a node renews its lease.
         heartbeat_ms: u64 = Shape::integer(2_000, 50, MINUTE_MS);
         /// A node that has not renewed its lease for this long counts as dead.
@@ -189,7 +189,7 @@ section! {
 
 section! {
     /// The local bus: how much the folder keeps for processes that have not read it.
-    "local." => LocalLog {
+    "local." => LocalBusConfig {
         /// Messages that the local bus keeps.
         log_messages: u64 = Shape::integer(100_000, 16, 1 << 32);
         /// Bytes that the local bus keeps.
@@ -200,7 +200,7 @@ section! {
 }
 
 section! {
-    "limits." => Limits {
+    "limits." => LimitsConfig {
         /// The largest message.
         message_bytes: usize = Shape::integer(65_536, 1, 64 << 20);
         /// Events that wait for one session.
@@ -239,7 +239,7 @@ section! {
 }
 
 section! {
-    "presence." => Presence {
+    "presence." => PresenceConfig {
         /// How often watchers of a large channel are told what changed.
         tick_ms: u64 = Shape::integer(250, 10, MINUTE_MS);
         /// From so many users in a channel on, its watchers get changes collected.
@@ -262,8 +262,8 @@ section! {
 }
 
 section! {
-    "authorize." => Authorize {
-        /// The authorize hook: your app is asked with the user and the channel; without it nobody is asked.
+    "authorize." => AuthorizeConfig {
+        /// The authorize hook: your app is asked with the user and the channel; empty: none.
         url: Option<String> = Shape::new(Type::Link, Preset::Text("")).example("\"https://app.example/may\"");
         /// How long an answer of the hook is cached.
         cache_ms: u64 = Shape::integer(5_000, 0, HOUR_MS);
@@ -271,7 +271,7 @@ section! {
 }
 
 section! {
-    "events." => Events {
+    "events." => EventsConfig {
         /// Whether webhooks may go to http:// addresses.
         allow_http: bool = Shape::flag(false).in_dev(Preset::Flag(true));
         /// Whether webhooks may go to private addresses.
@@ -303,7 +303,7 @@ section! {
 
 section! {
     /// Where the server's numbers are sent, beside `/metrics` for Prometheus.
-    "metrics." => Metrics {
+    "metrics." => MetricsConfig {
         /// A StatsD receiver, HOST:PORT; empty: none.
         statsd: String = Shape::text("").example("\"127.0.0.1:8125\"");
         /// The beginning of every StatsD name.
@@ -316,7 +316,7 @@ section! {
 }
 
 section! {
-    "parties." => Parties {
+    "parties." => PartiesConfig {
         /// Members of a party.
         max_members: usize = Shape::integer(5, 2, 64);
         /// How long an invite is valid.
@@ -345,7 +345,7 @@ section! {
 }
 
 section! {
-    "inbox." => Inbox {
+    "inbox." => InboxConfig {
         /// Messages in the inbox of one user; beyond it the oldest is dropped.
         messages: usize = Shape::integer(256, 1, 1 << 20);
         /// Bytes in the inbox of one user.
@@ -357,7 +357,7 @@ section! {
 
 section! {
     /// One `[kinds.NAME]`: the channels of a kind. What a kind does not say comes from `[kinds.default]`.
-    "" => Kind {
+    "" => KindConfig {
         /// How long a user whose clients are lost still counts as present.
         grace_ms: u64 = Shape::integer(15_000, 0, 600_000);
         /// What a client gets whose mailbox overflows: a gap event, or its connection closed.
@@ -377,7 +377,7 @@ section! {
 
 section! {
     /// One `[channels."NAME"]`: what being in this one channel means; empty: the same as in others of its kind.
-    "" => Channel {
+    "" => ChannelConfig {
         /// What being in the channel means, in the status of a user.
         activity: String = Shape::text("");
         /// The change that followers are told when a user arrives.
@@ -389,7 +389,7 @@ section! {
 
 section! {
     /// One `[[tokens.keys]]`: a public key whose tokens are accepted beside those signed with the secret.
-    "" => TokenKey {
+    "" => TokenKeyConfig {
         /// The algorithm of its signatures.
         algorithm: String = absent(Type::Choice(&[
             "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "EdDSA",
@@ -417,7 +417,7 @@ pub const BUILT_IN: &[(&str, &str, &str)] = &[
 ];
 
 impl FromValue for Verbs {
-    /// Unknown verbs are told by `checks`.
+    /// Unknown verbs are reported by `checks`.
     fn from_value(value: Option<Value>) -> Verbs {
         let words = Vec::<String>::from_value(value);
         words.iter().filter_map(|word| Verb::parse(word)).fold(Verbs::NONE, Verbs::with)

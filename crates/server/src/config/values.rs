@@ -2,7 +2,7 @@
 //! shows, and what is wrong. Must hold: every value that is taken is shown once, with its origin and without secrets.
 
 use super::schema::{self, Preset, Shape, Type};
-use super::{ConfigError, Entry, Given, Mode, Origin, Secret, Value, without_password};
+use super::{ConfigError, EffectiveValue, Given, Mode, Origin, Secret, Value, without_password};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use std::path::PathBuf;
 pub(super) struct Values {
     pub mode: Mode,
     given: BTreeMap<String, (Value, Origin)>,
-    entries: Vec<Entry>,
+    entries: Vec<EffectiveValue>,
     errors: Vec<ConfigError>,
 }
 
@@ -21,7 +21,7 @@ impl Values {
         Values { mode, given: given.collect(), entries: Vec::new(), errors }
     }
 
-    /// The value that somebody gave.
+    /// The value from a file, a variable or a flag.
     pub fn given(&self, name: &str) -> Option<&(Value, Origin)> {
         self.given.get(name)
     }
@@ -49,7 +49,7 @@ impl Values {
     /// Sets the line of `tavern check` for a key, for a value that was derived.
     pub fn show(&mut self, name: &str, value: serde_json::Value, origin: Origin) {
         self.entries.retain(|entry| entry.key != name);
-        self.entries.push(Entry { key: name.to_owned(), value, origin });
+        self.entries.push(EffectiveValue { key: name.to_owned(), value, origin });
     }
 
     /// Something is wrong with the value of this key.
@@ -64,9 +64,9 @@ impl Values {
     }
 
     /// The lines of `tavern check` in the order of the schema, then the tables with names of their own; and all errors.
-    pub fn finish(mut self) -> (Vec<Entry>, Vec<ConfigError>) {
+    pub fn finish(mut self) -> (Vec<EffectiveValue>, Vec<ConfigError>) {
         let names: Vec<&str> = schema::keys().map(|key| key.name).collect();
-        let place = |entry: &Entry| names.iter().position(|name| *name == entry.key);
+        let place = |entry: &EffectiveValue| names.iter().position(|name| *name == entry.key);
         self.entries.sort_by_key(|entry| place(entry).unwrap_or(names.len()));
         (self.entries, self.errors)
     }

@@ -11,7 +11,7 @@ pub use node::NodeMetrics;
 pub use page::page;
 pub use series::{Kind, Label, Series};
 
-use crate::config::Metrics;
+use crate::config::MetricsConfig;
 use std::sync::Arc;
 
 /// A part of the server that has numbers to show.
@@ -37,7 +37,7 @@ impl MetricSources {
     }
 
     /// Sends all numbers to `metrics.statsd`, until it is ended.
-    pub async fn send_statsd(self: Arc<MetricSources>, config: Metrics, node: String) {
+    pub async fn send_statsd(self: Arc<MetricSources>, config: MetricsConfig, node: String) {
         statsd::send(&self, &config, &node).await;
     }
 

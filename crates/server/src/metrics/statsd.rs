@@ -3,7 +3,7 @@
 //! receiver; what the socket refused is sent the next time.
 
 use super::{Kind, Label, MetricSources, Series};
-use crate::config::Metrics;
+use crate::config::MetricsConfig;
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ const LOOK_UP: Duration = Duration::from_secs(2);
 /// Datagrams after which others get their turn.
 const TURN: usize = 64;
 
-pub async fn send(metrics: &MetricSources, config: &Metrics, node: &str) {
+pub async fn send(metrics: &MetricSources, config: &MetricsConfig, node: &str) {
     let mut sent = Sent::new(&config.statsd_prefix, node);
     let mut line: Option<(UdpSocket, Instant)> = None;
     let mut known_dead = false;

@@ -1,5 +1,5 @@
-//! The bus as the doctor sees it: its server, a word there and back, and who answers on it. Two listeners of its own stand in
-//! for two nodes. Must hold: on a folder nothing is made; nobody but the doctor hears its words.
+//! The bus: its server, how long a message takes, and which nodes answer on it. The doctor opens two connections that stand
+//! in for two nodes. Must hold: a folder without a bus stays without; only the doctor receives its own messages.
 
 use super::{Finding, bad, doubtful, from_engine, good, trouble};
 use crate::cli::{local, table};
@@ -16,11 +16,11 @@ use tavern_local::Stat;
 use tavern_store::{Bus, BusError, BusInbox, Interest, Lost, Parcel, Subject, SystemClock, Ticket, Writer};
 
 const PATIENCE: Duration = Duration::from_secs(3);
-/// How long nodes may take to say who they are, once all that are known have.
-const STRANGERS: Duration = Duration::from_millis(300);
-/// A word that takes longer makes every message between nodes feel slow.
-const SLOW_WORD: Duration = Duration::from_millis(50);
-/// The kind of subject of the doctor's own words.
+/// How long to wait for nodes that the store does not know, once all that it knows have answered.
+const UNKNOWN_NODES: Duration = Duration::from_millis(300);
+/// A bus slower than this delays every message between nodes.
+const SLOW_MESSAGE: Duration = Duration::from_millis(50);
+/// The kind of the subject of the doctor's own messages.
 const DOCTOR: &str = "_doctor";
 
 /// `nodes` are those that live in the store.
@@ -32,60 +32,60 @@ pub fn look(config: &Config, nodes: Option<&[Arc<str>]>, findings: &mut Vec<Find
         Ok(facts) => findings.extend(facts.into_iter().map(|fact| from_engine("bus", fact))),
         Err(error) => return findings.push(trouble("bus", error)),
     }
-    match visit(config, nodes.unwrap_or_default()) {
-        Ok(visit) => {
-            findings.push(visit.speed(&config.bus));
+    match probe(config, nodes.unwrap_or_default()) {
+        Ok(probe) => {
+            findings.push(probe.latency(&config.bus));
             if let Some(nodes) = nodes {
-                findings.extend(company(config, nodes, &visit.answered));
+                findings.extend(membership(config, nodes, &probe.answered));
             }
         }
         Err(error) => findings.push(trouble("bus", error)),
     }
 }
 
-struct Visit {
+struct Probe {
     trip: Option<Duration>,
     answered: BTreeSet<Arc<str>>,
 }
 
-fn visit(config: &Config, nodes: &[Arc<str>]) -> Result<Visit, anyhow::Error> {
+fn probe(config: &Config, nodes: &[Arc<str>]) -> Result<Probe, anyhow::Error> {
     let lot = crate::random::random_bits();
     let names = [format!("doctor-{lot:032x}"), format!("patient-{lot:032x}")];
     let (speaker, _) = open(config, &names[0])?;
-    let (listener, heard) = open(config, &names[1])?;
+    let (listener, events) = open(config, &names[1])?;
     let subject = Subject::new(&config.prefix, DOCTOR, names[0].as_bytes())?;
     let roll = Roll::call(&config.prefix, &names[1], lot)?;
     let interests = vec![Interest::Subject(subject.clone()), roll.answers];
     if !listener.subscribe(interests, Ticket(1)) {
-        heard.confirmed()?;
+        events.confirmed()?;
     }
-    let word = Parcel {
+    let message = Parcel {
         subject: subject.clone(),
         from: Writer::new(&names[0], Epoch(0)),
         n: 1,
         note: Arc::from([]),
-        payload: Arc::from(*b"how do you do"),
+        payload: Arc::from(*b"doctor"),
     };
     let began = Instant::now();
-    speaker.publish(vec![word]);
-    let trip = heard.word(PATIENCE).filter(|parcel| parcel.subject == subject).map(|_| began.elapsed());
+    speaker.publish(vec![message]);
+    let trip = events.message(PATIENCE).filter(|parcel| parcel.subject == subject).map(|_| began.elapsed());
     listener.publish(vec![roll.question]);
     let mut answered = BTreeSet::new();
     let end = Instant::now() + PATIENCE;
     loop {
         let all = nodes.iter().all(|node| answered.contains(node));
-        let wait = if all { STRANGERS } else { end.saturating_duration_since(Instant::now()) };
-        match heard.word(wait) {
+        let wait = if all { UNKNOWN_NODES } else { end.saturating_duration_since(Instant::now()) };
+        match events.message(wait) {
             Some(parcel) => drop(answered.insert(parcel.from.node.clone())),
             None => break,
         }
     }
     speaker.stop();
     listener.stop();
-    Ok(Visit { trip, answered })
+    Ok(Probe { trip, answered })
 }
 
-fn open(config: &Config, name: &str) -> Result<(Arc<dyn Bus>, Heard), BusError> {
+fn open(config: &Config, name: &str) -> Result<(Arc<dyn Bus>, ProbeEvents), BusError> {
     let (sender, receiver) = channel();
     let bounds = LogBounds::default();
     let place = Place { node: name, prefix: &config.prefix, folder: &config.data, bounds };
@@ -93,87 +93,87 @@ fn open(config: &Config, name: &str) -> Result<(Arc<dyn Bus>, Heard), BusError> 
         &config.bus,
         &place,
         Arc::new(SystemClock),
-        Arc::new(Ear(Mutex::new(sender))),
+        Arc::new(ProbeInbox(Mutex::new(sender))),
     )?;
-    Ok((bus, Heard(receiver)))
+    Ok((bus, ProbeEvents(receiver)))
 }
 
-enum Said {
+enum ProbeEvent {
     Confirmed(Result<(), BusError>),
-    Word(Parcel),
+    Message(Parcel),
 }
 
-struct Ear(Mutex<Sender<Said>>);
+struct ProbeInbox(Mutex<Sender<ProbeEvent>>);
 
-impl Ear {
-    fn put(&self, said: Said) {
-        // Nobody listens any more when the visit is over.
+impl ProbeInbox {
+    fn put(&self, said: ProbeEvent) {
+        // The receiver is dropped when the probe is over.
         let _ = self.0.lock().unwrap_or_else(PoisonError::into_inner).send(said);
     }
 }
 
-impl BusInbox for Ear {
+impl BusInbox for ProbeInbox {
     fn confirmed(&self, _ticket: Ticket, outcome: Result<(), BusError>) {
-        self.put(Said::Confirmed(outcome));
+        self.put(ProbeEvent::Confirmed(outcome));
     }
 
     fn messages(&self, parcels: Vec<Parcel>) {
-        parcels.into_iter().for_each(|parcel| self.put(Said::Word(parcel)));
+        parcels.into_iter().for_each(|parcel| self.put(ProbeEvent::Message(parcel)));
     }
 
     fn lost(&self, _lost: Lost) {}
 }
 
-struct Heard(Receiver<Said>);
+struct ProbeEvents(Receiver<ProbeEvent>);
 
-impl Heard {
+impl ProbeEvents {
     fn confirmed(&self) -> Result<(), anyhow::Error> {
         loop {
             match self.0.recv_timeout(PATIENCE) {
-                Ok(Said::Confirmed(outcome)) => return Ok(outcome?),
-                Ok(Said::Word(_)) => {}
+                Ok(ProbeEvent::Confirmed(outcome)) => return Ok(outcome?),
+                Ok(ProbeEvent::Message(_)) => {}
                 Err(_) => anyhow::bail!("a subscription was not confirmed in time"),
             }
         }
     }
 
-    fn word(&self, patience: Duration) -> Option<Parcel> {
+    fn message(&self, patience: Duration) -> Option<Parcel> {
         let end = Instant::now() + patience;
         loop {
             match self.0.recv_timeout(end.saturating_duration_since(Instant::now())) {
-                Ok(Said::Word(parcel)) => return Some(parcel),
-                Ok(Said::Confirmed(_)) => {}
+                Ok(ProbeEvent::Message(parcel)) => return Some(parcel),
+                Ok(ProbeEvent::Confirmed(_)) => {}
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return None,
             }
         }
     }
 }
 
-impl Visit {
-    fn speed(&self, url: &str) -> Finding {
+impl Probe {
+    fn latency(&self, url: &str) -> Finding {
         let kind = url.split(':').next().unwrap_or_default();
         match self.trip {
             None => bad(
                 "bus trip",
                 format!(
-                    "{kind}: a word was published and not heard: may this login publish and subscribe? See docs/operate.md"
+                    "{kind}: a published message did not arrive: may this login publish and subscribe? See docs/operate.md"
                 ),
             ),
-            Some(trip) if trip > SLOW_WORD => doubtful(
+            Some(trip) if trip > SLOW_MESSAGE => doubtful(
                 "bus trip",
-                format!("{kind}: a word took {trip:.1?}; slow: is the server busy or far away?"),
+                format!("{kind}: a message took {trip:.1?}; slow: is the server busy or far away?"),
             ),
-            Some(trip) => good("bus trip", format!("{kind}: a word took {trip:.1?}")),
+            Some(trip) => good("bus trip", format!("{kind}: a message took {trip:.1?}")),
         }
     }
 }
 
 /// The nodes of the store and those on the bus must be the same.
-fn company(config: &Config, nodes: &[Arc<str>], answered: &BTreeSet<Arc<str>>) -> Vec<Finding> {
+fn membership(config: &Config, nodes: &[Arc<str>], answered: &BTreeSet<Arc<str>>) -> Vec<Finding> {
     let prefix = &config.prefix;
     let silent: Vec<&str> =
         nodes.iter().filter(|node| !answered.contains(*node)).map(|node| &**node).collect();
-    let strange: Vec<&str> =
+    let unknown: Vec<&str> =
         answered.iter().filter(|node| !nodes.contains(node)).map(|node| &**node).collect();
     let mut found = Vec::new();
     if !silent.is_empty() {
@@ -185,12 +185,12 @@ fn company(config: &Config, nodes: &[Arc<str>], answered: &BTreeSet<Arc<str>>) -
             ),
         ));
     }
-    if !strange.is_empty() {
+    if !unknown.is_empty() {
         found.push(bad(
             "cluster",
             format!(
                 "{} answer on this bus and do not live in this store: two clusters share the prefix {prefix:?}; give one of them another `prefix`",
-                strange.join(", ")
+                unknown.join(", ")
             ),
         ));
     }
@@ -201,8 +201,8 @@ fn company(config: &Config, nodes: &[Arc<str>], answered: &BTreeSet<Arc<str>>) -
     found
 }
 
-/// The bus in the folder, if anybody has made one: the dead and the slow are its only troubles. True: it may be visited.
-/// Whoever joins cleans up behind the dead, and that is not for a look.
+/// The bus in the folder, if there is one. True: it may be probed. With dead processes in it it may not: joining would
+/// remove them, and the doctor changes nothing.
 fn folder(folder: &Path, findings: &mut Vec<Finding>) -> bool {
     let outcome = local::open(folder).and_then(|bus| Ok(bus.map(|bus| bus.stat()).transpose()?));
     match outcome {

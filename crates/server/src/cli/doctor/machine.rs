@@ -71,7 +71,7 @@ pub fn ports(config: &Config, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Free, or held by a Tavern, which is fine: the doctor may visit while the server runs.
+/// Free, or held by a Tavern server, which is fine: the doctor may run beside it.
 fn port(subject: &'static str, address: SocketAddr, is_tavern: impl FnOnce(TcpStream) -> bool) -> Finding {
     let error = match TcpListener::bind(address) {
         Ok(_) => return good(subject, format!("{address} is free")),
@@ -93,7 +93,7 @@ fn answers(mut stream: TcpStream, question: &[u8], parts: &[&[u8]]) -> bool {
     parts.iter().all(|part| answer[..count].windows(part.len()).any(|window| window == *part))
 }
 
-/// A server in serve mode wants to know who pings.
+/// A server in serve mode refuses a PING without login.
 fn refuses(address: SocketAddr) -> bool {
     let stream = TcpStream::connect_timeout(&address, PROBE_PATIENCE);
     stream.is_ok_and(|stream| answers(stream, b"PING\r\n", &[b"-NOAUTH"]))
@@ -144,7 +144,7 @@ pub fn tls(config: &Config, findings: &mut Vec<Finding>) {
     });
 }
 
-/// Things that are allowed and still deserve a second look.
+/// Settings that are valid and often a mistake.
 pub fn exposure(config: &Config, findings: &mut Vec<Finding>) {
     if config.mode == Mode::Dev {
         return;

@@ -5,7 +5,7 @@ mod bus;
 mod machine;
 mod store;
 
-use super::options::Options;
+use super::options::ConfigOptions;
 use super::table::{self, Colour, paint};
 use super::{describe, print_line};
 use crate::config::Mode;
@@ -16,14 +16,14 @@ use tavern_engines::{Fact, Health};
 
 #[derive(clap::Args)]
 pub struct DoctorArgs {
-    /// Look at it as `tavern dev` would
+    /// Check what `tavern dev` would use
     #[arg(long)]
     dev: bool,
     /// One JSON object instead of a table
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    options: Options,
+    options: ConfigOptions,
 }
 
 struct Finding {
@@ -63,7 +63,7 @@ pub fn run(args: DoctorArgs) -> anyhow::Result<ExitCode> {
     Ok(if healthy { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn word(verdict: Health) -> &'static str {
+fn label(verdict: Health) -> &'static str {
     match verdict {
         Health::Good => "ok",
         Health::Doubtful => "warn",
@@ -79,15 +79,15 @@ fn print_table(findings: &[Finding]) -> anyhow::Result<()> {
             Health::Doubtful => Colour::Yellow,
             Health::Bad => Colour::Red,
         };
-        let word = paint(word(finding.verdict), shade, colour);
-        vec![word, finding.subject.to_string(), table::plain(&finding.detail)]
+        let label = paint(label(finding.verdict), shade, colour);
+        vec![label, finding.subject.to_string(), table::plain(&finding.detail)]
     };
     let rows: Vec<Vec<String>> = findings.iter().map(row).collect();
     print_line(table::columns(&rows).trim_end())
 }
 
 fn print_json(findings: &[Finding], healthy: bool) -> anyhow::Result<()> {
-    let value = |finding: &Finding| json!({"verdict": word(finding.verdict), "subject": finding.subject, "detail": finding.detail});
+    let value = |finding: &Finding| json!({"verdict": label(finding.verdict), "subject": finding.subject, "detail": finding.detail});
     let findings: Vec<Value> = findings.iter().map(value).collect();
     print_line(&json!({"healthy": healthy, "findings": findings}).to_string())
 }
@@ -104,7 +104,7 @@ fn bad(subject: impl Into<Cow<'static, str>>, detail: impl Into<String>) -> Find
     Finding { verdict: Health::Bad, subject: subject.into(), detail: detail.into() }
 }
 
-/// What an engine says about its server.
+/// What an engine reports about its server.
 fn from_engine(of: &str, fact: Fact) -> Finding {
     Finding { verdict: fact.health, subject: format!("{of} {}", fact.about).into(), detail: fact.text }
 }
@@ -122,7 +122,7 @@ fn trouble(key: &'static str, error: impl Into<anyhow::Error>) -> Finding {
         "role \"",
         "authentication",
     ]) {
-        format!("the server does not take the login: check the user and password in `{key}`")
+        format!("the server refuses the login: check the user and password in `{key}`")
     } else if says(&["noperm", "permission"]) {
         "the login lacks a right: docs/operate.md lists those that are needed".to_owned()
     } else if says(&["certificate", "tls", "ssl"]) {
@@ -137,7 +137,7 @@ fn trouble(key: &'static str, error: impl Into<anyhow::Error>) -> Finding {
         "not known",
     ]) {
         format!(
-            "nobody answers there: is it running, is the host and port in `{key}` right, does a firewall stand between?"
+            "no answer: is the server running, are host and port in `{key}` right, does a firewall block it?"
         )
     } else if says(&["newer tavern"]) {
         "start the newer program".to_owned()

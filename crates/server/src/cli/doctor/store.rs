@@ -1,4 +1,4 @@
-//! The store as the doctor sees it: its server, a commit there and back, its clock, and the nodes that live on it.
+//! The store: its server, how long a commit and a read take, its clock, and the nodes on it.
 //! Must hold: tables that are missing or old are left so; then nothing is written.
 
 use super::{Finding, bad, doubtful, from_engine, good, trouble};
@@ -17,9 +17,9 @@ const SLOW_COMMIT: Duration = Duration::from_millis(100);
 /// Nodes that are shown, each on a line of its own.
 const NODES_SHOWN: usize = 20;
 
-/// The names of the nodes that live, if the store could be read.
+/// The names of the living nodes, if the store could be read.
 pub fn look(config: &Config, findings: &mut Vec<Finding>) -> Option<Vec<Arc<str>>> {
-    // Opening would make the folder, and a look must not.
+    // Opening would create the folder, and the doctor must not.
     if config.store.starts_with("sqlite:") && !config.data.exists() {
         let detail = format!("{} does not exist yet; the first start makes it", config.data.display());
         findings.push(doubtful("store", detail));
@@ -37,11 +37,11 @@ pub fn look(config: &Config, findings: &mut Vec<Finding>) -> Option<Vec<Arc<str>
             return None;
         }
     }
-    match examine(config) {
-        Ok(examined) => {
-            findings.push(examined.speed());
-            findings.push(clock(examined.apart_ms));
-            Some(nodes(config, &examined, findings))
+    match probe(config) {
+        Ok(report) => {
+            findings.push(report.latency());
+            findings.push(clock(report.apart_ms));
+            Some(nodes(config, &report, findings))
         }
         Err(error) => {
             findings.push(trouble("store", error));
@@ -50,7 +50,7 @@ pub fn look(config: &Config, findings: &mut Vec<Finding>) -> Option<Vec<Arc<str>
     }
 }
 
-struct Examined {
+struct StoreReport {
     name: &'static str,
     write: Duration,
     read: Duration,
@@ -60,10 +60,10 @@ struct Examined {
 }
 
 /// Writes a document, reads it back, removes it; then looks at the store's clock and its nodes.
-fn examine(config: &Config) -> Result<Examined, StoreError> {
+fn probe(config: &Config) -> Result<StoreReport, StoreError> {
     let client = tavern_engines::open_client(&config.store, Arc::new(SystemClock), PATIENCE)?;
     let key = DocumentKey::new("doctor", &format!("{:032x}", crate::random::random_bits()));
-    let document = Row::Document(Document { key: key.clone(), body: Arc::from(*b"how do you do") });
+    let document = Row::Document(Document { key: key.clone(), body: Arc::from(*b"doctor") });
     let row = document.key();
     let began = Instant::now();
     client.commit(Commit { puts: vec![document], ..Commit::default() })?;
@@ -73,7 +73,7 @@ fn examine(config: &Config) -> Result<Examined, StoreError> {
     let read = began.elapsed();
     client.commit(Commit { deletes: vec![row], ..Commit::default() })?;
     if !matches!(found?, Found::Document(Some(_))) {
-        let what = "a document was gone right after it was written".to_owned();
+        let what = "a document was missing right after it was written".to_owned();
         return Err(StoreError::Corrupt { what, source: None });
     }
     let (asked, began) = (SystemClock.now(), Instant::now());
@@ -82,7 +82,7 @@ fn examine(config: &Config) -> Result<Examined, StoreError> {
     let midway = asked + began.elapsed().as_millis() as u64 / 2;
     let apart_ms = now.ms().abs_diff(midway.ms());
     let nodes = all_nodes(&client)?;
-    Ok(Examined { name: client.store().name(), write, read, apart_ms, now, nodes })
+    Ok(StoreReport { name: client.store().name(), write, read, apart_ms, now, nodes })
 }
 
 fn all_nodes(client: &Client) -> Result<Vec<Node>, StoreError> {
@@ -99,8 +99,8 @@ fn all_nodes(client: &Client) -> Result<Vec<Node>, StoreError> {
     }
 }
 
-impl Examined {
-    fn speed(&self) -> Finding {
+impl StoreReport {
+    fn latency(&self) -> Finding {
         let detail = format!("{}: wrote in {:.1?}, read in {:.1?}", self.name, self.write, self.read);
         if self.write > SLOW_COMMIT {
             doubtful("store", format!("{detail}; slow: is the disk busy, or the store far away?"))
@@ -122,10 +122,10 @@ fn clock(apart_ms: u64) -> Finding {
     }
 }
 
-/// Who lives on this store. A lease that has ended and that nobody closed means that nobody is left to do it.
-fn nodes(config: &Config, examined: &Examined, findings: &mut Vec<Finding>) -> Vec<Arc<str>> {
-    let now = examined.now;
-    let open: Vec<&Node> = examined.nodes.iter().filter(|node| node.closed_at.is_none()).collect();
+/// The nodes on this store. A lease that has expired without being closed means that no living node has taken over yet.
+fn nodes(config: &Config, report: &StoreReport, findings: &mut Vec<Finding>) -> Vec<Arc<str>> {
+    let now = report.now;
+    let open: Vec<&Node> = report.nodes.iter().filter(|node| node.closed_at.is_none()).collect();
     for node in open.iter().take(NODES_SHOWN) {
         let subject = format!("node {}", node.writer.node);
         let epoch = format!("epoch {}, since {}", node.writer.epoch.0, moment::show(node.opened_at));

@@ -10,23 +10,23 @@ const DATA_CHARS: usize = 160;
 
 /// A batch in the format `standard`, or a list of events in the format `routemaster`.
 #[derive(Debug, Default)]
-pub struct Batch {
+pub struct ReceivedBatch {
     subscription: Option<String>,
     range: Option<(u64, u64)>,
-    events: Vec<Event>,
+    events: Vec<ReceivedEvent>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Standard {
+struct StandardBatch {
     subscription: String,
     first_seq: u64,
     last_seq: u64,
-    events: Vec<Event>,
+    events: Vec<ReceivedEvent>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Event {
+struct ReceivedEvent {
     seq: Option<u64>,
     id: Option<String>,
     topic: Option<String>,
@@ -35,13 +35,13 @@ struct Event {
     data: Option<Box<RawValue>>,
 }
 
-impl Batch {
-    pub fn parse(body: &[u8]) -> Result<Batch, serde_json::Error> {
+impl ReceivedBatch {
+    pub fn parse(body: &[u8]) -> Result<ReceivedBatch, serde_json::Error> {
         if body.trim_ascii_start().starts_with(b"[") {
-            return Ok(Batch { events: serde_json::from_slice(body)?, ..Batch::default() });
+            return Ok(ReceivedBatch { events: serde_json::from_slice(body)?, ..ReceivedBatch::default() });
         }
-        let Standard { subscription, first_seq, last_seq, events } = serde_json::from_slice(body)?;
-        Ok(Batch { subscription: Some(subscription), range: Some((first_seq, last_seq)), events })
+        let StandardBatch { subscription, first_seq, last_seq, events } = serde_json::from_slice(body)?;
+        Ok(ReceivedBatch { subscription: Some(subscription), range: Some((first_seq, last_seq)), events })
     }
 
     /// `deploys  seq 1-3  3 events`.
@@ -56,7 +56,7 @@ impl Batch {
 
     /// One line for each event, under each other.
     pub fn lines(&self) -> String {
-        let rows: Vec<Vec<String>> = self.events.iter().map(Event::cells).collect();
+        let rows: Vec<Vec<String>> = self.events.iter().map(ReceivedEvent::cells).collect();
         table::columns(&rows)
     }
 
@@ -68,7 +68,7 @@ impl Batch {
     }
 }
 
-impl Event {
+impl ReceivedEvent {
     fn cells(&self) -> Vec<String> {
         let text = |part: &Option<String>| part.as_deref().map_or_else(|| "-".to_owned(), plain);
         let data = self.data.as_ref().map_or("", |data| data.get());
@@ -93,7 +93,7 @@ mod tests {
         let body = br#"{"subscription":"deploys","first_seq":4,"last_seq":5,"events":[
             {"seq":4,"id":"e1","topic":"builds","type":"create","url":"https://x/1","time":1,"data":{"a":[1, 2]}},
             {"seq":5,"id":"e2","topic":"builds","type":"del\u001bete","time":2}]}"#;
-        let batch = Batch::parse(body).expect("a batch");
+        let batch = ReceivedBatch::parse(body).expect("a batch");
         assert_eq!(batch.summary(), "deploys  seq 4-5  2 events");
         assert_eq!(
             batch.lines(),
@@ -101,18 +101,19 @@ mod tests {
         );
         assert_eq!(batch.naming(&["e2".into(), "e9".into()]).as_deref(), Some(r#"{"failed":["e2"]}"#));
         assert_eq!(batch.naming(&["e9".into()]), None);
-        let batch = Batch::parse(br#" [{"topic":"builds","type":"update","url":"https://x/1","t":7}]"#);
+        let batch =
+            ReceivedBatch::parse(br#" [{"topic":"builds","type":"update","url":"https://x/1","t":7}]"#);
         let batch = batch.expect("a batch");
         assert_eq!(batch.summary(), "1 event");
         assert_eq!(batch.lines(), "  -  builds  update  -  https://x/1\n");
-        assert!(Batch::parse(b"{}").is_err());
-        assert!(Batch::parse(b"events").is_err());
+        assert!(ReceivedBatch::parse(b"{}").is_err());
+        assert!(ReceivedBatch::parse(b"events").is_err());
     }
 
     #[test]
     fn long_data_is_cut() {
         let body = format!(r#"[{{"topic":"t","type":"x","data":"{}"}}]"#, "ü".repeat(500));
-        let lines = Batch::parse(body.as_bytes()).expect("a batch").lines();
+        let lines = ReceivedBatch::parse(body.as_bytes()).expect("a batch").lines();
         assert_eq!(lines.matches('ü').count(), DATA_CHARS - 1);
         assert!(lines.ends_with("…\n"));
     }

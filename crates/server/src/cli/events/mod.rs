@@ -14,11 +14,11 @@ use std::process::ExitCode;
 #[derive(clap::Args)]
 pub struct EventsArgs {
     #[command(subcommand)]
-    action: Action,
+    action: EventsAction,
 }
 
 #[derive(clap::Subcommand)]
-enum Action {
+enum EventsAction {
     /// Publish one event to a topic and print where it stands
     Publish(publish::PublishEventArgs),
     /// Make or change a subscription and print its secret, if one was made
@@ -37,12 +37,12 @@ enum Action {
 
 pub fn run(args: EventsArgs) -> anyhow::Result<ExitCode> {
     match args.action {
-        Action::Publish(args) => publish::run(args),
-        Action::Subscribe(args) => subscribe::run(args),
-        Action::Tail(args) => tail::run(args),
-        Action::List(args) => list::run(args),
-        Action::Dead(args) => dead::run(args),
-        Action::Replay(args) => replay::run(args),
-        Action::Receive(args) => receive::run(args),
+        EventsAction::Publish(args) => publish::run(args),
+        EventsAction::Subscribe(args) => subscribe::run(args),
+        EventsAction::Tail(args) => tail::run(args),
+        EventsAction::List(args) => list::run(args),
+        EventsAction::Dead(args) => dead::run(args),
+        EventsAction::Replay(args) => replay::run(args),
+        EventsAction::Receive(args) => receive::run(args),
     }
 }

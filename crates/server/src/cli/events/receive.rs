@@ -1,9 +1,9 @@
 //! `tavern events receive`: an endpoint to try webhooks with. Listens on this machine only, prints each batch, checks its
-//! signature and answers as it was told. Must hold: a batch whose signature is wrong is shown as such and not acknowledged.
+//! signature and answers as the options say. Must hold: a batch whose signature is wrong is shown as such and not acknowledged.
 
 use super::super::moment;
 use super::super::table::{Colour, paint, plain, size, wants_colour};
-use super::batch::Batch;
+use super::batch::ReceivedBatch;
 use crate::webhook::{ID, SigningSecret, VerifyError, verify};
 use anyhow::Context;
 use bytes::Bytes;
@@ -48,10 +48,10 @@ pub struct ReceiveArgs {
     count: Option<u64>,
 }
 
-/// The largest batch that is taken; a server sends at most 1 MiB unless it is told otherwise.
+/// The largest batch that is taken; a server sends at most 1 MiB unless it is configured otherwise.
 const BODY_BYTES: usize = 64 << 20;
 /// For the last answers to leave, after the last batch.
-const FAREWELL: Duration = Duration::from_secs(1);
+const LAST_ANSWERS: Duration = Duration::from_secs(1);
 
 struct Receiver {
     secret: Option<SigningSecret>,
@@ -61,7 +61,7 @@ struct Receiver {
     count: u64,
     received: AtomicU64,
     done: Notify,
-    /// A reader that has gone ends the program.
+    /// A closed stdout ends the program.
     failure: std::sync::Mutex<Option<std::io::Error>>,
 }
 
@@ -103,15 +103,15 @@ async fn listen(port: u16, receiver: &Arc<Receiver>) -> anyhow::Result<()> {
                 let receiver = receiver.clone();
                 async move { Ok::<_, Infallible>(receiver.answer(request).await) }
             });
-            // The other end may go whenever it likes.
+            // The client may close the connection at any time.
             let _ = http1::Builder::new()
                 .timer(TokioTimer::new())
                 .serve_connection(TokioIo::new(socket), service)
                 .await;
         });
     }
-    let farewell = async { while serving.join_next().await.is_some() {} };
-    let _ = tokio::time::timeout(FAREWELL, farewell).await;
+    let last_answers = async { while serving.join_next().await.is_some() {} };
+    let _ = tokio::time::timeout(LAST_ANSWERS, last_answers).await;
     Ok(())
 }
 
@@ -123,19 +123,19 @@ impl Receiver {
             return response(StatusCode::PAYLOAD_TOO_LARGE, None);
         };
         let body = body.to_bytes();
-        let verdict = self.secret.as_ref().map(|secret| {
+        let signature = self.secret.as_ref().map(|secret| {
             let now_s = SystemClock.now().ms() / 1_000;
             verify(secret, &head.headers, &body, now_s)
         });
-        let batch = Batch::parse(&body);
-        let (status, named) = match (&verdict, &batch) {
+        let batch = ReceivedBatch::parse(&body);
+        let (status, named) = match (&signature, &batch) {
             (Some(Err(_)), _) => (StatusCode::UNAUTHORIZED, None),
             (_, Ok(batch)) => (self.status, batch.naming(&self.fail)),
             (_, Err(_)) => (self.status, None),
         };
         // Only a 2xx is asked which events failed.
         let named = named.filter(|_| status.is_success());
-        let text = told(&head.headers, &body, verdict.as_ref(), &batch, status, wants_colour());
+        let text = describe(&head.headers, &body, signature.as_ref(), &batch, status, wants_colour());
         if let Err(error) = print(&text) {
             *self.failure.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(error);
             self.done.notify_one();
@@ -167,11 +167,11 @@ fn print(text: &str) -> std::io::Result<()> {
 }
 
 /// One line for the batch, one for each event.
-fn told(
+fn describe(
     headers: &HeaderMap,
     body: &[u8],
-    verdict: Option<&Result<(), VerifyError>>,
-    batch: &Result<Batch, serde_json::Error>,
+    signature: Option<&Result<(), VerifyError>>,
+    batch: &Result<ReceivedBatch, serde_json::Error>,
     status: StatusCode,
     colour: bool,
 ) -> String {
@@ -184,11 +184,11 @@ fn told(
     });
     parts.push(size(body.len() as u64));
     parts.extend(field("tavern-attempt").map(|attempt| format!("attempt {attempt}")));
-    parts.extend(verdict.map(|verdict| match verdict {
+    parts.extend(signature.map(|signature| match signature {
         Ok(()) => paint("signature ok", Colour::Green, colour),
         Err(why) => paint(&format!("BAD SIGNATURE: {why}"), Colour::Red, colour),
     }));
     parts.push(format!("-> {}", status.as_u16()));
-    let lines = batch.as_ref().map(Batch::lines).unwrap_or_default();
+    let lines = batch.as_ref().map(ReceivedBatch::lines).unwrap_or_default();
     format!("{}\n{lines}", parts.join("  "))
 }

@@ -1,6 +1,6 @@
 //! `tavern events tail`: prints events as they come, one flushed JSON line each, until it is ended. What was printed is
-//! acknowledged with the next request: whoever ends it sees the last lines again. A subscription with a callback is only
-//! looked at.
+//! acknowledged with the next request, so the last lines are printed again after it was ended. A subscription with a callback
+//! is only read, not acknowledged.
 
 use super::super::line::one_line;
 use super::super::options::ServerOptions;

@@ -5,7 +5,7 @@
 use super::ledger::{Edit, Tries, now_ms};
 use super::notice;
 use super::queue::Queue;
-use crate::config::Events;
+use crate::config::EventsConfig;
 use crate::topics::TopicsApi;
 use tavern_domain::delivery::{Delivery, Effect, Input, Mark, Patience, Progress, Why};
 use tavern_domain::topic::DELIVERIES;
@@ -22,7 +22,7 @@ pub struct Outcome {
     pub disabled: Option<Why>,
 }
 
-pub fn patience(events: &Events) -> Patience {
+pub fn patience(events: &EventsConfig) -> Patience {
     Patience {
         backoff_min_ms: events.backoff_min_ms,
         backoff_max_ms: events.backoff_max_ms,
