@@ -19,7 +19,7 @@ grace_ms = 200
 heartbeat_ms = 300
 lease_ms = 1500
 [inbox]
-letters = 20
+messages = 20
 bytes = 2000
 keep_ms = 3000
 """
