@@ -6,6 +6,8 @@ mod house;
 
 use house::scene::{Scene, watch, word};
 use serde_json::{Value, json};
+use tavern_engine::Work;
+use tavern_engine::memory::WorkFate;
 use tavern_hub::*;
 
 #[test]
@@ -114,4 +116,54 @@ fn watcher_that_moves_gets_every_change_once() {
         assert_eq!(versions, (first..first + 60).collect::<Vec<_>>(), "slow {slow}");
         drop(other);
     }
+}
+
+/// Ann joins on the first node, whose commits take `ms`.
+fn begin_slow_join(scene: &mut Scene, ms: u64) {
+    scene.street.set_work_fate(move |node, work| {
+        let slow = node == "one" && matches!(work, Work::Commit(_));
+        WorkFate { before_ms: if slow { ms } else { 0 }, ..WorkFate::NONE }
+    });
+    let mut ann = scene.ann.clone();
+    let join = r#"{"op":"join","channel":"game#A"}"#;
+    assert_eq!(scene.street.house(0).flow(&mut ann, join).0, Flow::Wait);
+}
+
+#[test]
+fn session_moves_after_its_undecided_join_is_committed() {
+    let mut scene = Scene::new();
+    let watcher = watch(&mut scene.street, 2);
+    begin_slow_join(&mut scene, 1_000);
+    let ann = scene.resume(1, 0);
+    scene.street.heal();
+    let events = |scene: &mut Scene| -> Vec<Value> {
+        scene.hear(2, &watcher).iter().map(|event| event["event"].clone()).collect()
+    };
+    scene.street.live(20_000);
+    assert_eq!(events(&mut scene), ["user_online", "client_online"]);
+    scene.street.house(1).detach(&ann);
+    scene.street.live(20_000);
+    assert_eq!(events(&mut scene), ["client_offline", "user_offline"], "the new node reports the loss");
+}
+
+#[test]
+fn session_whose_join_stays_undecided_does_not_move() {
+    let mut scene = Scene::new();
+    begin_slow_join(&mut scene, 30_000);
+    assert_eq!(scene.come(1, 0).1["resumed"], false);
+    assert_eq!(scene.owners(), [0]);
+}
+
+#[test]
+fn session_with_an_undecided_join_is_usable_again_when_the_new_node_dies() {
+    let mut scene = Scene::new();
+    begin_slow_join(&mut scene, 30_000);
+    let mut caller = scene.street.house(1).socket();
+    let hello = scene.hello("ann", 0);
+    assert_eq!(scene.street.house(1).flow(&mut caller, &hello).0, Flow::Wait);
+    scene.street.live(100);
+    scene.street.crash(1);
+    assert_eq!(scene.owners(), [0usize; 0], "frozen");
+    scene.street.live(5_000);
+    assert_eq!(scene.owners(), [0]);
 }
