@@ -1,34 +1,37 @@
-//! The drivers of the contract in `tavern-store`: where facts are kept, and what carries messages between nodes.
+//! The drivers of the contract in `tavern-store`: where rows are stored, and what carries messages between nodes.
 //!
-//! | file | holds |
+//! | module | holds |
 //! |---|---|
 //! | `sqlite/`, `postgres/`, `redis/` | the stores, with the same file names |
 //! | `local/` | the bus of one machine, on a folder |
 //! | `remote/`, `nats/`, `redis/` | what the buses on a server have in common, and what each of them adds |
 //! | `open` | chooses an engine by address |
-//! | `facts` | what an operator should know about the server behind an address |
+//! | `options` | what a bus must know to be opened |
+//! | `fact` | what an operator should know about the server behind an address |
 //! | `header` | the header of a bus message |
-//! | `queue`, `intake` | the bounded queue in front of a store's threads and tasks |
+//! | `worker`, `queue`, `reconnects` | the threads of a store, the bounded queues in front of them, lost connections |
 //!
 //! Must hold: what `tavern-store` says of every engine; its conformance suite runs against each of them here.
 #![forbid(unsafe_code)]
 
-mod facts;
+mod fact;
 mod header;
-mod intake;
 pub mod local;
 #[cfg(feature = "nats")]
 pub mod nats;
 mod open;
+mod options;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 mod queue;
+mod reconnects;
 #[cfg(feature = "redis")]
 pub mod redis;
 #[cfg(feature = "remote")]
 mod remote;
 pub mod sqlite;
+mod worker;
 
-pub use facts::{Fact, Health, StoreFacts, bus_facts, store_facts};
-pub use local::LogBounds;
-pub use open::{Place, open, open_bus, open_client};
+pub use fact::{Fact, Health, StoreFacts};
+pub use open::{bus_facts, open, open_bus, open_client, store_facts};
+pub use options::{BusOptions, LogBounds};

@@ -1,7 +1,9 @@
-//! Chooses an engine by its address. Nothing else outside the engines names one.
+//! Chooses an engine by its address. Nothing outside this crate names one.
 //! Errors never repeat the address: it may hold a password.
 
-use crate::local::{LocalBus, LogBounds};
+use crate::fact::{Fact, StoreFacts};
+use crate::local::LocalBus;
+use crate::options::BusOptions;
 use crate::sqlite::SqliteStore;
 use std::path::Path;
 use std::sync::Arc;
@@ -17,25 +19,25 @@ use tavern_store::store::{AnswerReceiver, Store};
 const REDIS: [&str; 6] =
     ["redis", "rediss", "redis-sentinel", "rediss-sentinel", "redis-cluster", "rediss-cluster"];
 
-/// `memory:` keeps facts as long as the process lives; `sqlite:FOLDER` in that folder; `postgres://…` in a database and
+/// `memory:` stores rows as long as the process lives; `sqlite:FOLDER` in that folder; `postgres://…` in a database and
 /// `redis://…` on a Redis server, whose clock is then the store's.
 pub fn open(
     url: &str,
     clock: Arc<dyn Clock>,
-    inbox: Arc<dyn AnswerReceiver>,
+    receiver: Arc<dyn AnswerReceiver>,
 ) -> Result<Arc<dyn Store>, StoreError> {
     match url.split_once(':') {
-        Some(("memory", "")) => Ok(MemoryEngine::new(clock).store("alone", inbox)),
+        Some(("memory", "")) => Ok(MemoryEngine::new(clock).store("node", receiver)),
         Some(("sqlite", folder)) if !folder.is_empty() => {
-            Ok(Arc::new(SqliteStore::open(Path::new(folder), clock, inbox)?))
+            Ok(Arc::new(SqliteStore::open(Path::new(folder), clock, receiver)?))
         }
         #[cfg(feature = "postgres")]
         Some(("postgres" | "postgresql", rest)) if rest.starts_with("//") => {
-            Ok(Arc::new(crate::postgres::PostgresStore::open(url, inbox)?))
+            Ok(Arc::new(crate::postgres::PostgresStore::open(url, receiver)?))
         }
         #[cfg(feature = "redis")]
         Some((scheme, rest)) if REDIS.contains(&scheme) && rest.starts_with("//") => {
-            Ok(Arc::new(crate::redis::RedisStore::open(url, inbox)?))
+            Ok(Arc::new(crate::redis::RedisStore::open(url, receiver)?))
         }
         _ => Err(StoreError::Address { kind: kind(url) }),
     }
@@ -43,38 +45,67 @@ pub fn open(
 
 /// A client of that store that waits for each answer, for tools.
 pub fn open_client(url: &str, clock: Arc<dyn Clock>, timeout: Duration) -> Result<Client, StoreError> {
-    Client::with(timeout, |inbox| open(url, clock, inbox))
+    Client::with(timeout, |receiver| open(url, clock, receiver))
 }
 
-/// A node as a bus must know it.
-pub struct Place<'a> {
-    pub node: &'a str,
-    /// In front of every subject, so that two clusters can share a server.
-    pub prefix: &'a str,
-    /// The folder of what this machine keeps.
-    pub folder: &'a Path,
-    pub bounds: LogBounds,
-}
-
-/// `local` reaches the processes that use the same folder; `memory:` reaches nobody: the bus of a node that is alone.
-/// `nats:`, `tls:`, `redis:` and its like reach whoever uses the same server; their modules tell the addresses.
+/// `local` reaches the processes that use the same folder; `memory:` reaches no other node. `nats:`, `tls:`, `redis:` and
+/// its variants reach the nodes that use the same server; their modules describe the addresses.
 pub fn open_bus(
     url: &str,
-    place: &Place<'_>,
+    options: &BusOptions<'_>,
     clock: Arc<dyn Clock>,
-    inbox: Arc<dyn BusReceiver>,
+    receiver: Arc<dyn BusReceiver>,
 ) -> Result<Arc<dyn Bus>, BusError> {
     match url {
-        "local" => Ok(Arc::new(LocalBus::open(place, inbox)?)),
-        "memory:" => Ok(MemoryEngine::new(clock).bus(place.node, inbox)),
+        "local" => Ok(Arc::new(LocalBus::open(options, receiver)?)),
+        "memory:" => Ok(MemoryEngine::new(clock).bus(options.node, receiver)),
         #[cfg(feature = "nats")]
-        _ if ["nats", "tls"].contains(&&*kind(url)) => Ok(Arc::new(crate::nats::open(url, place, inbox)?)),
+        _ if ["nats", "tls"].contains(&&*kind(url)) => {
+            Ok(Arc::new(crate::nats::open(url, options, receiver)?))
+        }
         #[cfg(feature = "redis")]
-        _ if REDIS.contains(&&*kind(url)) => Ok(Arc::new(crate::redis::open(url, place, inbox)?)),
+        _ if REDIS.contains(&&*kind(url)) => Ok(Arc::new(crate::redis::open(url, options, receiver)?)),
         _ => Err(BusError::Address { kind: kind(url) }),
     }
 }
 
 fn kind(url: &str) -> String {
     url.split(':').next().unwrap_or("").chars().take(32).collect()
+}
+
+/// Checks the server behind a store. A folder and the memory have nothing to check.
+pub fn store_facts(url: &str) -> Result<StoreFacts, StoreError> {
+    match &*kind(url) {
+        #[cfg(feature = "postgres")]
+        "postgres" | "postgresql" => crate::postgres::facts(url),
+        #[cfg(feature = "redis")]
+        "redis" | "rediss" => {
+            let facts = crate::redis::facts(url, crate::redis::Use::Store).map_err(of_store)?;
+            Ok(StoreFacts { facts, is_made: true })
+        }
+        _ => Ok(StoreFacts { facts: Vec::new(), is_made: true }),
+    }
+}
+
+/// Checks the server behind a bus.
+pub fn bus_facts(url: &str) -> Result<Vec<Fact>, BusError> {
+    match &*kind(url) {
+        #[cfg(feature = "nats")]
+        "nats" | "tls" => crate::nats::facts(url),
+        #[cfg(feature = "redis")]
+        "redis" | "rediss" => crate::redis::facts(url, crate::redis::Use::Bus),
+        _ => Ok(Vec::new()),
+    }
+}
+
+/// The same server, used as a store.
+#[cfg(feature = "redis")]
+fn of_store(error: BusError) -> StoreError {
+    match error {
+        BusError::Unavailable { retry_after_ms, source } => {
+            StoreError::Unavailable { retry_after_ms, source }
+        }
+        BusError::Address { kind } => StoreError::Address { kind },
+        BusError::Malformed { what } => StoreError::Malformed { what },
+    }
 }

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 use tavern_domain::Time;
 use tavern_engines::sqlite::SqliteStore;
-use tavern_engines::{LogBounds, Place};
+use tavern_engines::{BusOptions, LogBounds};
 use tavern_store::conformance::{BusWorld, World};
 use tavern_store::{AnswerReceiver, Bus, BusReceiver, ManualClock, Store, test_bus, test_store};
 
@@ -63,8 +63,8 @@ impl World for Folder {
 impl BusWorld for Folder {
     fn open(&self, node: &str, receiver: Arc<dyn BusReceiver>) -> Arc<dyn Bus> {
         let folder = self.home.path().join("data");
-        let place = Place { node, prefix: "tavern", folder: &folder, bounds: LogBounds::default() };
-        tavern_engines::open_bus("local", &place, self.clock.clone(), receiver).unwrap()
+        let options = BusOptions { node, prefix: "tavern", folder: &folder, bounds: LogBounds::default() };
+        tavern_engines::open_bus("local", &options, self.clock.clone(), receiver).unwrap()
     }
 }
 

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 use tavern_domain::Epoch;
-use tavern_engines::local::LogBounds;
-use tavern_engines::{Place, open_bus};
+use tavern_engines::LogBounds;
+use tavern_engines::{BusOptions, open_bus};
 use tavern_store::{Bus, BusError, BusMessage, BusReceiver, Lost, Subject, SystemClock, Ticket, Writer};
 
 #[derive(Default)]
@@ -48,8 +48,8 @@ impl BusReceiver for Ear {
 
 fn node(name: &str, folder: &Path) -> (Arc<dyn Bus>, Arc<Ear>) {
     let ear = Arc::new(Ear::default());
-    let place = Place { node: name, prefix: "tavern", folder, bounds: LogBounds::default() };
-    (open_bus("local", &place, Arc::new(SystemClock), ear.clone()).unwrap(), ear)
+    let options = BusOptions { node: name, prefix: "tavern", folder, bounds: LogBounds::default() };
+    (open_bus("local", &options, Arc::new(SystemClock), ear.clone()).unwrap(), ear)
 }
 
 fn word(n: u64, payload: &[u8]) -> Vec<BusMessage> {

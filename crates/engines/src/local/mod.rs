@@ -1,9 +1,10 @@
-//! The bus of one machine: processes that use the same folder hear each other, through the library `tavern-local`.
+//! The bus of one machine: processes that use the same folder get each other's messages, through the library `tavern-local`.
 //! Nodes and plain users of the library share the channels: `game#A` is one channel for all of them.
 
-mod bounds;
 mod bus;
 mod name;
+mod reader;
+mod shared;
+mod writer;
 
-pub use bounds::LogBounds;
 pub use bus::LocalBus;

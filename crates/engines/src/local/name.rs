@@ -1,13 +1,18 @@
-//! How subjects and parcels look in the folder. A channel's messages are published under its own name, so that users of
-//! the library hear and say them; everything else is private to nodes. Who said it stands in the note.
+//! How subjects and bus messages are stored in the folder. A channel's messages are published under its own name, so that
+//! users of the library can receive and publish them; everything else is private to nodes. The sender is in the header.
 
 use crate::header::{self, Header};
 use std::sync::Arc;
-use tavern_local::{Draft, Interest as Wish, Namespace, Publication};
+use tavern_local::{Draft, Interest as FolderInterest, Namespace, Publication};
 use tavern_store::bus::BusMessage;
 use tavern_store::interest::Interest;
 use tavern_store::node::Writer;
 use tavern_store::subject::Subject;
+
+/// Everything that is published in the folder.
+pub fn everything() -> [FolderInterest; 2] {
+    [FolderInterest::everything(Namespace::Public), FolderInterest::everything(Namespace::Private)]
+}
 
 /// Where a subject is published.
 pub fn place(prefix: &str, subject: &Subject) -> (Namespace, Vec<u8>) {
@@ -17,23 +22,25 @@ pub fn place(prefix: &str, subject: &Subject) -> (Namespace, Vec<u8>) {
     }
 }
 
-/// What to listen to in the folder for an interest.
-pub fn wishes(prefix: &str, interest: &Interest) -> Vec<Wish> {
-    let private = |pattern: String| Wish::pattern(pattern).in_namespace(Namespace::Private);
+/// What to subscribe to in the folder for an interest.
+pub fn interests(prefix: &str, interest: &Interest) -> Vec<FolderInterest> {
+    let private = |pattern: String| FolderInterest::pattern(pattern).in_namespace(Namespace::Private);
     match interest {
-        Interest::Channels { glob, .. } => vec![Wish::pattern(glob)],
+        Interest::Channels { glob, .. } => vec![FolderInterest::pattern(glob)],
         Interest::Subject(subject) if !subject.is_wide() => {
             let (space, name) = place(prefix, subject);
-            vec![Wish::channel(name).in_namespace(space)]
+            vec![FolderInterest::channel(name).in_namespace(space)]
         }
         Interest::Subject(subject) => {
             let text = subject.as_str();
             let inside = private(format!("{}*", &text[..text.len() - 1]));
             match subject.kind() {
                 // The star of a glob does not match an empty name.
-                ">" if subject.prefix() == prefix => vec![Wish::pattern("*"), Wish::channel(""), inside],
+                ">" if subject.prefix() == prefix => {
+                    vec![FolderInterest::pattern("*"), FolderInterest::channel(""), inside]
+                }
                 kind if subject.prefix() == prefix && !kind.starts_with(['_', '>']) => {
-                    vec![Wish::pattern(format!("{kind}#*")), Wish::channel(kind)]
+                    vec![FolderInterest::pattern(format!("{kind}#*")), FolderInterest::channel(kind)]
                 }
                 _ => vec![inside],
             }
@@ -41,45 +48,50 @@ pub fn wishes(prefix: &str, interest: &Interest) -> Vec<Wish> {
     }
 }
 
-/// Where a node tells that words of its were lost: every node listens to it.
-pub fn torn_place(prefix: &str) -> (Namespace, Vec<u8>) {
-    (Namespace::Private, format!("{prefix}._torn").into_bytes())
+/// Where a node reports that messages of its were lost: every node listens to it.
+pub fn loss_place(prefix: &str) -> (Namespace, Vec<u8>) {
+    (Namespace::Private, format!("{prefix}._loss").into_bytes())
 }
 
-pub fn torn_wish(prefix: &str) -> Wish {
-    let (space, name) = torn_place(prefix);
-    Wish::channel(name).in_namespace(space)
+pub fn loss_interest(prefix: &str) -> FolderInterest {
+    let (space, name) = loss_place(prefix);
+    FolderInterest::channel(name).in_namespace(space)
 }
 
-pub fn is_torn(prefix: &str, words: &Publication) -> bool {
-    let (space, name) = torn_place(prefix);
-    words.namespace() == space && words.channel() == name
+pub fn is_loss(prefix: &str, publication: &Publication) -> bool {
+    let (space, name) = loss_place(prefix);
+    publication.namespace() == space && publication.channel() == name
 }
 
-/// What stands beside the payload in the folder.
-pub fn note(parcel: &BusMessage) -> Vec<u8> {
-    let mut note = Vec::with_capacity(header::length(parcel));
-    header::write(parcel, &mut note);
-    note
+/// What is stored beside the payload.
+pub fn header(message: &BusMessage) -> Vec<u8> {
+    let mut out = Vec::with_capacity(header::length(message));
+    header::write(message, &mut out);
+    out
 }
 
-pub fn draft<'a>((space, channel): &'a (Namespace, Vec<u8>), note: &'a [u8], payload: &'a [u8]) -> Draft<'a> {
-    Draft { namespace: *space, channel, payload, header: note }
+pub fn draft<'a>(
+    (space, channel): &'a (Namespace, Vec<u8>),
+    header: &'a [u8],
+    payload: &'a [u8],
+) -> Draft<'a> {
+    Draft { namespace: *space, channel, payload, header }
 }
 
-/// What was said, if it is for nodes. A note that no node wrote is an outsider's.
-pub fn parcel(prefix: &str, words: &Publication) -> Option<BusMessage> {
-    let subject = match words.namespace() {
-        Namespace::Public => Subject::of_channel(prefix, words.channel()).ok()?,
-        Namespace::Private => Subject::parse(std::str::from_utf8(words.channel()).ok()?).ok()?,
+/// A message for nodes. Without a header of a node it is an outsider's.
+pub fn message(prefix: &str, publication: &Publication) -> Option<BusMessage> {
+    let subject = match publication.namespace() {
+        Namespace::Public => Subject::of_channel(prefix, publication.channel()).ok()?,
+        Namespace::Private => Subject::parse(std::str::from_utf8(publication.channel()).ok()?).ok()?,
     };
-    // Whoever is no node numbers nothing; its place in the log does.
-    let outsider = || Header { from: Writer::outsider(), n: words.id(), note: &[] };
-    let Header { from, n, note } = header::read(words.header()).map_or_else(outsider, |(header, _)| header);
-    if from.is_outsider() && words.namespace() == Namespace::Private {
+    // An outsider numbers nothing: its id in the log is its number.
+    let outsider = || Header { from: Writer::outsider(), n: publication.id(), note: &[] };
+    let Header { from, n, note } =
+        header::read(publication.header()).map_or_else(outsider, |(header, _)| header);
+    if from.is_outsider() && publication.namespace() == Namespace::Private {
         return None;
     }
-    Some(BusMessage { subject, from, n, note: note.into(), payload: Arc::from(words.payload()) })
+    Some(BusMessage { subject, from, n, note: note.into(), payload: Arc::from(publication.payload()) })
 }
 
 #[cfg(test)]

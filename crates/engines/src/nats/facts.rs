@@ -1,7 +1,7 @@
 //! What a NATS server says about itself to whoever looks after it.
 
 use super::dialect::{Nats, Server};
-use crate::facts::{Fact, secrecy, version_number};
+use crate::fact::{Fact, secrecy, version_number};
 use crate::remote::{Address, look};
 use tavern_store::bus::BusError;
 

@@ -16,7 +16,7 @@ mod credentials;
 mod dialect;
 mod facts;
 
-use crate::open::Place;
+use crate::options::BusOptions;
 use crate::remote::{Address, RemoteBus};
 use dialect::Nats;
 pub use facts::facts;
@@ -26,7 +26,7 @@ use tavern_store::bus::{BusError, BusReceiver};
 const PORT: u16 = 4222;
 const OPTIONS: &[&str] = &["token", "creds", "ca"];
 
-pub fn open(url: &str, place: &Place<'_>, inbox: Arc<dyn BusReceiver>) -> Result<RemoteBus, BusError> {
+pub fn open(url: &str, options: &BusOptions<'_>, inbox: Arc<dyn BusReceiver>) -> Result<RemoteBus, BusError> {
     let address = Address::parse(url, PORT, OPTIONS)?;
-    RemoteBus::open(Nats::new(address, place.node)?, place, inbox)
+    RemoteBus::open(Nats::new(address, options.node)?, options, inbox)
 }

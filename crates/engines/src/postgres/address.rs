@@ -1,5 +1,5 @@
 //! The address of a database: `postgres://user:password@host:port/database?sslmode=…&schema=…&sslrootcert=…`.
-//! Must hold: what is said about a wrong address never repeats it, because it may hold a password.
+//! Must hold: an error never repeats the address, because it may hold a password.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,17 +9,17 @@ use tokio_postgres::config::SslMode;
 
 pub(super) struct Address {
     pub config: Config,
-    /// Where the tables stand. Clusters with different schemas share a database and nothing else.
+    /// The schema of the tables. Clusters with different schemas share a database and nothing else.
     pub schema: String,
-    /// Whether the server must prove that it is the one that was asked for.
+    /// Whether the certificate of the server is verified.
     pub verified: bool,
-    /// Whom to believe, instead of the public authorities.
+    /// The authorities to trust, instead of the public ones.
     pub roots: Option<PathBuf>,
 }
 
 const SCHEMA: &str = "tavern";
 const CONNECT: Duration = Duration::from_secs(5);
-/// After which a server that does not answer at all is taken for gone.
+/// After which a silent server counts as gone.
 const SILENCE: Duration = Duration::from_secs(5);
 
 impl Address {
@@ -58,7 +58,7 @@ impl Address {
         if config.get_connect_timeout().is_none() {
             config.connect_timeout(CONNECT);
         }
-        // The library's own wait is two hours.
+        // The library's default is two hours.
         config.keepalives_idle(SILENCE).keepalives_interval(SILENCE).keepalives_retries(2);
         config.tcp_user_timeout(SILENCE);
         Ok(Address { config, schema, verified, roots })

@@ -1,6 +1,6 @@
-//! What becomes of rows, and the statements that write it: one for each kind of row, however many rows.
+//! Changes of rows, and the statements that write them: one for each kind of row, however many rows.
 
-use super::link::Step;
+use super::connection::Statement;
 use super::{document, hold, key, lease, presence, session, social};
 use tavern_store::deadline::Deadline;
 use tavern_store::document::Document;
@@ -19,7 +19,7 @@ pub(super) enum Change {
 
 /// Rows to put, by kind.
 #[derive(Default)]
-pub(super) struct Sorted<'a> {
+pub(super) struct Puts<'a> {
     keys: Vec<(&'a ApiKey, u64)>,
     sessions: Vec<(&'a StoredSession, u64)>,
     documents: Vec<(&'a Document, u64)>,
@@ -30,7 +30,7 @@ pub(super) struct Sorted<'a> {
     leases: Vec<(&'a Lease, u64)>,
 }
 
-impl<'a> Sorted<'a> {
+impl<'a> Puts<'a> {
     pub fn add(&mut self, row: &'a Row, version: u64) {
         match row {
             Row::Key(key) => self.keys.push((key, version)),
@@ -44,20 +44,24 @@ impl<'a> Sorted<'a> {
         }
     }
 
-    pub fn puts(self, steps: &mut Vec<Step<'a>>) {
-        fn each<'a, T>(steps: &mut Vec<Step<'a>>, rows: &[T], put: impl FnOnce(&[T]) -> Step<'a>) {
+    pub fn statements(self, statements: &mut Vec<Statement<'a>>) {
+        fn each<'a, T>(
+            statements: &mut Vec<Statement<'a>>,
+            rows: &[T],
+            put: impl FnOnce(&[T]) -> Statement<'a>,
+        ) {
             if !rows.is_empty() {
-                steps.push(put(rows));
+                statements.push(put(rows));
             }
         }
-        each(steps, &self.keys, key::put);
-        each(steps, &self.sessions, session::put);
-        each(steps, &self.documents, document::put);
-        each(steps, &self.presences, presence::put);
-        each(steps, &self.presences, presence::put_clients);
-        each(steps, &self.holds, hold::put);
-        each(steps, &self.users, social::put_users);
-        each(steps, &self.follows, social::put_follows);
-        each(steps, &self.leases, lease::put);
+        each(statements, &self.keys, key::put);
+        each(statements, &self.sessions, session::put);
+        each(statements, &self.documents, document::put);
+        each(statements, &self.presences, presence::put);
+        each(statements, &self.presences, presence::put_clients);
+        each(statements, &self.holds, hold::put);
+        each(statements, &self.users, social::put_users);
+        each(statements, &self.follows, social::put_follows);
+        each(statements, &self.leases, lease::put);
     }
 }

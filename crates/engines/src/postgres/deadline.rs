@@ -1,14 +1,15 @@
 //! Deadlines: the table `deadlines`. Their version is their due time.
 
-use super::claim::Kind;
-use super::link::{Link, Step};
-use super::value::{Trouble, read_time, text, time};
+use super::connection::{Connection, Statement};
+use super::error::PostgresError;
+use super::statements::RowStatements;
+use super::value::{read_time, text, time};
 use tavern_domain::Time;
 use tavern_store::deadline::Deadline;
 use tavern_store::limits;
 use tavern_store::page::Page;
 
-pub(super) const KIND: Kind = Kind {
+pub(super) const KIND: RowStatements = RowStatements {
     lock: "INSERT INTO deadlines (kind, name, due)
         SELECT kind, name, 0 FROM unnest($1::text[], $2::text[]) AS k (kind, name)
         ON CONFLICT (kind, name) DO UPDATE SET due = 0 WHERE false",
@@ -18,30 +19,31 @@ pub(super) const KIND: Kind = Kind {
         WHERE d.kind = k.kind AND d.name = k.name",
 };
 
-pub(super) fn set<'a>(rows: &[&'a Deadline]) -> Step<'a> {
+pub(super) fn set<'a>(rows: &[&'a Deadline]) -> Statement<'a> {
     let sql = "UPDATE deadlines d SET due = k.due
         FROM unnest($1::text[], $2::text[], $3::bigint[]) AS k (kind, name, due)
         WHERE d.kind = k.kind AND d.name = k.name";
-    Step::new(sql)
+    Statement::new(sql)
         .with(rows.iter().map(|row| &*row.kind).collect::<Vec<_>>())
         .with(rows.iter().map(|row| &*row.name).collect::<Vec<_>>())
         .with(rows.iter().map(|row| time(row.due)).collect::<Vec<_>>())
 }
 
 pub(super) async fn due(
-    link: &Link,
+    connection: &Connection,
     by: Time,
     after: Option<&Deadline>,
     limit: u32,
-) -> Result<Page<Deadline>, Trouble> {
+) -> Result<Page<Deadline>, PostgresError> {
     let sql = "SELECT due, kind, name FROM deadlines
         WHERE due <= $1 AND (due, kind, name) > ($2, $3, $4) ORDER BY due, kind, name LIMIT $5";
     let (due, kind, name) = after.map_or((0, "", ""), |last| (time(last.due), &*last.kind, &*last.name));
     let limit = limit.clamp(1, limits::PAGE_ROWS);
-    let step = Step::new(sql).with(time(by)).with(due).with(kind).with(name).with(i64::from(limit) + 1);
-    let rows = link.one(step).await?;
+    let statement =
+        Statement::new(sql).with(time(by)).with(due).with(kind).with(name).with(i64::from(limit) + 1);
+    let rows = connection.one(statement).await?;
     let read = |row| {
-        Ok::<_, Trouble>(Deadline { due: read_time(row, 0)?, kind: text(row, 1)?, name: text(row, 2)? })
+        Ok::<_, PostgresError>(Deadline { due: read_time(row, 0)?, kind: text(row, 1)?, name: text(row, 2)? })
     };
     Page::fill(limit, |deadline| deadline.name.len(), rows.iter().map(read))
 }

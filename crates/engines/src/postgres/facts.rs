@@ -1,33 +1,34 @@
-//! What a database says about itself to whoever looks after it.
+//! What an operator should know about a Postgres server.
 
 use super::address::Address;
+use super::error::PostgresError;
 use super::tls::Tls;
-use super::value::{Trouble, get};
-use super::{link, schema};
-use crate::facts::{Fact, StoreFacts, secrecy};
+use super::value::get;
+use super::{connection, schema};
+use crate::fact::{Fact, StoreFacts, secrecy};
 use tavern_store::error::StoreError;
 use tokio_postgres::config::Host;
 use tokio_postgres::{Client, Row};
 
-/// The oldest server that knows all that is asked of it (`plan_cache_mode`).
+/// The oldest server with everything that is needed (`plan_cache_mode`).
 const OLDEST: i32 = 120_000;
-/// What one node needs at most: one that writes, two that read, one more while one of them is replaced.
+/// What one node needs at most: one that writes, two that read, and one more while one of them is replaced.
 const CONNECTIONS: i64 = 4;
 
 pub fn facts(url: &str) -> Result<StoreFacts, StoreError> {
     let address = Address::parse(url)?;
     let tls = Tls::new(&address)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| Trouble::Connector(error.to_string()))?;
+    let runtime = runtime.map_err(|error| PostgresError::Connector(error.to_string()))?;
     runtime.block_on(async {
-        let looking = tokio::time::timeout(link::PATIENCE, look(&address, tls));
-        looking.await.unwrap_or(Err(Trouble::Late.into()))
+        let looking = tokio::time::timeout(connection::TIMEOUT, look(&address, tls));
+        looking.await.unwrap_or(Err(PostgresError::Timeout.into()))
     })
 }
 
 async fn look(address: &Address, tls: Tls) -> Result<StoreFacts, StoreError> {
-    // Without the settings of the store: an old server would not take them, and should still tell its version.
-    let (client, connection) = address.config.connect(tls).await.map_err(Trouble::from)?;
+    // Without the settings of the store: an old server would refuse them, and should still report its version.
+    let (client, connection) = address.config.connect(tls).await.map_err(PostgresError::from)?;
     let driver = tokio::spawn(connection);
     let found = ask(&client, address).await;
     driver.abort();
@@ -42,7 +43,7 @@ async fn ask(client: &Client, address: &Address) -> Result<StoreFacts, StoreErro
         current_setting('synchronous_commit'), current_setting('synchronous_standby_names') <> '',
         current_setting('max_connections')::bigint - current_setting('superuser_reserved_connections')::bigint,
         (SELECT sum(numbackends)::bigint FROM pg_stat_database)";
-    let row = client.query_one(sql, &[]).await.map_err(Trouble::from)?;
+    let row = client.query_one(sql, &[]).await.map_err(PostgresError::from)?;
     let hosts: Vec<&str> = address
         .config
         .get_hosts()
@@ -66,7 +67,7 @@ async fn ask(client: &Client, address: &Address) -> Result<StoreFacts, StoreErro
     Ok(StoreFacts { is_made: is_made && !facts.iter().any(|fact| fact.about == "writing"), facts })
 }
 
-fn version(row: &Row) -> Result<Fact, Trouble> {
+fn version(row: &Row) -> Result<Fact, PostgresError> {
     let text = format!("Postgres {}", get::<&str>(row, 1)?);
     Ok(match get::<i32>(row, 0)? {
         number if number < OLDEST => Fact::bad("version", format!("{text}; 12 or newer is needed")),
@@ -74,7 +75,7 @@ fn version(row: &Row) -> Result<Fact, Trouble> {
     })
 }
 
-fn durability(row: &Row) -> Result<Fact, Trouble> {
+fn durability(row: &Row) -> Result<Fact, PostgresError> {
     let (fsync, pages) = (get::<bool>(row, 4)?, get::<bool>(row, 5)?);
     let (commit, standbys) = (get::<&str>(row, 6)?, get::<bool>(row, 7)?);
     let shown = format!("synchronous_commit={commit}");
@@ -100,7 +101,7 @@ fn durability(row: &Row) -> Result<Fact, Trouble> {
     })
 }
 
-fn connections(row: &Row) -> Result<Fact, Trouble> {
+fn connections(row: &Row) -> Result<Fact, PostgresError> {
     let (most, used) = (get::<i64>(row, 8)?, get::<Option<i64>>(row, 9)?.unwrap_or(0));
     let text = format!("{used} of {most} in use, a node takes {CONNECTIONS}");
     Ok(match most - used {
@@ -112,7 +113,7 @@ fn connections(row: &Row) -> Result<Fact, Trouble> {
     })
 }
 
-/// True: they are as this program makes them.
+/// True: they are as this program creates them.
 async fn tables(client: &Client, address: &Address, facts: &mut Vec<Fact>) -> Result<bool, StoreError> {
     let (schema, known) = (&address.schema, schema::VERSION);
     let found = match schema::version(client, schema).await {
@@ -134,7 +135,7 @@ async fn tables(client: &Client, address: &Address, facts: &mut Vec<Fact>) -> Re
         None => {
             let sql = "SELECT CASE count(*) WHEN 0 THEN has_database_privilege(current_database(), 'CREATE')
                 ELSE bool_or(has_schema_privilege(oid, 'CREATE')) END FROM pg_namespace WHERE nspname = $1";
-            let row = client.query_one(sql, &[schema]).await.map_err(Trouble::from)?;
+            let row = client.query_one(sql, &[schema]).await.map_err(PostgresError::from)?;
             match get::<bool>(&row, 0)? {
                 true => Fact::doubtful(
                     "tables",

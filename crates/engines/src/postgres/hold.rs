@@ -1,8 +1,9 @@
-//! What apps say about users: the table `holds`.
+//! Presences set by apps: the table `holds`.
 
-use super::claim::Kind;
-use super::link::{Link, Step};
-use super::value::{Trouble, number, read_number, read_time_or_none, text, text_or_none, time};
+use super::connection::{Connection, Statement};
+use super::error::PostgresError;
+use super::statements::RowStatements;
+use super::value::{number, read_number, read_time_or_none, text, text_or_none, time};
 use std::collections::BTreeSet;
 use tavern_store::limits;
 use tavern_store::page::{Page, Versioned};
@@ -10,7 +11,7 @@ use tavern_store::presence::{Hold, PresenceKey};
 use tavern_store::row::{self, RowKey};
 use tokio_postgres::Row;
 
-pub(super) const KIND: Kind = Kind {
+pub(super) const KIND: RowStatements = RowStatements {
     lock: "INSERT INTO holds (channel_name, user_id, version)
         SELECT channel_name, user_id, 0 FROM unnest($1::text[], $2::text[]) AS k (channel_name, user_id)
         ON CONFLICT (channel_name, user_id) DO UPDATE SET version = 0 WHERE false",
@@ -21,27 +22,27 @@ pub(super) const KIND: Kind = Kind {
         WHERE h.channel_name = k.channel_name AND h.user_id = k.user_id",
 };
 
-/// Those whom these presences carry, in the columns of `KIND.load`.
-pub(super) fn load_carried(carriers: &BTreeSet<PresenceKey>) -> Step<'_> {
+/// The holds that these presences carry, in the columns of `KIND.load`.
+pub(super) fn load_carried(carriers: &BTreeSet<PresenceKey>) -> Statement<'_> {
     let sql = "SELECT 0::bigint, h.version, h.channel_name, h.user_id, h.carrier, h.until
         FROM unnest($1::text[], $2::text[]) AS k (carrier, user_id)
         JOIN holds h ON h.user_id = k.user_id AND h.carrier = k.carrier";
-    Step::new(sql)
+    Statement::new(sql)
         .with(carriers.iter().map(|key| &*key.channel).collect::<Vec<_>>())
         .with(carriers.iter().map(|key| &*key.user).collect::<Vec<_>>())
 }
 
-pub(super) fn loaded(row: &Row) -> Result<Hold, Trouble> {
+pub(super) fn loaded(row: &Row) -> Result<Hold, PostgresError> {
     let key = PresenceKey { channel: text(row, 2)?, user: text(row, 3)? };
     Ok(Hold { key, carrier: text_or_none(row, 4)?, until: read_time_or_none(row, 5)? })
 }
 
-pub(super) fn put<'a>(rows: &[(&'a Hold, u64)]) -> Step<'a> {
+pub(super) fn put<'a>(rows: &[(&'a Hold, u64)]) -> Statement<'a> {
     let sql = "UPDATE holds h SET version = k.version, carrier = k.carrier, until = k.until
         FROM unnest($1::text[], $2::text[], $3::bigint[], $4::text[], $5::bigint[])
             AS k (channel_name, user_id, version, carrier, until)
         WHERE h.channel_name = k.channel_name AND h.user_id = k.user_id";
-    Step::new(sql)
+    Statement::new(sql)
         .with(rows.iter().map(|(hold, _)| &*hold.key.channel).collect::<Vec<_>>())
         .with(rows.iter().map(|(hold, _)| &*hold.key.user).collect::<Vec<_>>())
         .with(rows.iter().map(|(_, version)| number(*version)).collect::<Vec<_>>())
@@ -49,27 +50,31 @@ pub(super) fn put<'a>(rows: &[(&'a Hold, u64)]) -> Step<'a> {
         .with(rows.iter().map(|(hold, _)| hold.until.map(time)).collect::<Vec<_>>())
 }
 
-pub(super) async fn get(link: &Link, key: &PresenceKey) -> Result<Option<Versioned<Hold>>, Trouble> {
+pub(super) async fn get(
+    connection: &Connection,
+    key: &PresenceKey,
+) -> Result<Option<Versioned<Hold>>, PostgresError> {
     let sql = "SELECT 0::bigint, version, channel_name, user_id, carrier, until FROM holds
         WHERE channel_name = $1 AND user_id = $2";
-    let rows = link.one(Step::new(sql).with(&*key.channel).with(&*key.user)).await?;
+    let rows = connection.one(Statement::new(sql).with(&*key.channel).with(&*key.user)).await?;
     let Some(row) = rows.first() else { return Ok(None) };
     Ok(Some(Versioned { version: read_number(row, 1)?, row: loaded(row)? }))
 }
 
 pub(super) async fn rows(
-    link: &Link,
+    connection: &Connection,
     after: Option<&RowKey>,
     limit: u32,
-) -> Result<Page<Versioned<row::Row>>, Trouble> {
+) -> Result<Page<Versioned<row::Row>>, PostgresError> {
     let sql = "SELECT 0::bigint, version, channel_name, user_id, carrier, until FROM holds
         WHERE (channel_name, user_id) > ($1, $2) ORDER BY channel_name, user_id LIMIT $3";
     let limit = limit.clamp(1, limits::PAGE_ROWS);
     let (channel, user) = RowKey::names(after);
-    let rows = link.one(Step::new(sql).with(channel).with(user).with(i64::from(limit) + 1)).await?;
+    let rows =
+        connection.one(Statement::new(sql).with(channel).with(user).with(i64::from(limit) + 1)).await?;
     let read = |row| {
         let hold = row::Row::Hold(loaded(row)?);
-        Ok::<_, Trouble>(Versioned { version: read_number(row, 1)?, row: hold })
+        Ok::<_, PostgresError>(Versioned { version: read_number(row, 1)?, row: hold })
     };
     Page::fill(limit, |row| row.row.bytes(), rows.iter().map(read))
 }

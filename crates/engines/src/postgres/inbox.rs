@@ -1,7 +1,8 @@
 //! Inboxes: the tables `inbox_messages` and `inboxes`. Must hold: an inbox changes only under the lock of its row.
 
-use super::link::{Link, Step};
-use super::value::{Trouble, get as column, number, read_number, read_time, text, time};
+use super::connection::{Connection, Statement};
+use super::error::PostgresError;
+use super::value::{get as column, number, read_number, read_time, text, time};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use tavern_store::commit::{InboxCounts, Removed};
@@ -25,18 +26,18 @@ struct UserInbox {
     messages: VecDeque<(u64, usize)>,
 }
 
-pub(super) fn lock(users: &BTreeSet<Arc<str>>) -> Step<'_> {
+pub(super) fn lock(users: &BTreeSet<Arc<str>>) -> Statement<'_> {
     let sql = "INSERT INTO inboxes (user_id, last, dropped)
         SELECT user_id, 0, 0 FROM unnest($1::text[]) AS k (user_id)
         ON CONFLICT (user_id) DO UPDATE SET last = 0 WHERE false";
-    Step::new(sql).with(users.iter().map(|user| &**user).collect::<Vec<_>>())
+    Statement::new(sql).with(users.iter().map(|user| &**user).collect::<Vec<_>>())
 }
 
-pub(super) fn load(users: &BTreeSet<Arc<str>>) -> [Step<'_>; 2] {
+pub(super) fn load(users: &BTreeSet<Arc<str>>) -> [Statement<'_>; 2] {
     let users: Vec<&str> = users.iter().map(|user| &**user).collect();
     [
-        Step::new("SELECT user_id, last, dropped FROM inboxes WHERE user_id = ANY ($1)").with(users.clone()),
-        Step::new(
+        Statement::new("SELECT user_id, last, dropped FROM inboxes WHERE user_id = ANY ($1)").with(users.clone()),
+        Statement::new(
             "SELECT user_id, n, length(body)::bigint FROM inbox_messages WHERE user_id = ANY ($1) ORDER BY user_id, n",
         )
         .with(users),
@@ -44,7 +45,7 @@ pub(super) fn load(users: &BTreeSet<Arc<str>>) -> [Step<'_>; 2] {
 }
 
 impl Inboxes {
-    pub fn load(inboxes: &[Row], messages: &[Row]) -> Result<Inboxes, Trouble> {
+    pub fn load(inboxes: &[Row], messages: &[Row]) -> Result<Inboxes, PostgresError> {
         let mut loaded = Inboxes::default();
         for row in inboxes {
             let counts = InboxCounts {
@@ -101,11 +102,11 @@ impl Inboxes {
         self.loaded.get_mut(user).unwrap_or_else(|| panic!("the inbox of {user} is not locked"))
     }
 
-    /// What is empty, or was reserved for nothing, is no row.
-    pub fn changes(&self) -> Vec<Step<'_>> {
-        let mut steps = Vec::new();
+    /// Rows of inboxes that are empty or were only reserved are deleted.
+    pub fn changes(&self) -> Vec<Statement<'_>> {
+        let mut statements = Vec::new();
         if self.loaded.is_empty() {
-            return steps;
+            return statements;
         }
         if !self.removed.is_empty() {
             let sql =
@@ -113,13 +114,13 @@ impl Inboxes {
                 WHERE l.user_id = k.user_id AND l.n <= k.through";
             let users: Vec<&str> = self.removed.keys().map(|user| &**user).collect();
             let through: Vec<i64> = self.removed.values().map(|through| number(*through)).collect();
-            steps.push(Step::new(sql).with(users).with(through));
+            statements.push(Statement::new(sql).with(users).with(through));
         }
         if !self.added.is_empty() {
             let sql = "INSERT INTO inbox_messages (user_id, n, at, body)
                 SELECT * FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bytea[])";
-            steps.push(
-                Step::new(sql)
+            statements.push(
+                Statement::new(sql)
                     .with(self.added.iter().map(|(user, _)| &**user).collect::<Vec<_>>())
                     .with(self.added.iter().map(|(_, message)| number(message.n)).collect::<Vec<_>>())
                     .with(self.added.iter().map(|(_, message)| time(message.at)).collect::<Vec<_>>())
@@ -129,39 +130,44 @@ impl Inboxes {
         let sql = "UPDATE inboxes i SET last = k.last, dropped = k.dropped
             FROM unnest($1::text[], $2::bigint[], $3::bigint[]) AS k (user_id, last, dropped)
             WHERE i.user_id = k.user_id";
-        steps.push(
-            Step::new(sql)
+        statements.push(
+            Statement::new(sql)
                 .with(self.loaded.keys().map(|user| &**user).collect::<Vec<_>>())
                 .with(self.loaded.values().map(|inbox| number(inbox.counts.last)).collect::<Vec<_>>())
                 .with(self.loaded.values().map(|inbox| number(inbox.counts.dropped)).collect::<Vec<_>>()),
         );
         let empty = self.loaded.iter().filter(|(_, inbox)| inbox.counts.last == 0).map(|(user, _)| &**user);
         let sql = "DELETE FROM inboxes WHERE user_id = ANY ($1)";
-        steps.push(Step::new(sql).with(empty.collect::<Vec<_>>()));
-        steps
+        statements.push(Statement::new(sql).with(empty.collect::<Vec<_>>()));
+        statements
     }
 }
 
-pub(super) async fn page(link: &Link, user: &str, after: u64, limit: u32) -> Result<InboxPage, Trouble> {
+pub(super) async fn page(
+    connection: &Connection,
+    user: &str,
+    after: u64,
+    limit: u32,
+) -> Result<InboxPage, PostgresError> {
     let limit = limit.clamp(1, limits::PAGE_ROWS);
     let messages = "SELECT n, at, body FROM
             (SELECT *, sum(length(body)) OVER (ORDER BY n) - length(body) AS earlier FROM
                 (SELECT * FROM inbox_messages WHERE user_id = $1 AND n > $2 ORDER BY n LIMIT $3) AS few) AS counted
         WHERE earlier <= $4 ORDER BY n";
-    let steps = vec![
-        Step::new("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"),
-        Step::new("SELECT dropped FROM inboxes WHERE user_id = $1").with(user),
-        Step::new(messages)
+    let statements = vec![
+        Statement::new("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"),
+        Statement::new("SELECT dropped FROM inboxes WHERE user_id = $1").with(user),
+        Statement::new(messages)
             .with(user)
             .with(number(after))
             .with(i64::from(limit) + 1)
             .with(limits::PAGE_BYTES as i64),
-        Step::new("COMMIT"),
+        Statement::new("COMMIT"),
     ];
-    let found = link.run(steps).await?;
+    let found = connection.run(statements).await?;
     let dropped = found[1].first().map_or(Ok(0), |row| read_number(row, 0))?;
     let read = |row: &Row| {
-        Ok::<_, Trouble>(InboxMessage {
+        Ok::<_, PostgresError>(InboxMessage {
             n: read_number(row, 0)?,
             at: read_time(row, 1)?,
             body: column::<&[u8]>(row, 2)?.into(),

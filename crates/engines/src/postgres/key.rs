@@ -1,15 +1,16 @@
 //! API keys: the table `api_keys`.
 
-use super::claim::Kind;
-use super::link::{Link, Step};
-use super::value::{Trouble, get, number, read_number, read_time, read_time_or_none, text, time};
+use super::connection::{Connection, Statement};
+use super::error::PostgresError;
+use super::statements::RowStatements;
+use super::value::{get, number, read_number, read_time, read_time_or_none, text, time};
 use tavern_domain::{Scope, Scopes};
 use tavern_store::key::ApiKey;
 use tavern_store::limits;
 use tavern_store::page::{Page, Versioned};
 use tokio_postgres::Row;
 
-pub(super) const KIND: Kind = Kind {
+pub(super) const KIND: RowStatements = RowStatements {
     lock: "INSERT INTO api_keys (id, version, name, hash, scopes, created_at)
         SELECT id, 0, '', '', '', 0 FROM unnest($1::text[], $2::text[]) AS k (id, nothing)
         ON CONFLICT (id) DO UPDATE SET version = 0 WHERE false",
@@ -18,13 +19,13 @@ pub(super) const KIND: Kind = Kind {
     delete: "DELETE FROM api_keys a USING unnest($1::text[], $2::text[]) AS k (id, nothing) WHERE a.id = k.id",
 };
 
-pub(super) fn put<'a>(rows: &[(&'a ApiKey, u64)]) -> Step<'a> {
+pub(super) fn put<'a>(rows: &[(&'a ApiKey, u64)]) -> Statement<'a> {
     let sql = "UPDATE api_keys a SET version = k.version, name = k.name, hash = k.hash, scopes = k.scopes,
             created_at = k.created_at, revoked_at = k.revoked_at
         FROM unnest($1::text[], $2::bigint[], $3::text[], $4::bytea[], $5::text[], $6::bigint[], $7::bigint[])
             AS k (id, version, name, hash, scopes, created_at, revoked_at) WHERE a.id = k.id";
     let scopes = |key: &ApiKey| key.scopes.iter().map(Scope::as_str).collect::<Vec<_>>().join(",");
-    Step::new(sql)
+    Statement::new(sql)
         .with(rows.iter().map(|(key, _)| &*key.id).collect::<Vec<_>>())
         .with(rows.iter().map(|(_, version)| number(*version)).collect::<Vec<_>>())
         .with(rows.iter().map(|(key, _)| &*key.name).collect::<Vec<_>>())
@@ -34,32 +35,35 @@ pub(super) fn put<'a>(rows: &[(&'a ApiKey, u64)]) -> Step<'a> {
         .with(rows.iter().map(|(key, _)| key.revoked_at.map(time)).collect::<Vec<_>>())
 }
 
-pub(super) async fn by_hash(link: &Link, hash: &[u8; 32]) -> Result<Option<Versioned<ApiKey>>, Trouble> {
+pub(super) async fn by_hash(
+    connection: &Connection,
+    hash: &[u8; 32],
+) -> Result<Option<Versioned<ApiKey>>, PostgresError> {
     let sql = "SELECT id, version, name, hash, scopes, created_at, revoked_at FROM api_keys
         WHERE hash = $1 ORDER BY id LIMIT 1";
-    link.one(Step::new(sql).with(&hash[..])).await?.first().map(read).transpose()
+    connection.one(Statement::new(sql).with(&hash[..])).await?.first().map(read).transpose()
 }
 
 pub(super) async fn page(
-    link: &Link,
+    connection: &Connection,
     after: Option<&str>,
     limit: u32,
-) -> Result<Page<Versioned<ApiKey>>, Trouble> {
+) -> Result<Page<Versioned<ApiKey>>, PostgresError> {
     let sql = "SELECT id, version, name, hash, scopes, created_at, revoked_at FROM api_keys
         WHERE $1::text IS NULL OR id > $1 ORDER BY id LIMIT $2";
     let limit = limit.clamp(1, limits::PAGE_ROWS);
-    let rows = link.one(Step::new(sql).with(after).with(i64::from(limit) + 1)).await?;
+    let rows = connection.one(Statement::new(sql).with(after).with(i64::from(limit) + 1)).await?;
     Page::fill(limit, |_| 0, rows.iter().map(read))
 }
 
-fn read(row: &Row) -> Result<Versioned<ApiKey>, Trouble> {
+fn read(row: &Row) -> Result<Versioned<ApiKey>, PostgresError> {
     let scopes = get::<&str>(row, 4)?.split(',').filter(|scope| !scope.is_empty());
     let scopes: Option<Scopes> = scopes.map(Scope::parse).collect();
     let key = ApiKey {
         id: text(row, 0)?,
         name: text(row, 2)?,
-        hash: get::<&[u8]>(row, 3)?.try_into().map_err(|_| Trouble::Strange("no hash of a key"))?,
-        scopes: scopes.ok_or(Trouble::Strange("unknown scope"))?,
+        hash: get::<&[u8]>(row, 3)?.try_into().map_err(|_| PostgresError::Unexpected("not a hash"))?,
+        scopes: scopes.ok_or(PostgresError::Unexpected("unknown scope"))?,
         created_at: read_time(row, 5)?,
         revoked_at: read_time_or_none(row, 6)?,
     };

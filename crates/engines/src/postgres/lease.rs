@@ -1,8 +1,9 @@
 //! Leases: the table `leases`.
 
-use super::claim::Kind;
-use super::link::{Link, Step};
-use super::value::{Trouble, get as column, number, read_number, read_time, text, time};
+use super::connection::{Connection, Statement};
+use super::error::PostgresError;
+use super::statements::RowStatements;
+use super::value::{get as column, number, read_number, read_time, text, time};
 use tavern_domain::Epoch;
 use tavern_store::commit::LeaseState;
 use tavern_store::lease::Lease;
@@ -10,8 +11,8 @@ use tavern_store::node::Writer;
 use tavern_store::page::Versioned;
 use tokio_postgres::Row;
 
-/// Whether the holder's epoch is open is looked at without a lock: once it is closed it stays so.
-pub(super) const KIND: Kind = Kind {
+/// Whether the holder's epoch is open is read without a lock: a closed epoch stays closed.
+pub(super) const KIND: RowStatements = RowStatements {
     lock: "INSERT INTO leases (name, version, node, epoch, until)
         SELECT name, 0, '', 0, 0 FROM unnest($1::text[], $2::text[]) AS k (name, nothing)
         ON CONFLICT (name) DO UPDATE SET version = 0 WHERE false",
@@ -24,21 +25,21 @@ pub(super) const KIND: Kind = Kind {
 };
 
 /// From the columns of `KIND.load`.
-pub(super) fn loaded(row: &Row) -> Result<LeaseState, Trouble> {
+pub(super) fn loaded(row: &Row) -> Result<LeaseState, PostgresError> {
     Ok(LeaseState { lease: read(row)?, holder_is_open: column(row, 6)? })
 }
 
-fn read(row: &Row) -> Result<Versioned<Lease>, Trouble> {
+fn read(row: &Row) -> Result<Versioned<Lease>, PostgresError> {
     let holder = Writer { node: text(row, 3)?, epoch: Epoch(read_number(row, 4)?) };
     let lease = Lease { name: text(row, 2)?, holder, until: read_time(row, 5)? };
     Ok(Versioned { version: read_number(row, 1)?, row: lease })
 }
 
-pub(super) fn put<'a>(rows: &[(&'a Lease, u64)]) -> Step<'a> {
+pub(super) fn put<'a>(rows: &[(&'a Lease, u64)]) -> Statement<'a> {
     let sql = "UPDATE leases l SET version = k.version, node = k.node, epoch = k.epoch, until = k.until
         FROM unnest($1::text[], $2::bigint[], $3::text[], $4::bigint[], $5::bigint[])
             AS k (name, version, node, epoch, until) WHERE l.name = k.name";
-    Step::new(sql)
+    Statement::new(sql)
         .with(rows.iter().map(|(lease, _)| &*lease.name).collect::<Vec<_>>())
         .with(rows.iter().map(|(_, version)| number(*version)).collect::<Vec<_>>())
         .with(rows.iter().map(|(lease, _)| &*lease.holder.node).collect::<Vec<_>>())
@@ -46,7 +47,10 @@ pub(super) fn put<'a>(rows: &[(&'a Lease, u64)]) -> Step<'a> {
         .with(rows.iter().map(|(lease, _)| time(lease.until)).collect::<Vec<_>>())
 }
 
-pub(super) async fn get(link: &Link, name: &str) -> Result<Option<Versioned<Lease>>, Trouble> {
+pub(super) async fn get(
+    connection: &Connection,
+    name: &str,
+) -> Result<Option<Versioned<Lease>>, PostgresError> {
     let sql = "SELECT 0::bigint, version, name, node, epoch, until FROM leases WHERE name = $1";
-    link.one(Step::new(sql).with(name)).await?.first().map(read).transpose()
+    connection.one(Statement::new(sql).with(name)).await?.first().map(read).transpose()
 }

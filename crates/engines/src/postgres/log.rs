@@ -1,8 +1,9 @@
-//! The log of topics: the tables `events`, `event_log`, `topics` and `event_ids`. Must hold: whoever appends or trims holds
-//! the one row of `event_log` until COMMIT, so positions become visible in their order and no reader skips one.
+//! The log of topics: the tables `events`, `event_log`, `topics` and `event_ids`. Must hold: a transaction that appends or
+//! trims holds the one row of `event_log` until COMMIT, so positions become visible in order and no reader skips one.
 
-use super::link::{Link, Step};
-use super::value::{Trouble, get as column, number, read_number, read_time, text, text_or_none, time};
+use super::connection::{Connection, Statement};
+use super::error::PostgresError;
+use super::value::{get as column, number, read_number, read_time, text, text_or_none, time};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tavern_store::limits;
@@ -10,16 +11,16 @@ use tavern_store::log::{LogEnds, LogEntry, LogPage, TopicPage, Trim};
 use tavern_store::page::Page;
 use tokio_postgres::Row;
 
-/// What a batch must know of the log: topics that are counted and ids that are asked for.
+/// What a batch must know of the log: counts of topics, and ids for deduplication.
 #[derive(Default)]
-pub(super) struct Wanted {
+pub(super) struct LogLocks {
     pub topics: BTreeSet<Arc<str>>,
     pub ids: BTreeSet<(Arc<str>, Arc<str>)>,
 }
 
 /// The log as a batch has locked it, and what is added.
 #[derive(Default)]
-pub(super) struct Tally {
+pub(super) struct LogChanges {
     head: u64,
     counts: BTreeMap<Arc<str>, u64>,
     ids: BTreeMap<(Arc<str>, Arc<str>), (u64, u64)>,
@@ -27,34 +28,34 @@ pub(super) struct Tally {
     trim: Option<Trim>,
 }
 
-pub(super) fn lock() -> Step<'static> {
-    Step::new("SELECT FROM event_log FOR UPDATE")
+pub(super) fn lock() -> Statement<'static> {
+    Statement::new("SELECT FROM event_log FOR UPDATE")
 }
 
-pub(super) fn load(wanted: &Wanted) -> [Step<'_>; 3] {
+pub(super) fn load(wanted: &LogLocks) -> [Statement<'_>; 3] {
     let topics: Vec<&str> = wanted.topics.iter().map(|topic| &**topic).collect();
     let ids = "SELECT i.topic, i.id, i.position, i.count FROM unnest($1::text[], $2::text[]) AS k (topic, id)
         JOIN event_ids i ON i.topic = k.topic AND i.id = k.id";
     [
-        Step::new("SELECT head FROM event_log"),
-        Step::new("SELECT name, count FROM topics WHERE name = ANY ($1)").with(topics),
-        Step::new(ids)
+        Statement::new("SELECT head FROM event_log"),
+        Statement::new("SELECT name, count FROM topics WHERE name = ANY ($1)").with(topics),
+        Statement::new(ids)
             .with(wanted.ids.iter().map(|(topic, _)| &**topic).collect::<Vec<_>>())
             .with(wanted.ids.iter().map(|(_, id)| &**id).collect::<Vec<_>>()),
     ]
 }
 
-impl Tally {
-    pub fn load(head: &[Row], topics: &[Row], ids: &[Row]) -> Result<Tally, Trouble> {
-        let head = head.first().ok_or(Trouble::Strange("there is no log"))?;
-        let mut tally = Tally { head: read_number(head, 0)?, ..Tally::default() };
+impl LogChanges {
+    pub fn load(head: &[Row], topics: &[Row], ids: &[Row]) -> Result<LogChanges, PostgresError> {
+        let head = head.first().ok_or(PostgresError::Unexpected("event_log is empty"))?;
+        let mut log = LogChanges { head: read_number(head, 0)?, ..LogChanges::default() };
         for row in topics {
-            tally.counts.insert(text(row, 0)?, read_number(row, 1)?);
+            log.counts.insert(text(row, 0)?, read_number(row, 1)?);
         }
         for row in ids {
-            tally.ids.insert((text(row, 0)?, text(row, 1)?), (read_number(row, 2)?, read_number(row, 3)?));
+            log.ids.insert((text(row, 0)?, text(row, 1)?), (read_number(row, 2)?, read_number(row, 3)?));
         }
-        Ok(tally)
+        Ok(log)
     }
 
     pub fn head(&self) -> u64 {
@@ -85,26 +86,26 @@ impl Tally {
         earlier.ids_before = earlier.ids_before.max(trim.ids_before);
     }
 
-    pub fn changes(&self) -> Vec<Step<'_>> {
-        let mut steps = Vec::new();
+    pub fn changes(&self) -> Vec<Statement<'_>> {
+        let mut statements = Vec::new();
         if !self.added.is_empty() {
-            self.append_all(&mut steps);
+            self.append_all(&mut statements);
         }
         if let Some(trim) = &self.trim {
             let sql = "WITH gone AS (DELETE FROM events WHERE position < $1 RETURNING length(body) AS bytes)
                 UPDATE event_log SET bytes = event_log.bytes - (SELECT coalesce(sum(gone.bytes), 0) FROM gone)";
-            steps.push(Step::new(sql).with(number(trim.before)));
+            statements.push(Statement::new(sql).with(number(trim.before)));
             let sql = "DELETE FROM event_ids WHERE position < $1";
-            steps.push(Step::new(sql).with(number(trim.ids_before)));
+            statements.push(Statement::new(sql).with(number(trim.ids_before)));
         }
-        steps
+        statements
     }
 
-    fn append_all<'a>(&'a self, steps: &mut Vec<Step<'a>>) {
+    fn append_all<'a>(&'a self, statements: &mut Vec<Statement<'a>>) {
         let sql = "INSERT INTO events (position, topic, count, at, id, body)
             SELECT * FROM unnest($1::bigint[], $2::text[], $3::bigint[], $4::bigint[], $5::text[], $6::bytea[])";
-        steps.push(
-            Step::new(sql)
+        statements.push(
+            Statement::new(sql)
                 .with(self.added.iter().map(|entry| number(entry.position)).collect::<Vec<_>>())
                 .with(self.added.iter().map(|entry| &*entry.topic).collect::<Vec<_>>())
                 .with(self.added.iter().map(|entry| number(entry.count)).collect::<Vec<_>>())
@@ -114,15 +115,15 @@ impl Tally {
         );
         let bytes: usize = self.added.iter().map(|entry| entry.body.len()).sum();
         let sql = "UPDATE event_log SET head = $1, bytes = bytes + $2";
-        steps.push(Step::new(sql).with(number(self.head)).with(bytes as i64));
+        statements.push(Statement::new(sql).with(number(self.head)).with(bytes as i64));
         let sql = "INSERT INTO topics (name, count) SELECT * FROM unnest($1::text[], $2::bigint[])
             ON CONFLICT (name) DO UPDATE SET count = excluded.count";
-        steps.push(
-            Step::new(sql)
+        statements.push(
+            Statement::new(sql)
                 .with(self.counts.keys().map(|name| &**name).collect::<Vec<_>>())
                 .with(self.counts.values().map(|count| number(*count)).collect::<Vec<_>>()),
         );
-        // An id may be taken, forgotten and taken again by commits that are written together: the last one counts.
+        // An id may be accepted, forgotten and accepted again within one batch: the last one counts.
         let is_known = |entry: &LogEntry, id: &Arc<str>| {
             self.known(&entry.topic, id).is_some_and(|(position, _)| position == entry.position)
         };
@@ -136,8 +137,8 @@ impl Tally {
             let sql = "INSERT INTO event_ids (topic, id, position, count)
                 SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[])
                 ON CONFLICT (topic, id) DO UPDATE SET position = excluded.position, count = excluded.count";
-            steps.push(
-                Step::new(sql)
+            statements.push(
+                Statement::new(sql)
                     .with(named().map(|(entry, _)| &*entry.topic).collect::<Vec<_>>())
                     .with(named().map(|(_, id)| id).collect::<Vec<_>>())
                     .with(named().map(|(entry, _)| number(entry.position)).collect::<Vec<_>>())
@@ -149,20 +150,20 @@ impl Tally {
 
 const ENDS: &str = "SELECT head, bytes, (SELECT min(position) FROM events) FROM event_log";
 
-fn ends(rows: &[Row]) -> Result<LogEnds, Trouble> {
-    let row = rows.first().ok_or(Trouble::Strange("there is no log"))?;
+fn ends(rows: &[Row]) -> Result<LogEnds, PostgresError> {
+    let row = rows.first().ok_or(PostgresError::Unexpected("event_log is empty"))?;
     let (head, bytes) = (read_number(row, 0)?, read_number(row, 1)?);
     let first = column::<Option<i64>>(row, 2)?.map_or(head + 1, |first| first.unsigned_abs());
     Ok(LogEnds { first, head, bytes })
 }
 
 /// Each topic is read from its own index, so the cost is that of what is read.
-pub(super) async fn stretch(
-    link: &Link,
+pub(super) async fn page(
+    connection: &Connection,
     topics: &[Arc<str>],
     after: u64,
     limit: u32,
-) -> Result<LogPage, Trouble> {
+) -> Result<LogPage, PostgresError> {
     let all = "SELECT position, topic, count, at, id, body FROM
             (SELECT *, sum(length(body)) OVER (ORDER BY position) - length(body) AS earlier FROM
                 (SELECT * FROM events WHERE position > $1 ORDER BY position LIMIT $2) AS few) AS counted
@@ -176,19 +177,20 @@ pub(super) async fn stretch(
             JOIN events e ON e.position = k.position) AS counted
         WHERE earlier <= $3 ORDER BY position";
     let limit = limit.clamp(1, limits::PAGE_ROWS);
-    let step = Step::new(if topics.is_empty() { all } else { some });
-    let step = step.with(number(after)).with(i64::from(limit) + 1).with(limits::PAGE_BYTES as i64);
-    let step = match topics {
-        [] => step,
-        _ => step.with(topics.iter().map(|topic| &**topic).collect::<Vec<_>>()),
+    let statement = Statement::new(if topics.is_empty() { all } else { some });
+    let statement = statement.with(number(after)).with(i64::from(limit) + 1).with(limits::PAGE_BYTES as i64);
+    let statement = match topics {
+        [] => statement,
+        _ => statement.with(topics.iter().map(|topic| &**topic).collect::<Vec<_>>()),
     };
-    let begin = Step::new("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY");
-    let found = link.run(vec![begin, Step::new(ENDS), step, Step::new("COMMIT")]).await?;
+    let begin = Statement::new("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY");
+    let found =
+        connection.run(vec![begin, Statement::new(ENDS), statement, Statement::new("COMMIT")]).await?;
     let page = Page::fill(limit, |entry: &LogEntry| entry.body.len(), found[2].iter().map(read))?;
     Ok(LogPage { log: ends(&found[1])?, page })
 }
 
-fn read(row: &Row) -> Result<LogEntry, Trouble> {
+fn read(row: &Row) -> Result<LogEntry, PostgresError> {
     Ok(LogEntry {
         position: read_number(row, 0)?,
         topic: text(row, 1)?,
@@ -200,22 +202,23 @@ fn read(row: &Row) -> Result<LogEntry, Trouble> {
 }
 
 pub(super) async fn topics(
-    link: &Link,
+    connection: &Connection,
     names: &[Arc<str>],
     after: Option<&str>,
     limit: u32,
-) -> Result<TopicPage, Trouble> {
+) -> Result<TopicPage, PostgresError> {
     let all = "SELECT name, count FROM topics WHERE name > $1 ORDER BY name LIMIT $2";
     let some = "SELECT name, count FROM topics WHERE name > $1 AND name = ANY ($3) ORDER BY name LIMIT $2";
     let limit = limit.clamp(1, limits::PAGE_ROWS);
-    let step = Step::new(if names.is_empty() { all } else { some });
-    let step = step.with(after.unwrap_or("")).with(i64::from(limit) + 1);
-    let step = match names {
-        [] => step,
-        _ => step.with(names.iter().map(|name| &**name).collect::<Vec<_>>()),
+    let statement = Statement::new(if names.is_empty() { all } else { some });
+    let statement = statement.with(after.unwrap_or("")).with(i64::from(limit) + 1);
+    let statement = match names {
+        [] => statement,
+        _ => statement.with(names.iter().map(|name| &**name).collect::<Vec<_>>()),
     };
-    let begin = Step::new("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY");
-    let found = link.run(vec![begin, Step::new(ENDS), step, Step::new("COMMIT")]).await?;
-    let counts = found[2].iter().map(|row| Ok::<_, Trouble>((text(row, 0)?, read_number(row, 1)?)));
+    let begin = Statement::new("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY");
+    let found =
+        connection.run(vec![begin, Statement::new(ENDS), statement, Statement::new("COMMIT")]).await?;
+    let counts = found[2].iter().map(|row| Ok::<_, PostgresError>((text(row, 0)?, read_number(row, 1)?)));
     Ok(TopicPage { log: ends(&found[1])?, page: Page::fill(limit, |_| 64, counts)? })
 }

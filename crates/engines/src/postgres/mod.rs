@@ -1,34 +1,36 @@
 //! The Postgres engine: tables that an operator and other programs can read, in a schema of their own. Many nodes write at
 //! once. Each store has one connection that writes and a few that read, on two threads of its own. Knows no bus.
-//! Must hold: an answered commit is as durable as the server's `synchronous_commit`; a commit and what it is decided on
-//! are locked in one order everywhere (`claim`), so writers wait for each other but never in a circle; a schema of another
-//! version is not touched.
+//! Must hold: an answered commit is as durable as the server's `synchronous_commit`; a commit locks everything it depends on
+//! in one global order (`locks`), so writers wait for each other but never deadlock; a schema of another version is not
+//! touched.
 
 mod address;
 mod change;
-mod claim;
+mod connection;
 mod deadline;
 mod document;
+mod error;
 mod facts;
 mod hold;
 mod inbox;
 mod key;
 mod lease;
-mod link;
+mod locks;
 mod log;
-mod lot;
 mod node;
 mod presence;
+mod read_batch;
 mod reader;
+mod reconnect;
 mod roster;
 mod schema;
 mod session;
 mod social;
+mod statements;
 mod store;
 mod tables;
 mod tls;
 mod value;
-mod way;
 mod writer;
 
 pub use facts::facts;

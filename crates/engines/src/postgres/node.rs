@@ -1,7 +1,8 @@
 //! Nodes and their leases: the table `nodes`.
 
-use super::link::{Link, Step};
-use super::value::{Trouble, get, number, read_number, read_time, read_time_or_none, text, time};
+use super::connection::{Connection, Statement};
+use super::error::PostgresError;
+use super::value::{get, number, read_number, read_time, read_time_or_none, text, time};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use tavern_domain::Epoch;
@@ -10,38 +11,38 @@ use tavern_store::node::{Node, Writer};
 use tavern_store::page::Page;
 use tokio_postgres::Row;
 
-/// Two that open the same name take turns, also when it has no row yet.
+/// Two transactions that open the same name take turns, also when it has no row yet.
 pub(super) const LOCK_NAMES: &str =
     "SELECT pg_advisory_xact_lock(hashtextextended('node:' || current_schema() || ':' || name, 0))
     FROM unnest($1::text[]) AS k (name)";
 
-/// Fencing: a commit shares its writer's row, and whoever closes the epoch must have it alone. The rows are what it finds.
+/// Fencing: a commit locks its writer's row for share, and closing an epoch locks it exclusively. Returns the rows.
 pub(super) fn lock<'a>(
     nodes: &'a BTreeSet<Writer>,
     names: &'a BTreeSet<Arc<str>>,
     exclusive: bool,
-) -> Step<'a> {
+) -> Statement<'a> {
     let shared = "SELECT n.name, n.epoch, n.opened_at, n.lease_until, n.closed_at, n.clean
         FROM nodes n JOIN unnest($1::text[], $2::bigint[]) AS k (name, epoch) ON n.name = k.name AND n.epoch = k.epoch
         ORDER BY n.name, n.epoch FOR SHARE OF n";
-    let alone = "SELECT n.name, n.epoch, n.opened_at, n.lease_until, n.closed_at, n.clean FROM nodes n
+    let update = "SELECT n.name, n.epoch, n.opened_at, n.lease_until, n.closed_at, n.clean FROM nodes n
         WHERE n.name = ANY ($3)
             OR EXISTS (SELECT FROM unnest($1::text[], $2::bigint[]) AS k (name, epoch) WHERE n.name = k.name AND n.epoch = k.epoch)
         ORDER BY n.name, n.epoch FOR UPDATE OF n";
-    let step = Step::new(if exclusive { alone } else { shared })
+    let statement = Statement::new(if exclusive { update } else { shared })
         .with(nodes.iter().map(|node| &*node.node).collect::<Vec<_>>())
         .with(nodes.iter().map(|node| number(node.epoch.0)).collect::<Vec<_>>());
     match exclusive {
-        true => step.with(names.iter().map(|name| &**name).collect::<Vec<_>>()),
-        false => step,
+        true => statement.with(names.iter().map(|name| &**name).collect::<Vec<_>>()),
+        false => statement,
     }
 }
 
-pub(super) fn put<'a>(node: &'a Node) -> Step<'a> {
+pub(super) fn put<'a>(node: &'a Node) -> Statement<'a> {
     let sql = "INSERT INTO nodes (name, epoch, opened_at, lease_until, closed_at, clean) VALUES ($1, $2, $3, $4, $5, $6)
         ON CONFLICT (name, epoch) DO UPDATE SET lease_until = excluded.lease_until, closed_at = excluded.closed_at,
         clean = excluded.clean";
-    Step::new(sql)
+    Statement::new(sql)
         .with(&*node.writer.node)
         .with(number(node.writer.epoch.0))
         .with(time(node.opened_at))
@@ -50,21 +51,25 @@ pub(super) fn put<'a>(node: &'a Node) -> Step<'a> {
         .with(node.clean)
 }
 
-pub(super) fn forget(node: &Writer) -> Step<'_> {
+pub(super) fn forget(node: &Writer) -> Statement<'_> {
     let sql = "DELETE FROM nodes WHERE name = $1 AND epoch = $2";
-    Step::new(sql).with(&*node.node).with(number(node.epoch.0))
+    Statement::new(sql).with(&*node.node).with(number(node.epoch.0))
 }
 
-pub(super) async fn page(link: &Link, after: Option<&Writer>, limit: u32) -> Result<Page<Node>, Trouble> {
+pub(super) async fn page(
+    connection: &Connection,
+    after: Option<&Writer>,
+    limit: u32,
+) -> Result<Page<Node>, PostgresError> {
     let sql = "SELECT name, epoch, opened_at, lease_until, closed_at, clean FROM nodes
         WHERE (name, epoch) > ($1, $2) ORDER BY name, epoch LIMIT $3";
     let (name, epoch) = after.map_or(("", 0), |writer| (&*writer.node, number(writer.epoch.0)));
     let limit = limit.clamp(1, limits::PAGE_ROWS);
-    let rows = link.one(Step::new(sql).with(name).with(epoch).with(i64::from(limit) + 1)).await?;
+    let rows = connection.one(Statement::new(sql).with(name).with(epoch).with(i64::from(limit) + 1)).await?;
     Page::fill(limit, |_| 0, rows.iter().map(read))
 }
 
-pub(super) fn read(row: &Row) -> Result<Node, Trouble> {
+pub(super) fn read(row: &Row) -> Result<Node, PostgresError> {
     Ok(Node {
         writer: Writer { node: text(row, 0)?, epoch: Epoch(read_number(row, 1)?) },
         opened_at: read_time(row, 2)?,

@@ -1,8 +1,8 @@
-//! Presences as they are written: the tables `channel_presences`, `presences` and `user_channel_presences`.
+//! Writing presences: the tables `channel_presences`, `presences` and `user_channel_presences`.
 //! Must hold: the clients of a presence change only under the lock of its row. Reading is in `roster`.
 
-use super::claim::Kind;
-use super::link::Step;
+use super::connection::Statement;
+use super::statements::RowStatements;
 use super::value::{number, time};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use tavern_domain::Time;
 use tavern_domain::presence::Attendee;
 use tavern_store::presence::{Presence, PresenceKey};
 
-pub(super) const KIND: Kind = Kind {
+pub(super) const KIND: RowStatements = RowStatements {
     lock: "INSERT INTO presences (channel_name, user_id, version, anonymous, since, visibility)
         SELECT channel_name, user_id, 0, false, 0, '' FROM unnest($1::text[], $2::text[]) AS k (channel_name, user_id)
         ON CONFLICT (channel_name, user_id) DO UPDATE SET version = 0 WHERE false",
@@ -20,7 +20,7 @@ pub(super) const KIND: Kind = Kind {
         WHERE p.channel_name = k.channel_name AND p.user_id = k.user_id",
 };
 
-/// A row of `channel_presences`; without users it is no row.
+/// A row of `channel_presences`; an empty channel has none.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Channel {
     pub version: u64,
@@ -29,51 +29,51 @@ pub(super) struct Channel {
     pub changed: bool,
 }
 
-/// The channel's row is the sequencer of what watchers are told: it is locked until the commit.
+/// The channel's row numbers its changes: it is locked until the commit.
 pub(super) const LOCK_CHANNELS: &str =
     "INSERT INTO channel_presences (channel_name, version, users, last_updated)
     SELECT channel_name, 0, 0, 0 FROM unnest($1::text[]) AS k (channel_name)
     ON CONFLICT (channel_name) DO UPDATE SET version = 0 WHERE false";
 
-pub(super) fn lock_channels(channels: &BTreeSet<Arc<str>>) -> Step<'_> {
-    Step::new(LOCK_CHANNELS).with(channels.iter().map(|name| &**name).collect::<Vec<_>>())
+pub(super) fn lock_channels(channels: &BTreeSet<Arc<str>>) -> Statement<'_> {
+    Statement::new(LOCK_CHANNELS).with(channels.iter().map(|name| &**name).collect::<Vec<_>>())
 }
 
 /// The number of each from 1, its version, users and time of the last change.
-pub(super) fn load_channels(channels: &BTreeSet<Arc<str>>) -> Step<'_> {
+pub(super) fn load_channels(channels: &BTreeSet<Arc<str>>) -> Statement<'_> {
     let sql = "SELECT k.at, c.version, c.users, c.last_updated
         FROM unnest($1::text[]) WITH ORDINALITY AS k (channel_name, at)
         JOIN channel_presences c ON c.channel_name = k.channel_name WHERE c.users > 0";
-    Step::new(sql).with(channels.iter().map(|name| &**name).collect::<Vec<_>>())
+    Statement::new(sql).with(channels.iter().map(|name| &**name).collect::<Vec<_>>())
 }
 
-pub(super) fn put_channels<'a>(channels: &[(&'a Arc<str>, &'a Channel)]) -> Step<'a> {
+pub(super) fn put_channels<'a>(channels: &[(&'a Arc<str>, &'a Channel)]) -> Statement<'a> {
     let sql =
         "UPDATE channel_presences c SET version = k.version, users = k.users, last_updated = k.last_updated
         FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[])
             AS k (channel_name, version, users, last_updated) WHERE c.channel_name = k.channel_name";
-    Step::new(sql)
+    Statement::new(sql)
         .with(channels.iter().map(|(name, _)| &***name).collect::<Vec<_>>())
         .with(channels.iter().map(|(_, channel)| number(channel.version)).collect::<Vec<_>>())
         .with(channels.iter().map(|(_, channel)| number(channel.users)).collect::<Vec<_>>())
         .with(channels.iter().map(|(_, channel)| time(channel.updated)).collect::<Vec<_>>())
 }
 
-pub(super) fn forget_channels<'a>(channels: &[&'a Arc<str>]) -> Step<'a> {
+pub(super) fn forget_channels<'a>(channels: &[&'a Arc<str>]) -> Statement<'a> {
     let sql = "DELETE FROM channel_presences WHERE channel_name = ANY ($1)";
-    Step::new(sql).with(channels.iter().map(|name| &***name).collect::<Vec<_>>())
+    Statement::new(sql).with(channels.iter().map(|name| &***name).collect::<Vec<_>>())
 }
 
-/// The clients of those who change go first; `put_clients` brings those who stay.
-pub(super) fn forget_clients<'a>(keys: &[&'a PresenceKey]) -> Step<'a> {
+/// Deletes the clients of changed presences; `put_clients` inserts those that stay.
+pub(super) fn forget_clients<'a>(keys: &[&'a PresenceKey]) -> Statement<'a> {
     let sql = "DELETE FROM user_channel_presences c USING unnest($1::text[], $2::text[]) AS k (channel_name, user_id)
         WHERE c.user_id = k.user_id AND c.channel_name = k.channel_name";
-    Step::new(sql)
+    Statement::new(sql)
         .with(keys.iter().map(|key| &*key.channel).collect::<Vec<_>>())
         .with(keys.iter().map(|key| &*key.user).collect::<Vec<_>>())
 }
 
-pub(super) fn put<'a>(rows: &[(&'a Presence, u64)]) -> Step<'a> {
+pub(super) fn put<'a>(rows: &[(&'a Presence, u64)]) -> Statement<'a> {
     let sql =
         "UPDATE presences p SET version = k.version, anonymous = k.anonymous, name = k.name, since = k.since,
             left_reason = k.left_reason, left_at = k.left_at, visibility = k.visibility
@@ -82,7 +82,7 @@ pub(super) fn put<'a>(rows: &[(&'a Presence, u64)]) -> Step<'a> {
             AS k (channel_name, user_id, version, anonymous, name, since, left_reason, left_at, visibility)
         WHERE p.channel_name = k.channel_name AND p.user_id = k.user_id";
     let departed = |row: &Presence| row.attendance.departed();
-    Step::new(sql)
+    Statement::new(sql)
         .with(rows.iter().map(|(row, _)| &*row.key.channel).collect::<Vec<_>>())
         .with(rows.iter().map(|(row, _)| &*row.key.user).collect::<Vec<_>>())
         .with(rows.iter().map(|(_, version)| number(*version)).collect::<Vec<_>>())
@@ -94,7 +94,7 @@ pub(super) fn put<'a>(rows: &[(&'a Presence, u64)]) -> Step<'a> {
         .with(rows.iter().map(|(row, _)| row.visibility.as_str()).collect::<Vec<_>>())
 }
 
-pub(super) fn put_clients<'a>(rows: &[(&'a Presence, u64)]) -> Step<'a> {
+pub(super) fn put_clients<'a>(rows: &[(&'a Presence, u64)]) -> Statement<'a> {
     let sql = "INSERT INTO user_channel_presences
             (user_id, channel_name, connection_id, node, epoch, state, meaning, since, lost_at, lost_until)
         SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::text[], $7::bigint[],
@@ -104,7 +104,7 @@ pub(super) fn put_clients<'a>(rows: &[(&'a Presence, u64)]) -> Step<'a> {
         .flat_map(|(row, _)| row.attendance.clients().iter().map(|client| (&row.key, client)))
         .collect();
     let state = |client: &'a Attendee| client.state.as_ref();
-    Step::new(sql)
+    Statement::new(sql)
         .with(clients.iter().map(|(key, _)| &*key.user).collect::<Vec<_>>())
         .with(clients.iter().map(|(key, _)| &*key.channel).collect::<Vec<_>>())
         .with(clients.iter().map(|(_, client)| client.client.to_string()).collect::<Vec<_>>())

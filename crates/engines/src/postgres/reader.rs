@@ -1,64 +1,74 @@
 //! Reads. Several share a connection and are under way at once.
 
-use super::link::Link;
-use super::value::Trouble;
-use super::writer::Watch;
+use super::connection::Connection;
+use super::error::PostgresError;
+use super::writer::ServerClock;
 use super::{deadline, document, hold, inbox, key, lease, log, node, roster, session, social};
 use tavern_store::read::{Found, Read};
 use tavern_store::row::RowKind;
 
-pub(super) async fn read(link: &Link, watch: &Watch, read: &Read) -> Result<Found, Trouble> {
+pub(super) async fn read(
+    connection: &Connection,
+    clock: &ServerClock,
+    read: &Read,
+) -> Result<Found, PostgresError> {
     Ok(match read {
-        Read::Time => Found::Time(watch.time(link).await?),
-        Read::KeyByHash(hash) => Found::Key(key::by_hash(link, hash).await?),
-        Read::Keys { after, limit } => Found::Keys(key::page(link, after.as_deref(), *limit).await?),
-        Read::Session(client) => Found::Session(session::get_all(link, [*client].into_iter()).await?.pop()),
+        Read::Time => Found::Time(clock.time(connection).await?),
+        Read::KeyByHash(hash) => Found::Key(key::by_hash(connection, hash).await?),
+        Read::Keys { after, limit } => Found::Keys(key::page(connection, after.as_deref(), *limit).await?),
+        Read::Session(client) => {
+            Found::Session(session::get_all(connection, [*client].into_iter()).await?.pop())
+        }
         Read::Sessions { node, after, limit } => {
-            Found::Sessions(session::page(link, node.as_deref(), *after, *limit).await?)
+            Found::Sessions(session::page(connection, node.as_deref(), *after, *limit).await?)
         }
-        Read::Nodes { after, limit } => Found::Nodes(node::page(link, after.as_ref(), *limit).await?),
+        Read::Nodes { after, limit } => Found::Nodes(node::page(connection, after.as_ref(), *limit).await?),
         Read::DueDeadlines { by, after, limit } => {
-            Found::Deadlines(deadline::due(link, *by, after.as_ref(), *limit).await?)
+            Found::Deadlines(deadline::due(connection, *by, after.as_ref(), *limit).await?)
         }
-        Read::Document(key) => Found::Document(document::get(link, key).await?),
-        Read::Presence(key) => Found::Presence(roster::get_all(link, [key].into_iter()).await?.pop()),
+        Read::Document(key) => Found::Document(document::get(connection, key).await?),
+        Read::Presence(key) => Found::Presence(roster::get_all(connection, [key].into_iter()).await?.pop()),
         Read::Roster { channel, after, limit } => {
-            Found::Roster(roster::roster(link, channel, after.as_deref(), *limit).await?)
+            Found::Roster(roster::roster(connection, channel, after.as_deref(), *limit).await?)
         }
         Read::ChannelsOf { user, after, limit } => {
-            Found::Presences(roster::of_user(link, user, after.as_deref(), *limit).await?)
+            Found::Presences(roster::of_user(connection, user, after.as_deref(), *limit).await?)
         }
         Read::People { users, viewer } => {
-            Found::People(social::people(link, users, viewer.as_deref()).await?)
+            Found::People(social::people(connection, users, viewer.as_deref()).await?)
         }
-        Read::Hold(key) => Found::Hold(hold::get(link, key).await?),
+        Read::Hold(key) => Found::Hold(hold::get(connection, key).await?),
         Read::Following { user, after, limit } => {
-            Found::Edges(social::following(link, user, after.as_deref(), *limit).await?)
+            Found::Edges(social::following(connection, user, after.as_deref(), *limit).await?)
         }
         Read::Followers { user, after, limit } => {
-            Found::Edges(social::followers(link, user, after.as_deref(), *limit).await?)
+            Found::Edges(social::followers(connection, user, after.as_deref(), *limit).await?)
         }
         Read::PresencesAt { home, after, limit } => {
-            Found::Presences(roster::at_home(link, home, after.as_ref(), *limit).await?)
+            Found::Presences(roster::at_home(connection, home, after.as_ref(), *limit).await?)
         }
         Read::StalePresences { before, limit } => {
-            Found::StalePresences(roster::strays(link, *before, *limit).await?)
+            Found::StalePresences(roster::stale(connection, *before, *limit).await?)
         }
         Read::Rows { kind, after, limit } => {
             let after = after.as_ref();
             Found::Rows(match kind {
-                RowKind::Document => document::rows(link, after, *limit).await?,
-                RowKind::Presence => roster::rows(link, after, *limit).await?,
-                RowKind::Hold => hold::rows(link, after, *limit).await?,
-                RowKind::User => social::user_rows(link, after, *limit).await?,
-                RowKind::Follow => social::follow_rows(link, after, *limit).await?,
+                RowKind::Document => document::rows(connection, after, *limit).await?,
+                RowKind::Presence => roster::rows(connection, after, *limit).await?,
+                RowKind::Hold => hold::rows(connection, after, *limit).await?,
+                RowKind::User => social::user_rows(connection, after, *limit).await?,
+                RowKind::Follow => social::follow_rows(connection, after, *limit).await?,
             })
         }
-        Read::Lease(name) => Found::Lease(lease::get(link, name).await?),
-        Read::Log { topics, after, limit } => Found::Log(log::stretch(link, topics, *after, *limit).await?),
-        Read::Topics { names, after, limit } => {
-            Found::Topics(log::topics(link, names, after.as_deref(), *limit).await?)
+        Read::Lease(name) => Found::Lease(lease::get(connection, name).await?),
+        Read::Log { topics, after, limit } => {
+            Found::Log(log::page(connection, topics, *after, *limit).await?)
         }
-        Read::Inbox { user, after, limit } => Found::Inbox(inbox::page(link, user, *after, *limit).await?),
+        Read::Topics { names, after, limit } => {
+            Found::Topics(log::topics(connection, names, after.as_deref(), *limit).await?)
+        }
+        Read::Inbox { user, after, limit } => {
+            Found::Inbox(inbox::page(connection, user, *after, *limit).await?)
+        }
     })
 }

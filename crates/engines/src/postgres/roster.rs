@@ -1,10 +1,11 @@
-//! Presences as they are read. Must hold: each reading is of one moment; the version of an empty channel lies between all
-//! that it has had and all that it will have.
+//! Reading presences: by channel, by user, by node, and the stale ones. Must hold: each read is of one moment; the version
+//! of an empty channel is at least any that it had, and below any that it will have.
 
-use super::link::{Link, Step};
+use super::connection::{Connection, Statement};
+use super::error::PostgresError;
 use super::presence::LOCK_CHANNELS;
 use super::value::{
-    Trouble, get as column, number, read_number, read_time, read_time_or_none, text, text_or_none, time,
+    get as column, number, read_number, read_time, read_time_or_none, text, text_or_none, time,
 };
 use std::iter::Peekable;
 use std::slice::Iter;
@@ -18,7 +19,7 @@ use tavern_store::presence::{Presence, PresenceKey, Roster, StalePresence};
 use tavern_store::row::{self, RowKey};
 use tokio_postgres::Row;
 
-/// One statement is one moment. Each client of a presence is a row that repeats the presence.
+/// Each client of a presence is a row that repeats the presence. One statement reads one moment.
 macro_rules! with_clients {
     ($more:literal, $rows:literal) => {
         concat!(
@@ -35,9 +36,9 @@ const USERS: usize = 18;
 const KNOWN: usize = 17;
 
 pub(super) async fn get_all(
-    link: &Link,
+    connection: &Connection,
     keys: impl Iterator<Item = &PresenceKey>,
-) -> Result<Vec<Versioned<Presence>>, Trouble> {
+) -> Result<Vec<Versioned<Presence>>, PostgresError> {
     let sql = with_clients!(
         "",
         "(SELECT DISTINCT channel_name, user_id FROM unnest($1::text[], $2::text[]) AS k (channel_name, user_id)) AS k
@@ -46,16 +47,16 @@ pub(super) async fn get_all(
         ORDER BY p.channel_name, p.user_id"
     );
     let (channels, users): (Vec<&str>, Vec<&str>) = keys.map(|key| (&*key.channel, &*key.user)).unzip();
-    let rows = link.one(Step::new(sql).with(channels).with(users)).await?;
+    let rows = connection.one(Statement::new(sql).with(channels).with(users)).await?;
     gather(&rows).collect()
 }
 
 pub(super) async fn roster(
-    link: &Link,
+    connection: &Connection,
     channel: &str,
     after: Option<&str>,
     limit: u32,
-) -> Result<Roster, Trouble> {
+) -> Result<Roster, PostgresError> {
     let sql = with_clients!(
         ", h.version, h.users",
         "(SELECT 1) AS one LEFT JOIN channel_presences h ON h.channel_name = $1
@@ -64,27 +65,27 @@ pub(super) async fn roster(
         ORDER BY p.user_id"
     );
     let limit = limit.clamp(1, limits::PAGE_ROWS);
-    let read = || Step::new(sql).with(channel).with(after.unwrap_or("")).with(i64::from(limit) + 1);
-    let rows = link.one(read()).await?;
+    let read = || Statement::new(sql).with(channel).with(after.unwrap_or("")).with(i64::from(limit) + 1);
+    let rows = connection.one(read()).await?;
     if count(&rows)?.1 > 0 {
         return page_of(&rows, 0, limit);
     }
-    // Whoever is about to begin the channel has his number already: wait for him, and be sure that the next one reads
-    // the floor after this.
-    let steps = vec![
-        Step::new("BEGIN"),
-        Step::new(LOCK_CHANNELS).with(vec![channel]),
+    // A transaction that creates the channel has its version already: wait for it, so that any later one reads the floor
+    // after this.
+    let statements = vec![
+        Statement::new("BEGIN"),
+        Statement::new(LOCK_CHANNELS).with(vec![channel]),
         read(),
-        Step::new("SELECT max(floor) FROM store_clock"),
-        Step::new("ROLLBACK"),
+        Statement::new("SELECT max(floor) FROM store_clock"),
+        Statement::new("ROLLBACK"),
     ];
-    let found = link.run(steps).await?;
+    let found = connection.run(statements).await?;
     let floor = found[3].first().map_or(Ok(0), |row| read_number(row, 0))?;
     page_of(&found[2], floor, limit)
 }
 
-/// Version and users of the channel; zeros when nobody is there.
-fn count(rows: &[Row]) -> Result<(u64, u64), Trouble> {
+/// Version and users of the channel; zeros for an empty one.
+fn count(rows: &[Row]) -> Result<(u64, u64), PostgresError> {
     let Some(row) = rows.first() else { return Ok((0, 0)) };
     match column::<Option<i64>>(row, USERS)? {
         None => Ok((0, 0)),
@@ -92,18 +93,18 @@ fn count(rows: &[Row]) -> Result<(u64, u64), Trouble> {
     }
 }
 
-fn page_of(rows: &[Row], floor: u64, limit: u32) -> Result<Roster, Trouble> {
+fn page_of(rows: &[Row], floor: u64, limit: u32) -> Result<Roster, PostgresError> {
     let (version, users) = count(rows)?;
     let version = if users == 0 { floor } else { version };
     Ok(Roster { version, users, page: Page::fill(limit, |row| row.row.bytes(), gather(rows))? })
 }
 
 pub(super) async fn of_user(
-    link: &Link,
+    connection: &Connection,
     user: &str,
     after: Option<&str>,
     limit: u32,
-) -> Result<Page<Versioned<Presence>>, Trouble> {
+) -> Result<Page<Versioned<Presence>>, PostgresError> {
     let sql = with_clients!(
         "",
         "(SELECT DISTINCT channel_name FROM user_channel_presences WHERE user_id = $1 AND channel_name > $2
@@ -113,13 +114,13 @@ pub(super) async fn of_user(
         ORDER BY p.channel_name"
     );
     let limit = limit.clamp(1, limits::PAGE_ROWS);
-    let step = Step::new(sql).with(user).with(after.unwrap_or("")).with(i64::from(limit) + 1);
-    let rows = link.one(step).await?;
+    let statement = Statement::new(sql).with(user).with(after.unwrap_or("")).with(i64::from(limit) + 1);
+    let rows = connection.one(statement).await?;
     Page::fill(limit, |row| row.row.bytes(), gather(&rows))
 }
 
 /// By user and channel; of each user a page.
-pub(super) fn of_users(users: Vec<&str>) -> Step<'_> {
+pub(super) fn of_users(users: Vec<&str>) -> Statement<'_> {
     let sql = with_clients!(
         "",
         "(SELECT DISTINCT user_id FROM unnest($1::text[]) AS u (user_id)) AS u
@@ -129,16 +130,16 @@ pub(super) fn of_users(users: Vec<&str>) -> Step<'_> {
         JOIN user_channel_presences c ON c.user_id = p.user_id AND c.channel_name = p.channel_name
         ORDER BY p.user_id, p.channel_name"
     );
-    Step::new(sql).with(users).with(i64::from(limits::PAGE_ROWS))
+    Statement::new(sql).with(users).with(i64::from(limits::PAGE_ROWS))
 }
 
-/// Presences for which one life of a node vouches, by channel and user.
+/// Presences with a client of one epoch of a node, by channel and user.
 pub(super) async fn at_home(
-    link: &Link,
+    connection: &Connection,
     home: &Writer,
     after: Option<&PresenceKey>,
     limit: u32,
-) -> Result<Page<Versioned<Presence>>, Trouble> {
+) -> Result<Page<Versioned<Presence>>, PostgresError> {
     let sql = with_clients!(
         "",
         "(SELECT DISTINCT channel_name, user_id FROM user_channel_presences
@@ -150,16 +151,16 @@ pub(super) async fn at_home(
     );
     let limit = limit.clamp(1, limits::PAGE_ROWS);
     let (channel, user) = after.map_or(("", ""), |key| (&*key.channel, &*key.user));
-    let step = Step::new(sql).with(&*home.node).with(number(home.epoch.0)).with(channel).with(user);
-    let rows = link.one(step.with(i64::from(limit) + 1)).await?;
+    let statement = Statement::new(sql).with(&*home.node).with(number(home.epoch.0)).with(channel).with(user);
+    let rows = connection.one(statement.with(i64::from(limit) + 1)).await?;
     Page::fill(limit, |row| row.row.bytes(), gather(&rows))
 }
 
 pub(super) async fn rows(
-    link: &Link,
+    connection: &Connection,
     after: Option<&RowKey>,
     limit: u32,
-) -> Result<Page<Versioned<row::Row>>, Trouble> {
+) -> Result<Page<Versioned<row::Row>>, PostgresError> {
     let sql = with_clients!(
         "",
         "(SELECT * FROM presences WHERE (channel_name, user_id) > ($1, $2)
@@ -169,13 +170,18 @@ pub(super) async fn rows(
     );
     let limit = limit.clamp(1, limits::PAGE_ROWS);
     let (channel, user) = RowKey::names(after);
-    let rows = link.one(Step::new(sql).with(channel).with(user).with(i64::from(limit) + 1)).await?;
+    let rows =
+        connection.one(Statement::new(sql).with(channel).with(user).with(i64::from(limit) + 1)).await?;
     let rows = gather(&rows).map(|row| row.map(|row| row.map(row::Row::Presence)));
     Page::fill(limit, |row| row.row.bytes(), rows)
 }
 
-/// Looks at every client once: done seldom.
-pub(super) async fn strays(link: &Link, before: Time, limit: u32) -> Result<Page<StalePresence>, Trouble> {
+/// Scans all clients: done seldom.
+pub(super) async fn stale(
+    connection: &Connection,
+    before: Time,
+    limit: u32,
+) -> Result<Page<StalePresence>, PostgresError> {
     let sql = with_clients!(
         ", EXISTS (SELECT FROM nodes n WHERE n.name = c.node AND n.epoch = c.epoch)",
         "(SELECT w.channel_name, w.user_id FROM user_channel_presences w
@@ -189,7 +195,7 @@ pub(super) async fn strays(link: &Link, before: Time, limit: u32) -> Result<Page
         ORDER BY p.user_id, p.channel_name"
     );
     let limit = limit.clamp(1, limits::PAGE_ROWS);
-    let rows = link.one(Step::new(sql).with(time(before)).with(i64::from(limit) + 1)).await?;
+    let rows = connection.one(Statement::new(sql).with(time(before)).with(i64::from(limit) + 1)).await?;
     let mut known = Vec::new();
     for row in &rows {
         if column(row, KNOWN)? {
@@ -207,14 +213,14 @@ pub(super) async fn strays(link: &Link, before: Time, limit: u32) -> Result<Page
 }
 
 /// Puts presences together from the rows of their clients, which follow each other.
-pub(super) fn gather(rows: &[Row]) -> Gathering<'_> {
-    Gathering(rows.iter().peekable())
+pub(super) fn gather(rows: &[Row]) -> Presences<'_> {
+    Presences(rows.iter().peekable())
 }
 
-pub(super) struct Gathering<'a>(Peekable<Iter<'a, Row>>);
+pub(super) struct Presences<'a>(Peekable<Iter<'a, Row>>);
 
-impl Gathering<'_> {
-    fn gather(&mut self) -> Result<Option<Versioned<Presence>>, Trouble> {
+impl Presences<'_> {
+    fn next_presence(&mut self) -> Result<Option<Versioned<Presence>>, PostgresError> {
         let Some(first) = self.0.next() else { return Ok(None) };
         // A channel without presences on this page is one row of its own.
         if column::<Option<&str>>(first, 0)?.is_none() {
@@ -237,33 +243,34 @@ impl Gathering<'_> {
     }
 }
 
-impl Iterator for Gathering<'_> {
-    type Item = Result<Versioned<Presence>, Trouble>;
+impl Iterator for Presences<'_> {
+    type Item = Result<Versioned<Presence>, PostgresError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        self.gather().transpose()
+        self.next_presence().transpose()
     }
 }
 
-fn begin(row: &Row) -> Result<Versioned<Presence>, Trouble> {
+fn begin(row: &Row) -> Result<Versioned<Presence>, PostgresError> {
     let presence = Presence {
         key: PresenceKey { channel: text(row, 0)?, user: text(row, 1)? },
         anonymous: column(row, 3)?,
         name: text_or_none(row, 4)?,
-        visibility: Visibility::parse(column(row, 8)?).ok_or(Trouble::Strange("no visibility"))?,
+        visibility: Visibility::parse(column(row, 8)?)
+            .ok_or(PostgresError::Unexpected("unknown visibility"))?,
         attendance: Attendance::default(),
     };
     Ok(Versioned { version: read_number(row, 2)?, row: presence })
 }
 
-fn departed(row: &Row) -> Result<Option<Departed>, Trouble> {
+fn departed(row: &Row) -> Result<Option<Departed>, PostgresError> {
     let Some(reason) = column::<Option<&str>>(row, 6)? else { return Ok(None) };
-    let reason = Departure::parse(reason).ok_or(Trouble::Strange("no reason to leave"))?;
+    let reason = Departure::parse(reason).ok_or(PostgresError::Unexpected("unknown reason"))?;
     Ok(read_time_or_none(row, 7)?.map(|seen| Departed { reason, seen }))
 }
 
-/// The client before usually has the same node: one copy serves both.
-fn client(row: &Row, before: Option<&Attendee>) -> Result<Option<Attendee>, Trouble> {
+/// The client before usually has the same node, and shares its name.
+fn client(row: &Row, before: Option<&Attendee>) -> Result<Option<Attendee>, PostgresError> {
     let Some(id) = column::<Option<&str>>(row, 9)? else { return Ok(None) };
     let node: &str = column(row, 10)?;
     let node = match before {
@@ -273,7 +280,7 @@ fn client(row: &Row, before: Option<&Attendee>) -> Result<Option<Attendee>, Trou
     let state = text_or_none(row, 12)?.zip(column::<Option<i64>>(row, 13)?);
     let lost = read_time_or_none(row, 15)?.zip(read_time_or_none(row, 16)?);
     Ok(Some(Attendee {
-        client: ClientId::parse(id).ok_or(Trouble::Strange("no client id"))?,
+        client: ClientId::parse(id).ok_or(PostgresError::Unexpected("not a client id"))?,
         home: Home { node, epoch: Epoch(read_number(row, 11)?) },
         state: state.map(|(text, meaning)| State { text, meaning: meaning.cast_unsigned() }),
         since: read_time(row, 14)?,

@@ -1,8 +1,8 @@
-//! The tables: one schema, created under a lock, whose version stands in `schema_version`.
+//! The tables: one schema, created under a lock, whose version is in `schema_version`.
 //! Must hold: a schema of another version, or of another program, is refused and left as it is.
 
-use super::link::Link;
-use super::value::Trouble;
+use super::connection::Connection;
+use super::error::PostgresError;
 use tavern_store::error::StoreError;
 use tokio_postgres::Client;
 
@@ -11,33 +11,33 @@ const SCHEMA: &str = include_str!("schema.sql");
 pub(super) const VERSION: u64 = 1;
 
 /// Creates the tables where there are none.
-pub(super) async fn create(link: &Link, schema: &str) -> Result<(), StoreError> {
-    let outcome = create_locked(link, schema).await;
+pub(super) async fn create(connection: &Connection, schema: &str) -> Result<(), StoreError> {
+    let outcome = create_locked(connection, schema).await;
     let end = if outcome.is_ok() { "COMMIT" } else { "ROLLBACK" };
-    let ended = link.client.batch_execute(end).await.map_err(Trouble::from);
+    let ended = connection.client.batch_execute(end).await.map_err(PostgresError::from);
     outcome?;
     Ok(ended?)
 }
 
-async fn create_locked(link: &Link, schema: &str) -> Result<(), StoreError> {
-    run(link, "BEGIN").await?;
+async fn create_locked(connection: &Connection, schema: &str) -> Result<(), StoreError> {
+    run(connection, "BEGIN").await?;
     // Nodes that start together take turns, however long creating the tables takes.
-    run(link, "SET LOCAL statement_timeout = 0").await?;
-    run(link, &format!("SELECT pg_advisory_xact_lock(hashtextextended('tavern:{schema}', 0))")).await?;
-    match version(&link.client, schema).await? {
+    run(connection, "SET LOCAL statement_timeout = 0").await?;
+    run(connection, &format!("SELECT pg_advisory_xact_lock(hashtextextended('tavern:{schema}', 0))")).await?;
+    match version(&connection.client, schema).await? {
         Some(VERSION) => return Ok(()),
         Some(found) => return Err(StoreError::SchemaVersion { found, known: VERSION }),
         None => {}
     }
     // CREATE SCHEMA IF NOT EXISTS needs the right to create schemas, which the owner of an existing one may lack.
     let sql = "SELECT count(*) FROM pg_namespace WHERE nspname = $1";
-    let row = link.client.query_one(sql, &[&schema]).await.map_err(Trouble::from)?;
+    let row = connection.client.query_one(sql, &[&schema]).await.map_err(PostgresError::from)?;
     if row.get::<_, i64>(0) == 0 {
-        run(link, &format!("CREATE SCHEMA {schema}")).await?;
+        run(connection, &format!("CREATE SCHEMA {schema}")).await?;
     }
-    run(link, SCHEMA).await?;
-    run(link, "CREATE TABLE schema_version (version BIGINT NOT NULL)").await?;
-    run(link, &format!("INSERT INTO schema_version (version) VALUES ({VERSION})")).await?;
+    run(connection, SCHEMA).await?;
+    run(connection, "CREATE TABLE schema_version (version BIGINT NOT NULL)").await?;
+    run(connection, &format!("INSERT INTO schema_version (version) VALUES ({VERSION})")).await?;
     Ok(())
 }
 
@@ -45,7 +45,7 @@ async fn create_locked(link: &Link, schema: &str) -> Result<(), StoreError> {
 pub(super) async fn version(client: &Client, schema: &str) -> Result<Option<u64>, StoreError> {
     let sql = "SELECT count(*), count(*) FILTER (WHERE relname = 'schema_version')
         FROM pg_class JOIN pg_namespace n ON n.oid = relnamespace WHERE nspname = $1";
-    let row = client.query_one(sql, &[&schema]).await.map_err(Trouble::from)?;
+    let row = client.query_one(sql, &[&schema]).await.map_err(PostgresError::from)?;
     let (things, ours): (i64, i64) = (row.get(0), row.get(1));
     if ours == 0 && things > 0 {
         let what = format!("the schema {schema} was made by another program");
@@ -55,10 +55,10 @@ pub(super) async fn version(client: &Client, schema: &str) -> Result<Option<u64>
         return Ok(None);
     }
     let sql = format!("SELECT version FROM {schema}.schema_version");
-    let row = client.query_one(&sql, &[]).await.map_err(Trouble::from)?;
+    let row = client.query_one(&sql, &[]).await.map_err(PostgresError::from)?;
     Ok(Some(row.get::<_, i64>(0).unsigned_abs()))
 }
 
-async fn run(link: &Link, sql: &str) -> Result<(), Trouble> {
-    Ok(link.client.batch_execute(sql).await?)
+async fn run(connection: &Connection, sql: &str) -> Result<(), PostgresError> {
+    Ok(connection.client.batch_execute(sql).await?)
 }

@@ -1,12 +1,12 @@
-//! The tables as one transaction of the writer sees them: what was locked and loaded, and what the commits of the batch
-//! make of it, in memory. Must hold: only what is locked is asked or changed; the steps of `changes` leave no row that was
-//! only reserved.
+//! The tables as one transaction of the writer sees them: what was locked and loaded, and how the commits of the batch change
+//! it, in memory. Must hold: only locked rows are read or changed; `changes` deletes every row that was only reserved.
 
-use super::change::{Change, Sorted};
-use super::claim::{Claim, KINDS, names};
-use super::link::Step;
+use super::change::{Change, Puts};
+use super::connection::Statement;
+use super::error::PostgresError;
+use super::locks::{KINDS, LockSet, names};
 use super::presence::Channel;
-use super::value::{Trouble, get as column, read_number, read_time};
+use super::value::{get as column, read_number, read_time};
 use super::{deadline, hold, inbox, lease, log, node, presence, social};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -22,10 +22,10 @@ use tavern_store::page::Versioned;
 use tavern_store::presence::{Hold, PresenceKey};
 use tavern_store::row::{Row, RowKey};
 use tavern_store::social::{Seen, User};
-use tokio_postgres::Row as Line;
+use tokio_postgres::Row as PgRow;
 
 pub(super) struct PostgresTables<'a> {
-    claim: &'a Claim,
+    locks: &'a LockSet,
     /// Of every row that is locked; 0: absent.
     versions: HashMap<RowKey, u64>,
     nodes: BTreeMap<Writer, Node>,
@@ -34,48 +34,48 @@ pub(super) struct PostgresTables<'a> {
     holds: BTreeMap<PresenceKey, Hold>,
     leases: HashMap<Arc<str>, LeaseState>,
     inboxes: inbox::Inboxes,
-    log: Option<log::Tally>,
+    log: Option<log::LogChanges>,
     /// The last thing that happened to each row.
     changes: BTreeMap<RowKey, Change>,
     changed_nodes: BTreeSet<Writer>,
 }
 
 impl<'a> PostgresTables<'a> {
-    /// What must be known of the locked rows. `load` takes what these steps find.
-    pub fn loads(claim: &Claim) -> Vec<Step<'_>> {
-        let mut steps = Vec::new();
-        for (kind, statements) in KINDS.iter().enumerate() {
-            let keys = claim.keys(kind);
+    /// Reads what must be known of the locked rows, for `load`.
+    pub fn loads(locks: &LockSet) -> Vec<Statement<'_>> {
+        let mut statements = Vec::new();
+        for (kind, of_kind) in KINDS.iter().enumerate() {
+            let keys = locks.keys(kind);
             if !keys.is_empty() {
                 let (one, two) = names(keys.into_iter());
-                steps.push(Step::new(statements.load).with(one).with(two));
+                statements.push(Statement::new(of_kind.load).with(one).with(two));
             }
         }
-        if !claim.channels.is_empty() {
-            steps.push(presence::load_channels(&claim.channels));
+        if !locks.channels.is_empty() {
+            statements.push(presence::load_channels(&locks.channels));
         }
-        if !claim.carriers.is_empty() {
-            steps.push(hold::load_carried(&claim.carriers));
+        if !locks.carriers.is_empty() {
+            statements.push(hold::load_carried(&locks.carriers));
         }
-        if !claim.inboxes.is_empty() {
-            steps.extend(inbox::load(&claim.inboxes));
+        if !locks.inboxes.is_empty() {
+            statements.extend(inbox::load(&locks.inboxes));
         }
-        if let Some(wanted) = &claim.log {
-            steps.extend(log::load(wanted));
+        if let Some(wanted) = &locks.log {
+            statements.extend(log::load(wanted));
         }
-        steps
+        statements
     }
 
     pub fn load(
-        claim: &'a Claim,
-        nodes: &[Line],
-        found: &[Vec<Line>],
-    ) -> Result<PostgresTables<'a>, Trouble> {
+        locks: &'a LockSet,
+        nodes: &[PgRow],
+        found: &[Vec<PgRow>],
+    ) -> Result<PostgresTables<'a>, PostgresError> {
         let mut tables = PostgresTables {
-            claim,
-            versions: claim.rows.iter().cloned().map(|key| (key, 0)).collect(),
+            locks,
+            versions: locks.rows.iter().cloned().map(|key| (key, 0)).collect(),
             nodes: BTreeMap::new(),
-            channels: claim.channels.iter().map(|name| (name.clone(), Channel::default())).collect(),
+            channels: locks.channels.iter().map(|name| (name.clone(), Channel::default())).collect(),
             users: HashMap::new(),
             holds: BTreeMap::new(),
             leases: HashMap::new(),
@@ -84,96 +84,96 @@ impl<'a> PostgresTables<'a> {
             changes: BTreeMap::new(),
             changed_nodes: BTreeSet::new(),
         };
-        for line in nodes {
-            let node = node::read(line)?;
+        for row in nodes {
+            let node = node::read(row)?;
             tables.nodes.insert(node.writer.clone(), node);
         }
         let mut found = found.iter();
         for kind in 0..KINDS.len() {
-            let keys = claim.keys(kind);
+            let keys = locks.keys(kind);
             if !keys.is_empty() {
-                tables.load_rows(&keys, found.next().map_or(&[], |lines| lines))?;
+                tables.load_rows(&keys, found.next().map_or(&[], |rows| rows))?;
             }
         }
-        if !claim.channels.is_empty() {
-            let names: Vec<&Arc<str>> = claim.channels.iter().collect();
-            for line in found.next().into_iter().flatten() {
-                let (version, users) = (read_number(line, 1)?, read_number(line, 2)?);
-                let channel = Channel { version, users, updated: read_time(line, 3)?, changed: false };
-                tables.channels.insert(names[place(line)?].clone(), channel);
+        if !locks.channels.is_empty() {
+            let names: Vec<&Arc<str>> = locks.channels.iter().collect();
+            for row in found.next().into_iter().flatten() {
+                let (version, users) = (read_number(row, 1)?, read_number(row, 2)?);
+                let channel = Channel { version, users, updated: read_time(row, 3)?, changed: false };
+                tables.channels.insert(names[place(row)?].clone(), channel);
             }
         }
-        if !claim.carriers.is_empty() {
-            for line in found.next().into_iter().flatten() {
-                let hold = hold::loaded(line)?;
+        if !locks.carriers.is_empty() {
+            for row in found.next().into_iter().flatten() {
+                let hold = hold::loaded(row)?;
                 tables.holds.insert(hold.key.clone(), hold);
             }
         }
-        let mut next = || found.next().map_or(&[][..], |lines| lines);
-        if !claim.inboxes.is_empty() {
+        let mut next = || found.next().map_or(&[][..], |rows| rows);
+        if !locks.inboxes.is_empty() {
             tables.inboxes = inbox::Inboxes::load(next(), next())?;
         }
-        if claim.log.is_some() {
-            tables.log = Some(log::Tally::load(next(), next(), next())?);
+        if locks.log.is_some() {
+            tables.log = Some(log::LogChanges::load(next(), next(), next())?);
         }
         Ok(tables)
     }
 
-    fn load_rows(&mut self, keys: &[&RowKey], lines: &[Line]) -> Result<(), Trouble> {
-        for line in lines {
-            let key = keys[place(line)?];
-            // A deadline that never comes has the largest number that a column can hold.
-            let version = read_time(line, 1)?.0;
+    fn load_rows(&mut self, keys: &[&RowKey], found: &[PgRow]) -> Result<(), PostgresError> {
+        for row in found {
+            let key = keys[place(row)?];
+            // A deadline that is never due has the largest number that a column can hold.
+            let version = read_time(row, 1)?.0;
             self.versions.insert(key.clone(), version);
             match key {
-                RowKey::User(user) => drop(self.users.insert(user.clone(), social::loaded_user(line)?)),
-                RowKey::Hold(key) => drop(self.holds.insert(key.clone(), hold::loaded(line)?)),
-                RowKey::Lease(name) => drop(self.leases.insert(name.clone(), lease::loaded(line)?)),
+                RowKey::User(user) => drop(self.users.insert(user.clone(), social::loaded_user(row)?)),
+                RowKey::Hold(key) => drop(self.holds.insert(key.clone(), hold::loaded(row)?)),
+                RowKey::Lease(name) => drop(self.leases.insert(name.clone(), lease::loaded(row)?)),
                 _ => {}
             }
         }
         Ok(())
     }
 
-    /// Makes the database say what is said here.
-    pub fn changes(&self) -> Vec<Step<'_>> {
-        let mut steps = Vec::new();
+    /// Writes all changes to the database.
+    pub fn changes(&self) -> Vec<Statement<'_>> {
+        let mut statements = Vec::new();
         for writer in &self.changed_nodes {
-            steps.push(self.nodes.get(writer).map_or_else(|| node::forget(writer), node::put));
+            statements.push(self.nodes.get(writer).map_or_else(|| node::forget(writer), node::put));
         }
-        let (mut sorted, mut set) = (Sorted::default(), Vec::new());
+        let (mut puts, mut set) = (Puts::default(), Vec::new());
         for change in self.changes.values() {
             match change {
-                Change::Put(row, version) => sorted.add(row, *version),
+                Change::Put(row, version) => puts.add(row, *version),
                 Change::Set(deadline) => set.push(deadline),
                 Change::Delete => {}
             }
         }
-        self.deletes(&sorted, &mut steps);
-        sorted.puts(&mut steps);
+        self.deletes(&puts, &mut statements);
+        puts.statements(&mut statements);
         if !set.is_empty() {
-            steps.push(deadline::set(&set));
+            statements.push(deadline::set(&set));
         }
         let (empty, full): (Vec<_>, Vec<_>) =
             self.channels.iter().partition(|(_, channel)| channel.users == 0);
         let full: Vec<_> = full.into_iter().filter(|(_, channel)| channel.changed).collect();
         if !full.is_empty() {
-            steps.push(presence::put_channels(&full));
+            statements.push(presence::put_channels(&full));
         }
         if !empty.is_empty() {
             let empty: Vec<_> = empty.into_iter().map(|(name, _)| name).collect();
-            steps.push(presence::forget_channels(&empty));
+            statements.push(presence::forget_channels(&empty));
         }
-        steps.extend(self.inboxes.changes());
-        steps.extend(self.log.iter().flat_map(log::Tally::changes));
-        steps
+        statements.extend(self.inboxes.changes());
+        statements.extend(self.log.iter().flat_map(log::LogChanges::changes));
+        statements
     }
 
-    /// What is gone, and what was reserved for nothing.
-    fn deletes<'b>(&'b self, sorted: &Sorted<'b>, steps: &mut Vec<Step<'b>>) {
-        let mut clients: Vec<&PresenceKey> = sorted.presences.iter().map(|(row, _)| &row.key).collect();
-        for (kind, statements) in KINDS.iter().enumerate() {
-            let mut gone = self.claim.keys(kind);
+    /// Deleted rows, and those that were only reserved.
+    fn deletes<'b>(&'b self, puts: &Puts<'b>, statements: &mut Vec<Statement<'b>>) {
+        let mut clients: Vec<&PresenceKey> = puts.presences.iter().map(|(row, _)| &row.key).collect();
+        for (kind, of_kind) in KINDS.iter().enumerate() {
+            let mut gone = self.locks.keys(kind);
             gone.retain(|key| self.versions.get(key) == Some(&0));
             if gone.is_empty() {
                 continue;
@@ -184,10 +184,10 @@ impl<'a> PostgresTables<'a> {
                 }
             }
             let (one, two) = names(gone.into_iter());
-            steps.push(Step::new(statements.delete).with(one).with(two));
+            statements.push(Statement::new(of_kind.delete).with(one).with(two));
         }
         if !clients.is_empty() {
-            steps.push(presence::forget_clients(&clients));
+            statements.push(presence::forget_clients(&clients));
         }
     }
 
@@ -197,7 +197,7 @@ impl<'a> PostgresTables<'a> {
         self.changes.insert(key, change);
     }
 
-    fn log(&mut self) -> &mut log::Tally {
+    fn log(&mut self) -> &mut log::LogChanges {
         self.log.as_mut().expect("the log is locked")
     }
 
@@ -208,9 +208,9 @@ impl<'a> PostgresTables<'a> {
     }
 }
 
-fn place(line: &Line) -> Result<usize, Trouble> {
-    let place = usize::try_from(column::<i64>(line, 0)?).ok().and_then(|at| at.checked_sub(1));
-    place.ok_or(Trouble::Strange("no place in a list"))
+fn place(row: &PgRow) -> Result<usize, PostgresError> {
+    let place = usize::try_from(column::<i64>(row, 0)?).ok().and_then(|at| at.checked_sub(1));
+    place.ok_or(PostgresError::Unexpected("no place in a list"))
 }
 
 impl Tables for PostgresTables<'_> {

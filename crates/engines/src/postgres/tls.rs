@@ -1,8 +1,8 @@
-//! TLS to the database, through rustls. Must hold: with `verify-full` nobody but the named server is talked to; without
-//! it the words are hidden from listeners and the server is believed, as everywhere with Postgres.
+//! TLS to the database, through rustls. Must hold: with `verify-full` only the named server is accepted; without it the
+//! connection is encrypted and any certificate is accepted, as usual with Postgres.
 
 use super::address::Address;
-use super::value::Trouble;
+use super::error::PostgresError;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
@@ -23,9 +23,9 @@ use tokio_rustls::TlsConnector;
 pub(super) struct Tls(TlsConnector);
 
 impl Tls {
-    pub fn new(address: &Address) -> Result<Tls, Trouble> {
+    pub fn new(address: &Address) -> Result<Tls, PostgresError> {
         let wrong =
-            |what: &str, error: &dyn std::fmt::Display| Trouble::Connector(format!("{what}: {error}"));
+            |what: &str, error: &dyn std::fmt::Display| PostgresError::Connector(format!("{what}: {error}"));
         let provider = Arc::new(aws_lc_rs::default_provider());
         let config = ClientConfig::builder_with_provider(provider.clone())
             .with_safe_default_protocol_versions()
@@ -46,7 +46,7 @@ impl Tls {
             let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build();
             config.with_webpki_verifier(verifier.map_err(|error| wrong("sslrootcert", &error))?)
         } else {
-            config.dangerous().with_custom_certificate_verifier(Arc::new(Believing(provider)))
+            config.dangerous().with_custom_certificate_verifier(Arc::new(AcceptAny(provider)))
         };
         Ok(Tls(TlsConnector::from(Arc::new(config.with_no_client_auth()))))
     }
@@ -58,14 +58,14 @@ impl MakeTlsConnect<Socket> for Tls {
     type Error = io::Error;
 
     fn make_tls_connect(&mut self, host: &str) -> io::Result<Named> {
-        // A socket in the file system has no name and does no TLS.
+        // A Unix socket has no name and no TLS.
         let name = if host.is_empty() { "localhost" } else { host };
         let name = ServerName::try_from(name.to_string()).map_err(io::Error::other)?;
         Ok(Named(self.0.clone(), name))
     }
 }
 
-/// One connection that is about to be made.
+/// One connection to be made.
 pub(super) struct Named(TlsConnector, ServerName<'static>);
 
 impl TlsConnect<Socket> for Named {
@@ -110,11 +110,11 @@ impl AsyncWrite for Wrapped {
     }
 }
 
-/// Believes any certificate whose key the server has.
+/// Accepts any certificate whose key the server has.
 #[derive(Debug)]
-struct Believing(Arc<CryptoProvider>);
+struct AcceptAny(Arc<CryptoProvider>);
 
-impl ServerCertVerifier for Believing {
+impl ServerCertVerifier for AcceptAny {
     fn verify_server_cert(
         &self,
         _: &CertificateDer<'_>,

@@ -1,70 +1,70 @@
-//! Commits, many in one transaction: everything they touch is locked and loaded in one round trip, they are decided in
-//! memory by the algorithm of all engines, and what they changed is written with COMMIT in a second one.
-//! Must hold: a refusal concerns its own commit only; so does a value that the server does not take.
+//! Commits, many in one transaction: everything they depend on is locked and loaded in one round trip, the algorithm of all
+//! engines applies them in memory, and the changes are written with COMMIT in a second round trip.
+//! Must hold: a refusal concerns its own commit only; so does a value that the server rejects.
 
-use super::claim::Claim;
-use super::link::{Link, Step};
+use super::connection::{Connection, Statement};
+use super::error::PostgresError;
+use super::locks::LockSet;
 use super::tables::PostgresTables;
-use super::value::{Trouble, get, number, read_number, read_time, time};
+use super::value::{get, number, read_number, read_time, time};
 use std::sync::Arc;
 use tavern_domain::Time;
 use tavern_store::clock::Clock;
-use tavern_store::commit::{self, VersionClock};
-use tavern_store::commit::{Commit, Receipt};
+use tavern_store::commit::{self, Commit, Receipt, VersionClock};
 use tavern_store::error::StoreError;
 
-/// How often a batch is tried when another transaction was in the way. Locks are taken in one order, so only programs that
-/// are not ours can cause it.
+/// How often a batch is tried when another transaction was in the way. Locks are taken in one order, so only other programs
+/// can cause it.
 const TRIES: usize = 5;
 
-const MARK: &str = "SELECT max(time_ms), max(floor), (extract(epoch FROM clock_timestamp()) * 1000)::bigint FROM store_clock";
+const CLOCK: &str = "SELECT max(time_ms), max(floor), (extract(epoch FROM clock_timestamp()) * 1000)::bigint FROM store_clock";
 
 pub(super) type Outcomes = Vec<Result<Receipt, StoreError>>;
 
-/// Whose time it is: the server's, unless a test brings its own.
+/// The server's clock, unless a test brings its own.
 #[derive(Clone, Default)]
-pub(super) struct Watch(pub Option<Arc<dyn Clock>>);
+pub(super) struct ServerClock(pub Option<Arc<dyn Clock>>);
 
-pub(super) struct Scribe<'a> {
-    pub link: &'a Link,
-    pub watch: &'a Watch,
+pub(super) struct BatchWriter<'a> {
+    pub connection: &'a Connection,
+    pub clock: &'a ServerClock,
     /// Of `store_clock`.
     pub lane: i32,
 }
 
-/// In turn, so that as many stores as there are lanes do not meet in one.
-pub(super) async fn choose_lane(link: &Link) -> Result<i32, Trouble> {
+/// In turn, so that no two stores share a lane while there are enough.
+pub(super) async fn choose_lane(connection: &Connection) -> Result<i32, PostgresError> {
     let sql = "SELECT (nextval('store_lanes') % (SELECT count(*) FROM store_clock))::int";
-    let lines = link.one(Step::new(sql)).await?;
-    get(lines.first().ok_or(Trouble::Strange("there is no clock"))?, 0)
+    let rows = connection.one(Statement::new(sql)).await?;
+    get(rows.first().ok_or(PostgresError::Unexpected("store_clock is empty"))?, 0)
 }
 
-impl Watch {
-    /// The store's time and floor as this connection sees them, and what the clock says.
-    fn read(&self, line: &tokio_postgres::Row) -> Result<(VersionClock, Time), Trouble> {
-        let mark = VersionClock { time: read_time(line, 0)?, floor: read_number(line, 1)? };
-        let wall = self.0.as_ref().map_or_else(|| read_time(line, 2), |clock| Ok(clock.now()))?;
-        Ok((mark, wall))
+impl ServerClock {
+    /// The stored time and floor as this connection sees them, and the wall clock.
+    fn read(&self, rows: &[tokio_postgres::Row]) -> Result<(VersionClock, Time), PostgresError> {
+        let row = rows.first().ok_or(PostgresError::Unexpected("store_clock is empty"))?;
+        let stored = VersionClock { time: read_time(row, 0)?, floor: read_number(row, 1)? };
+        let wall = self.0.as_ref().map_or_else(|| read_time(row, 2), |clock| Ok(clock.now()))?;
+        Ok((stored, wall))
     }
 
-    pub async fn time(&self, link: &Link) -> Result<Time, Trouble> {
-        let lines = link.one(Step::new(MARK)).await?;
-        let (mut mark, wall) = self.read(lines.first().ok_or(Trouble::Strange("there is no clock"))?)?;
-        Ok(mark.advance(wall))
+    pub async fn time(&self, connection: &Connection) -> Result<Time, PostgresError> {
+        let (mut stored, wall) = self.read(&connection.one(Statement::new(CLOCK)).await?)?;
+        Ok(stored.advance(wall))
     }
 }
 
-impl Scribe<'_> {
-    /// An error means that nothing of the batch was written, or that nobody knows.
-    pub async fn write(&self, commits: &[&Commit]) -> Result<Outcomes, Trouble> {
+impl BatchWriter<'_> {
+    /// An error means that nothing of the batch was written, or that the outcome is unknown.
+    pub async fn write(&self, commits: &[&Commit]) -> Result<Outcomes, PostgresError> {
         match self.persist(commits).await {
-            Err(trouble) if trouble.is_refused_value() && commits.len() > 1 => {
+            Err(error) if error.is_refused_value() && commits.len() > 1 => {
                 let mut outcomes = Vec::with_capacity(commits.len());
                 for commit in commits {
                     match self.persist(&[commit]).await {
                         Ok(outcome) => outcomes.extend(outcome),
-                        Err(trouble) if trouble.is_refused_value() => outcomes.push(Err(trouble.into())),
-                        Err(trouble) => return Err(trouble),
+                        Err(error) if error.is_refused_value() => outcomes.push(Err(error.into())),
+                        Err(error) => return Err(error),
                     }
                 }
                 Ok(outcomes)
@@ -73,21 +73,21 @@ impl Scribe<'_> {
         }
     }
 
-    async fn persist(&self, commits: &[&Commit]) -> Result<Outcomes, Trouble> {
+    async fn persist(&self, commits: &[&Commit]) -> Result<Outcomes, PostgresError> {
         let mut tries = 1;
         loop {
             match self.attempt(commits).await {
                 Ok(outcomes) => return Ok(outcomes),
-                Err(trouble) if trouble.ends_connection() => return Err(trouble),
-                Err(trouble) => {
-                    self.link.one(Step::new("ROLLBACK")).await?;
-                    if !trouble.is_rivalry() || tries == TRIES {
-                        return Err(trouble);
+                Err(error) if error.ends_connection() => return Err(error),
+                Err(error) => {
+                    self.connection.one(Statement::new("ROLLBACK")).await?;
+                    if !error.is_contention() || tries == TRIES {
+                        return Err(error);
                     }
                     tracing::info!(
-                        error = &trouble as &dyn std::error::Error,
+                        error = &error as &dyn std::error::Error,
                         tries,
-                        "a batch is tried again"
+                        "retrying postgres batch"
                     );
                     tries += 1;
                 }
@@ -95,38 +95,36 @@ impl Scribe<'_> {
         }
     }
 
-    async fn attempt(&self, commits: &[&Commit]) -> Result<Outcomes, Trouble> {
-        let claim = Claim::of(commits.iter().copied());
-        let (locks, nodes) = claim.locks();
-        let locked = locks.len();
-        let mut steps = vec![Step::new("BEGIN")];
-        steps.extend(locks);
-        steps.extend(PostgresTables::loads(&claim));
-        steps.push(Step::new(MARK));
-        let mut found = self.link.run(steps).await?;
-        let clock = found.pop().unwrap_or_default();
-        let (mut mark, wall) =
-            self.watch.read(clock.first().ok_or(Trouble::Strange("there is no clock"))?)?;
+    async fn attempt(&self, commits: &[&Commit]) -> Result<Outcomes, PostgresError> {
+        let locks = LockSet::of(commits.iter().copied());
+        let (locking, nodes) = locks.statements();
+        let locked = locking.len();
+        let mut statements = vec![Statement::new("BEGIN")];
+        statements.extend(locking);
+        statements.extend(PostgresTables::loads(&locks));
+        statements.push(Statement::new(CLOCK));
+        let mut found = self.connection.run(statements).await?;
+        let (mut clock, wall) = self.clock.read(&found.pop().unwrap_or_default())?;
         let nodes = nodes.map_or(&[][..], |at| &found[at + 1]);
-        let mut tables = PostgresTables::load(&claim, nodes, &found[locked + 1..])?;
+        let mut tables = PostgresTables::load(&locks, nodes, &found[locked + 1..])?;
 
-        // The tables are in memory and cannot fail: what is not written is refused.
+        // The tables are in memory and cannot fail: a commit that is not applied was refused.
         let outcomes: Outcomes =
-            commits.iter().map(|commit| commit::apply(&mut tables, &mut mark, wall, commit)).collect();
+            commits.iter().map(|commit| commit::apply(&mut tables, &mut clock, wall, commit)).collect();
         if outcomes.iter().all(Result::is_err) {
-            self.link.one(Step::new("ROLLBACK")).await?;
+            self.connection.one(Statement::new("ROLLBACK")).await?;
             return Ok(outcomes);
         }
-        let mut steps = tables.changes();
-        steps.push(self.keep(mark));
-        steps.push(Step::new("COMMIT"));
-        // When one of them fails, COMMIT behind it does nothing.
-        self.link.run(steps).await?;
+        let mut statements = tables.changes();
+        statements.push(self.store_clock(clock));
+        statements.push(Statement::new("COMMIT"));
+        // When one of them fails, the COMMIT after it does nothing.
+        self.connection.run(statements).await?;
         Ok(outcomes)
     }
 
-    fn keep(&self, mark: VersionClock) -> Step<'static> {
+    fn store_clock(&self, clock: VersionClock) -> Statement<'static> {
         let sql = "UPDATE store_clock SET time_ms = greatest(time_ms, $2), floor = greatest(floor, $3) WHERE lane = $1";
-        Step::new(sql).with(self.lane).with(time(mark.time)).with(number(mark.floor))
+        Statement::new(sql).with(self.lane).with(time(clock.time)).with(number(clock.floor))
     }
 }

@@ -1,12 +1,12 @@
 //! The bus on a Redis server: SUBSCRIBE for one subject, PSUBSCRIBE for a wide one, PUBLISH, all on one connection, which
-//! RESP3 allows: Redis 6 or newer, or what speaks like it. One server; databases do not part pub/sub, so the number
-//! of one in the address means nothing here and the prefix of the subjects keeps clusters apart.
+//! RESP3 allows: Redis 6 or newer, or a compatible server. Databases do not separate pub/sub, so their number in the address
+//! has no effect here, and the prefix of the subjects keeps clusters apart.
 //!
-//! Addresses are those of the store (`door`). On a cluster any server that answers is taken: it tells the others.
+//! Addresses are those of the store (`address`). On a cluster any server that answers is used: it forwards to the others.
 
-use super::door::Door;
+use super::address::RedisAddress;
 use super::socket::{self, ask};
-use crate::open::Place;
+use crate::options::BusOptions;
 use crate::remote::{Dialect, Frame, Host, RemoteBus, Socket, broken};
 use bytes::BytesMut;
 use std::io;
@@ -15,14 +15,18 @@ use tavern_store::bus::{BusError, BusReceiver};
 use tavern_store::subject::Subject;
 use tavern_wire::resp::{self, Value};
 
-/// Redis takes far more; a server that is asked for this much at once stays quick for others.
+/// Redis takes far more; a server with shorter messages stays responsive for others.
 const LONGEST: usize = 1024 * 1024;
 
-pub fn open(url: &str, place: &Place<'_>, inbox: Arc<dyn BusReceiver>) -> Result<RemoteBus, BusError> {
-    RemoteBus::open(Redis(Door::parse(url)?), place, inbox)
+pub fn open(
+    url: &str,
+    options: &BusOptions<'_>,
+    receiver: Arc<dyn BusReceiver>,
+) -> Result<RemoteBus, BusError> {
+    RemoteBus::open(Redis(RedisAddress::parse(url)?), options, receiver)
 }
 
-struct Redis(Door);
+struct Redis(RedisAddress);
 
 /// The command, and the name of what it is about. No character of a subject is special in a pattern.
 fn listening<'a>(exact: &'a str, wide: &'a str, subject: &Subject) -> (&'a str, String) {
@@ -40,9 +44,9 @@ impl Dialect for Redis {
     }
 
     async fn connect(&mut self, host: &Host) -> io::Result<(Socket, BytesMut)> {
-        let host = self.0.lead(host).await?;
+        let host = self.0.primary(host).await?;
         let (mut socket, mut input) = self.0.log_in(&host).await?;
-        // A server that still reads its file takes words and subscriptions, and answers no ping: it is not there yet.
+        // A server that still loads its file takes messages and subscriptions, but answers no ping.
         ask(&mut socket, &mut input, &[b"PING"]).await?;
         Ok((socket, input))
     }
@@ -72,7 +76,7 @@ impl Dialect for Redis {
         resp::command(out, &[b"PING"]);
     }
 
-    /// A Redis server never asks.
+    /// A Redis server sends no pings.
     fn pong(_out: &mut Vec<u8>) {}
 
     fn read(input: &mut BytesMut) -> io::Result<Option<Frame>> {

@@ -1,21 +1,22 @@
 //! Deadlines: the rows `deadlines` by kind and name, the list `deadlines-due` by time. Their version is their due time.
 
-use super::reader::{Pages, Span};
-use super::sheet::{Sheet, Terms, padded};
-use super::table::Table;
-use super::value::{Json, Trouble, names, number};
+use super::encoder::{Encoder, IndexEntries, padded};
+use super::error::RedisError;
+use super::pages::{Pages, Range};
+use super::schema::Table;
+use super::value::{Json, names, number};
 use tavern_domain::Time;
 use tavern_store::deadline::Deadline;
 use tavern_store::page::Page;
 
-pub(super) fn put(sheet: &mut Sheet, deadline: &Deadline) {
+pub(super) fn put(encoder: &mut Encoder, deadline: &Deadline) {
     // Version 0 means absent, so nothing is due at 0.
     let due = deadline.due.max(Time(1));
-    sheet.text("T");
-    sheet.listed(Table::Deadlines, &[&deadline.kind, &deadline.name]);
-    sheet.word(&Json::new().end_with_due(due));
+    encoder.text("T");
+    encoder.place(Table::Deadlines, &[&deadline.kind, &deadline.name]);
+    encoder.argument(&Json::new().end_with_due(due));
     let member = [&padded(due.0), &*deadline.kind, &*deadline.name];
-    sheet.word(&Terms::default().with(Table::DeadlinesDue, &member).0);
+    encoder.argument(&IndexEntries::default().with(Table::DeadlinesDue, &member).0);
 }
 
 pub(super) async fn due(
@@ -23,10 +24,10 @@ pub(super) async fn due(
     by: Time,
     after: Option<&Deadline>,
     limit: u32,
-) -> Result<Page<Deadline>, Trouble> {
-    let span =
-        Span::by(by, after.map(|last| [padded(last.due.0), last.kind.to_string(), last.name.to_string()]));
-    let found = pages.span(Table::DeadlinesDue, span, None, limit).await?;
+) -> Result<Page<Deadline>, RedisError> {
+    let range =
+        Range::by(by, after.map(|last| [padded(last.due.0), last.kind.to_string(), last.name.to_string()]));
+    let found = pages.range(Table::DeadlinesDue, range, None, limit).await?;
     found.members(limit, |member| {
         let [due, kind, name] = names::<3>(member)?;
         Ok(Deadline { due: Time(number(due.as_bytes())?), kind: kind.into(), name: name.into() })

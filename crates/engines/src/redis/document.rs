@@ -1,24 +1,25 @@
 //! Documents: the rows `documents` by kind and name, the list `document-ids`.
 
-use super::reader::Pages;
-use super::sheet::Terms;
-use super::table::Table;
-use super::value::{Json, Stored, Trouble};
+use super::encoder::IndexEntries;
+use super::error::RedisError;
+use super::pages::Pages;
+use super::schema::Table;
+use super::value::{Json, StoredRow};
 use tavern_store::document::{Document, DocumentKey};
 use tavern_store::page::Versioned;
 
-pub(super) fn written(document: &Document) -> (Vec<u8>, Terms) {
-    (Json::new().body(&document.body).end(), Terms::default())
+pub(super) fn encode(document: &Document) -> (Vec<u8>, IndexEntries) {
+    (Json::new().body(&document.body).end(), IndexEntries::default())
 }
 
 pub(super) async fn get(
     pages: &Pages<'_>,
     key: &DocumentKey,
-) -> Result<Option<Versioned<Document>>, Trouble> {
+) -> Result<Option<Versioned<Document>>, RedisError> {
     let row = pages.row(Table::Documents, &[key.kind(), key.name()]).await?;
     row.map(|row| read(key.clone(), &row)).transpose()
 }
 
-pub(super) fn read(key: DocumentKey, row: &Stored) -> Result<Versioned<Document>, Trouble> {
+pub(super) fn read(key: DocumentKey, row: &StoredRow) -> Result<Versioned<Document>, RedisError> {
     Ok(Versioned { version: row.version()?, row: Document { key, body: row.body()? } })
 }

@@ -1,8 +1,8 @@
-//! What a Redis server says about itself to whoever looks after it. What its ACL does not let this user ask is said too.
+//! What an operator should know about a Redis server. What the ACL of this login hides is reported too.
 
-use super::door::Door;
+use super::address::RedisAddress;
 use super::socket;
-use crate::facts::{Fact, secrecy, version_number};
+use crate::fact::{Fact, secrecy, version_number};
 use crate::remote::{Socket, broken, look};
 use bytes::BytesMut;
 use std::collections::BTreeMap;
@@ -12,23 +12,23 @@ use tavern_wire::resp::Value;
 
 /// What the server is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Duty {
+pub enum Use {
     Store,
     Bus,
 }
 
-/// RESP3 came with it.
+/// The first with RESP3.
 const OLDEST: (u32, u32) = (6, 0);
 
 type Settings = BTreeMap<String, String>;
 
-pub fn facts(url: &str, duty: Duty) -> Result<Vec<Fact>, BusError> {
-    let door = Door::parse(url)?;
-    let (info, config) = look(ask(&door))?;
-    let hosts: Vec<&str> = door.hosts.iter().map(|host| &*host.name).collect();
-    let secrecy = secrecy(door.is_secret(), &hosts, "write rediss:// instead of redis://");
+pub fn facts(url: &str, duty: Use) -> Result<Vec<Fact>, BusError> {
+    let address = RedisAddress::parse(url)?;
+    let (info, config) = look(ask(&address))?;
+    let hosts: Vec<&str> = address.hosts.iter().map(|host| &*host.name).collect();
+    let secrecy = secrecy(address.is_tls(), &hosts, "write rediss:// instead of redis://");
     let mut facts = vec![version(&info), secrecy];
-    if duty == Duty::Store {
+    if duty == Use::Store {
         facts.extend([durability(&info, &config), eviction(&info, &config)]);
         facts.extend(role(&info));
     }
@@ -36,11 +36,11 @@ pub fn facts(url: &str, duty: Duty) -> Result<Vec<Fact>, BusError> {
 }
 
 /// Both are optional: their commands may be forbidden.
-async fn ask(door: &Door) -> io::Result<(Option<Settings>, Option<Settings>)> {
-    let mut outcome = Err(broken("no server is named"));
-    for host in &door.hosts {
-        outcome = match door.lead(host).await {
-            Ok(leader) => door.log_in(&leader).await,
+async fn ask(address: &RedisAddress) -> io::Result<(Option<Settings>, Option<Settings>)> {
+    let mut outcome = Err(broken("the address has no server"));
+    for host in &address.hosts {
+        outcome = match address.primary(host).await {
+            Ok(leader) => address.log_in(&leader).await,
             Err(error) => Err(error),
         };
         if outcome.is_ok() {
@@ -108,18 +108,18 @@ fn durability(info: &Option<Settings>, config: &Option<Settings>) -> Fact {
     match (aof, fsync) {
         (None, _) => Fact::doubtful(
             "durability",
-            "this user may not ask (INFO): see to appendonly=yes and appendfsync=everysec yourself",
+            "this user may not ask (INFO): check appendonly=yes and appendfsync=everysec yourself",
         ),
         (Some(false), _) => Fact::doubtful(
             "durability",
-            "appendonly=no: a restart of Redis forgets everything since its last snapshot; set appendonly yes",
+            "appendonly=no: a restart of Redis loses everything since its last snapshot; set appendonly yes",
         ),
         (_, Some("no")) => Fact::doubtful(
             "durability",
             "appendfsync=no: a crash of the machine may lose half a minute; set it to everysec or always",
         ),
         (_, fsync) => {
-            let shown = fsync.unwrap_or("not to be asked");
+            let shown = fsync.unwrap_or("unknown");
             Fact::good("durability", format!("appendonly=yes, appendfsync={shown}"))
         }
     }
@@ -132,13 +132,13 @@ fn eviction(info: &Option<Settings>, config: &Option<Settings>) -> Fact {
     match policy.as_deref() {
         None => Fact::doubtful(
             "eviction",
-            "this user may not ask (INFO): see to maxmemory-policy=noeviction yourself",
+            "this user may not ask (INFO): check maxmemory-policy=noeviction yourself",
         ),
         Some("noeviction") => Fact::good("eviction", "maxmemory-policy=noeviction"),
         Some(other) => Fact::bad(
             "eviction",
             format!(
-                "maxmemory-policy={other}: Redis may throw facts away when memory is short; set it to noeviction"
+                "maxmemory-policy={other}: Redis may evict rows when memory is short; set it to noeviction"
             ),
         ),
     }

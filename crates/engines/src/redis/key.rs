@@ -1,47 +1,48 @@
 //! API keys: the rows `api-keys` by id, the lists `api-key-ids` and `api-key-hashes`.
 
-use super::reader::Pages;
-use super::sheet::Terms;
-use super::table::Table;
-use super::value::{Json, Stored, Trouble, names};
+use super::encoder::IndexEntries;
+use super::error::RedisError;
+use super::pages::Pages;
+use super::schema::Table;
+use super::value::{Json, StoredRow, names};
 use std::fmt::Write;
 use tavern_domain::{Scope, Scopes};
 use tavern_store::key::ApiKey;
 use tavern_store::page::{Page, Versioned};
 
-pub(super) fn written(key: &ApiKey) -> (Vec<u8>, Terms) {
+pub(super) fn encode(key: &ApiKey) -> (Vec<u8>, IndexEntries) {
     let scopes = key.scopes.iter().map(Scope::as_str).collect::<Vec<_>>().join(",");
     let json = Json::new().text("name", &key.name).text("hash", &hex(&key.hash)).text("scopes", &scopes);
     let json = json.number("created_at", key.created_at.0).time_or_none("revoked_at", key.revoked_at);
-    (json.end(), Terms::default().with(Table::KeyHashes, &[&hex(&key.hash), &key.id]))
+    (json.end(), IndexEntries::default().with(Table::ApiKeyHashes, &[&hex(&key.hash), &key.id]))
 }
 
 pub(super) async fn by_hash(
     pages: &Pages<'_>,
     hash: &[u8; 32],
-) -> Result<Option<Versioned<ApiKey>>, Trouble> {
+) -> Result<Option<Versioned<ApiKey>>, RedisError> {
     let hex = hex(hash);
-    let found = pages.under(Table::KeyHashes, &[&hex], None, Table::Keys, 1).await?;
-    Ok(found.page(1, |_| 0, |field, row: &mut Stored| read(names::<1>(field)?[0], row))?.rows.pop())
+    let found = pages.under(Table::ApiKeyHashes, &[&hex], None, Table::ApiKeys, 1).await?;
+    Ok(found.page(1, |_| 0, |field, row: &mut StoredRow| read(names::<1>(field)?[0], row))?.rows.pop())
 }
 
 pub(super) async fn page(
     pages: &Pages<'_>,
     after: Option<&str>,
     limit: u32,
-) -> Result<Page<Versioned<ApiKey>>, Trouble> {
-    let found = pages.under(Table::KeyIds, &[], after, Table::Keys, limit).await?;
-    found.page(limit, |_| 0, |field, row: &mut Stored| read(names::<1>(field)?[0], row))
+) -> Result<Page<Versioned<ApiKey>>, RedisError> {
+    let found = pages.under(Table::ApiKeyIds, &[], after, Table::ApiKeys, limit).await?;
+    found.page(limit, |_| 0, |field, row: &mut StoredRow| read(names::<1>(field)?[0], row))
 }
 
-fn read(id: &str, row: &Stored) -> Result<Versioned<ApiKey>, Trouble> {
+fn read(id: &str, row: &StoredRow) -> Result<Versioned<ApiKey>, RedisError> {
     let scopes = row.str("scopes")?.split(',').filter(|scope| !scope.is_empty());
     let scopes: Option<Scopes> = scopes.map(Scope::parse).collect();
     let key = ApiKey {
         id: id.into(),
         name: row.str("name")?.into(),
-        hash: unhex(row.str("hash")?).ok_or(Trouble::Strange("no hash of a key"))?,
-        scopes: scopes.ok_or(Trouble::Strange("unknown scope"))?,
+        hash: unhex(row.str("hash")?).ok_or(RedisError::Unexpected("not a hash"))?,
+        scopes: scopes.ok_or(RedisError::Unexpected("unknown scope"))?,
         created_at: row.time("created_at")?,
         revoked_at: row.time_or_none("revoked_at")?,
     };

@@ -1,39 +1,40 @@
-//! Leases: the rows `leases` by name. What stands behind the time of a lease names its holder and is compared as it stands.
+//! Leases: the rows `leases` by name. The JSON after the time of a lease names its holder and is compared as text.
 
-use super::reader::Pages;
-use super::sheet::{Sheet, Terms};
-use super::table::Table;
-use super::value::{Json, Trouble};
+use super::encoder::{Encoder, IndexEntries};
+use super::error::RedisError;
+use super::pages::Pages;
+use super::schema::Table;
+use super::value::Json;
 use std::sync::Arc;
 use tavern_domain::Epoch;
 use tavern_store::lease::{Lease, TakeLease};
 use tavern_store::node::Writer;
 use tavern_store::page::Versioned;
 
-pub(super) fn written(lease: &Lease) -> (Vec<u8>, Terms) {
+pub(super) fn encode(lease: &Lease) -> (Vec<u8>, IndexEntries) {
     let front = format!("\"until\":{},", lease.until.0);
-    ([front.as_bytes(), &holder(&lease.holder)].concat(), Terms::default())
+    ([front.as_bytes(), &holder(&lease.holder)].concat(), IndexEntries::default())
 }
 
 fn holder(writer: &Writer) -> Vec<u8> {
     Json::new().text("node", &writer.node).number("epoch", writer.epoch.0).end()
 }
 
-pub(super) fn check(sheet: &mut Sheet, which: usize, take: &TakeLease, writer: &Writer) {
-    sheet.text("K");
-    sheet.text(&take.name);
-    sheet.word(&holder(writer));
-    sheet.number(which as u64);
+pub(super) fn check(encoder: &mut Encoder, which: usize, take: &TakeLease, writer: &Writer) {
+    encoder.text("K");
+    encoder.text(&take.name);
+    encoder.argument(&holder(writer));
+    encoder.number(which as u64);
 }
 
-pub(super) fn take(sheet: &mut Sheet, take: &TakeLease, writer: &Writer) {
-    sheet.text("L");
-    sheet.text(&take.name);
-    sheet.word(&holder(writer));
-    sheet.number(take.lease_ms);
+pub(super) fn take(encoder: &mut Encoder, take: &TakeLease, writer: &Writer) {
+    encoder.text("L");
+    encoder.text(&take.name);
+    encoder.argument(&holder(writer));
+    encoder.number(take.lease_ms);
 }
 
-pub(super) async fn get(pages: &Pages<'_>, name: &Arc<str>) -> Result<Option<Versioned<Lease>>, Trouble> {
+pub(super) async fn get(pages: &Pages<'_>, name: &Arc<str>) -> Result<Option<Versioned<Lease>>, RedisError> {
     let Some(row) = pages.row(Table::Leases, &[name]).await? else { return Ok(None) };
     let holder = Writer::new(row.str("node")?, Epoch(row.number("epoch")?));
     let lease = Lease { name: name.clone(), holder, until: row.time("until")? };

@@ -1,12 +1,13 @@
 //! The log of topics: the stream `log`, whose ids are positions, its ends in `log-ends`, the list `log-topics` by topic and
 //! position, the numbers `topics` with the list `topic-names`, and `event-ids` with the list `event-ids-at` by position.
 
-use super::link::Reply;
-use super::reader::{Pages, SENT_BYTES};
+use super::connection::Reply;
+use super::encoder::{Encoder, padded};
+use super::error::RedisError;
+use super::pages::{Pages, SENT_BYTES};
+use super::schema::Table;
 use super::script::{LOG, TOPICS};
-use super::sheet::{Sheet, padded};
-use super::table::Table;
-use super::value::{Trouble, number, text};
+use super::value::{number, text};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use tavern_domain::Time;
@@ -14,47 +15,47 @@ use tavern_store::limits;
 use tavern_store::log::{Append, LogEnds, LogEntry, LogPage, TopicPage, Trim};
 use tavern_store::page::Page;
 
-pub(super) fn append(sheet: &mut Sheet, append: &Append) {
-    sheet.text("G");
-    sheet.text(&append.topic);
-    sheet.number(append.id.is_some().into());
-    sheet.text(append.id.as_deref().unwrap_or(""));
-    sheet.word(&append.body);
+pub(super) fn append(encoder: &mut Encoder, append: &Append) {
+    encoder.text("G");
+    encoder.text(&append.topic);
+    encoder.number(append.id.is_some().into());
+    encoder.text(append.id.as_deref().unwrap_or(""));
+    encoder.argument(&append.body);
 }
 
-pub(super) fn restore(sheet: &mut Sheet, entry: &LogEntry) {
-    sheet.text("GR");
-    sheet.number(entry.position);
-    sheet.text(&entry.topic);
-    sheet.number(entry.count);
-    sheet.number(entry.at.ms());
-    sheet.number(entry.id.is_some().into());
-    sheet.text(entry.id.as_deref().unwrap_or(""));
-    sheet.word(&entry.body);
+pub(super) fn restore(encoder: &mut Encoder, entry: &LogEntry) {
+    encoder.text("GR");
+    encoder.number(entry.position);
+    encoder.text(&entry.topic);
+    encoder.number(entry.count);
+    encoder.number(entry.at.ms());
+    encoder.number(entry.id.is_some().into());
+    encoder.text(entry.id.as_deref().unwrap_or(""));
+    encoder.argument(&entry.body);
 }
 
-pub(super) fn trim(sheet: &mut Sheet, trim: &Trim) {
-    sheet.text("M");
-    sheet.number(trim.before);
-    sheet.text(&padded(trim.ids_before));
+pub(super) fn trim(encoder: &mut Encoder, trim: &Trim) {
+    encoder.text("M");
+    encoder.number(trim.before);
+    encoder.text(&padded(trim.ids_before));
 }
 
-pub(super) async fn stretch(
+pub(super) async fn page(
     pages: &Pages<'_>,
     topics: &[Arc<str>],
     after: u64,
     limit: u32,
-) -> Result<LogPage, Trouble> {
-    let mut words = Sheet::default();
-    words.number(after);
-    words.text(&padded(after));
-    words.number(u64::from(limit.clamp(1, limits::PAGE_ROWS)) + 1);
-    words.number(SENT_BYTES as u64);
-    topics.iter().collect::<BTreeSet<_>>().into_iter().for_each(|topic| words.text(topic));
+) -> Result<LogPage, RedisError> {
+    let mut arguments = Encoder::default();
+    arguments.number(after);
+    arguments.text(&padded(after));
+    arguments.number(u64::from(limit.clamp(1, limits::PAGE_ROWS)) + 1);
+    arguments.number(SENT_BYTES as u64);
+    topics.iter().collect::<BTreeSet<_>>().into_iter().for_each(|topic| arguments.text(topic));
     let tables = [Table::LogEnds, Table::Log, Table::LogTopics];
-    let parts = pages.way.ask(&LOG.on(pages.keys, &tables, &words)).await?.list()?;
+    let parts = pages.pool.ask(&LOG.on(pages.keys, &tables, &arguments)).await?.list()?;
     let [first, head, bytes, more, entries @ ..] = &parts[..] else {
-        return Err(Trouble::Strange("a log is cut off"));
+        return Err(RedisError::Unexpected("a short page of the log"));
     };
     let log = LogEnds { first: first.number()?, head: head.number()?, bytes: bytes.number()? };
     let mut page = Page::fill(limit, |entry: &LogEntry| entry.body.len(), entries.iter().map(entry))?;
@@ -62,9 +63,9 @@ pub(super) async fn stretch(
     Ok(LogPage { log, page })
 }
 
-/// As a stream gives it: the id, then names and values in turn.
-fn entry(reply: &Reply) -> Result<LogEntry, Trouble> {
-    let wrong = Trouble::Strange("an event is not as it was made");
+/// As a stream returns it: the id, then names and values in turn.
+fn entry(reply: &Reply) -> Result<LogEntry, RedisError> {
+    let wrong = RedisError::Unexpected("an event was changed");
     let Reply::List(parts) = reply else { return Err(wrong) };
     let [id, Reply::List(fields)] = &parts[..] else { return Err(wrong) };
     let position = text(id.text()?)?.split('-').next().unwrap_or_default();
@@ -88,33 +89,33 @@ pub(super) async fn topics(
     names: &[Arc<str>],
     after: Option<&str>,
     limit: u32,
-) -> Result<TopicPage, Trouble> {
+) -> Result<TopicPage, RedisError> {
     let limit = limit.clamp(1, limits::PAGE_ROWS);
-    let mut words = Sheet::default();
+    let mut arguments = Encoder::default();
     match after {
-        Some(name) => words.word(&[b"(", name.as_bytes()].concat()),
-        None => words.text("-"),
+        Some(name) => arguments.argument(&[b"(", name.as_bytes()].concat()),
+        None => arguments.text("-"),
     }
-    words.number(u64::from(limit) + 1);
+    arguments.number(u64::from(limit) + 1);
     let wanted: BTreeSet<&Arc<str>> = names.iter().collect();
     let later = wanted.iter().filter(|name| after.is_none_or(|after| &****name > after));
     let mut asked = 0;
     later.take(limit as usize + 1).for_each(|name| {
-        words.text(name);
+        arguments.text(name);
         asked += 1;
     });
     if asked == 0 && !names.is_empty() {
-        // None of them comes later: a name that no topic has asks for nothing but the ends of the log.
-        words.text("");
+        // None of them is left: a name that no topic has returns the ends of the log alone.
+        arguments.text("");
     }
     let tables = [Table::LogEnds, Table::Topics, Table::TopicNames];
-    let parts = pages.way.ask(&TOPICS.on(pages.keys, &tables, &words)).await?.list()?;
+    let parts = pages.pool.ask(&TOPICS.on(pages.keys, &tables, &arguments)).await?.list()?;
     let [first, head, bytes, counts @ ..] = &parts[..] else {
-        return Err(Trouble::Strange("a list of topics is cut off"));
+        return Err(RedisError::Unexpected("a short list of topics"));
     };
     let log = LogEnds { first: first.number()?, head: head.number()?, bytes: bytes.number()? };
     let read = |pair: &[Reply]| {
-        let [name, count] = pair else { return Err(Trouble::Strange("a list of topics is cut off")) };
+        let [name, count] = pair else { return Err(RedisError::Unexpected("a short list of topics")) };
         Ok((Arc::from(text(name.text()?)?), count.number()?))
     };
     Ok(TopicPage { log, page: Page::fill(limit, |_| 64, counts.chunks(2).map(read))? })

@@ -1,10 +1,11 @@
-//! Nodes and their leases: the rows `nodes` by name and epoch, as the script of commits writes them. There are few.
+//! Nodes and their leases: the rows `nodes` by name and epoch, as the commit script writes them. There are few.
 
-use super::link::Reply;
-use super::reader::Pages;
+use super::connection::Reply;
+use super::error::RedisError;
+use super::pages::Pages;
+use super::schema::Table;
 use super::script::Request;
-use super::table::Table;
-use super::value::{Stored, Trouble, names, number};
+use super::value::{StoredRow, names, number};
 use tavern_domain::Epoch;
 use tavern_store::node::{Node, Writer};
 use tavern_store::page::Page;
@@ -13,7 +14,7 @@ pub(super) async fn page(
     pages: &Pages<'_>,
     after: Option<&Writer>,
     limit: u32,
-) -> Result<Page<Node>, Trouble> {
+) -> Result<Page<Node>, RedisError> {
     let nodes = all(pages).await?;
     Page::fill(
         limit,
@@ -23,18 +24,18 @@ pub(super) async fn page(
 }
 
 /// In the order of name and epoch.
-pub(super) async fn all(pages: &Pages<'_>) -> Result<Vec<Node>, Trouble> {
+pub(super) async fn all(pages: &Pages<'_>) -> Result<Vec<Node>, RedisError> {
     let parts = [b"HGETALL", pages.keys.get(Table::Nodes)];
-    let parts = pages.way.ask(&Request::plain(pages.keys.slot, &parts)).await?.list()?;
+    let parts = pages.pool.ask(&Request::plain(pages.keys.slot, &parts)).await?.list()?;
     let mut nodes = parts.chunks(2).map(read).collect::<Result<Vec<_>, _>>()?;
     nodes.sort_by(|one, other| one.writer.cmp(&other.writer));
     Ok(nodes)
 }
 
-fn read(pair: &[Reply]) -> Result<Node, Trouble> {
-    let [field, row] = pair else { return Err(Trouble::Strange("a node is cut off")) };
+fn read(pair: &[Reply]) -> Result<Node, RedisError> {
+    let [field, row] = pair else { return Err(RedisError::Unexpected("a short list of nodes")) };
     let [name, epoch] = names::<2>(field.text()?)?;
-    let row = Stored::parse(row.text()?)?;
+    let row = StoredRow::parse(row.text()?)?;
     Ok(Node {
         writer: Writer::new(name, Epoch(number(epoch.as_bytes())?)),
         opened_at: row.time("opened_at")?,

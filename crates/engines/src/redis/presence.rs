@@ -1,17 +1,18 @@
-//! Presences as they are written: the rows `presences` by channel and user, the lists `roster`, `places`, `homes` and `graces`.
-//! Reading many is in `roster`.
+//! One presence: the rows `presences` by channel and user, the lists `roster`, `places`, `homes` and `graces`. Lists of
+//! presences are read in `roster`.
 
-use super::reader::Pages;
-use super::sheet::{Terms, padded};
-use super::table::Table;
-use super::value::{Json, Stored, Trouble, names};
+use super::encoder::{IndexEntries, padded};
+use super::error::RedisError;
+use super::pages::Pages;
+use super::schema::Table;
+use super::value::{Json, StoredRow, names};
 use std::sync::Arc;
 use tavern_domain::presence::{Attendance, Attendee, Departed, Departure, Home, Lost, State, Visibility};
 use tavern_domain::{ClientId, Epoch};
 use tavern_store::page::Versioned;
 use tavern_store::presence::{Presence, PresenceKey};
 
-pub(super) fn written(presence: &Presence) -> (Vec<u8>, Terms) {
+pub(super) fn encode(presence: &Presence) -> (Vec<u8>, IndexEntries) {
     let attendance = &presence.attendance;
     let mut json = Json::new()
         .text("visibility", presence.visibility.as_str())
@@ -22,7 +23,7 @@ pub(super) fn written(presence: &Presence) -> (Vec<u8>, Terms) {
         json = json.text("left_reason", departed.reason.as_str()).number("left_at", departed.seen.0);
     }
     let json = json.list("clients", attendance.clients().iter(), client);
-    (json.end(), terms(presence))
+    (json.end(), entries(presence))
 }
 
 fn client(json: Json, client: &Attendee) -> Json {
@@ -40,43 +41,43 @@ fn client(json: Json, client: &Attendee) -> Json {
     }
 }
 
-/// Who vouches for one of the clients, and when a grace ends for which nobody else stays.
-fn terms(presence: &Presence) -> Terms {
+/// The homes of its clients, and its last deadline when no client is connected.
+fn entries(presence: &Presence) -> IndexEntries {
     let (channel, user) = (&*presence.key.channel, &*presence.key.user);
-    let mut terms = Terms::default();
+    let mut entries = IndexEntries::default();
     let mut homes: Vec<&Home> = Vec::new();
     for client in presence.attendance.living() {
         if !homes.contains(&&client.home) {
             homes.push(&client.home);
-            terms =
-                terms.with(Table::Homes, &[&client.home.node, &padded(client.home.epoch.0), channel, user]);
+            entries =
+                entries.with(Table::Homes, &[&client.home.node, &padded(client.home.epoch.0), channel, user]);
         }
     }
     match presence.attendance.next_wake() {
-        Some(until) => terms.with(Table::Graces, &[&padded(until.0), user, channel]),
-        None => terms,
+        Some(until) => entries.with(Table::Graces, &[&padded(until.0), user, channel]),
+        None => entries,
     }
 }
 
 pub(super) async fn get(
     pages: &Pages<'_>,
     key: &PresenceKey,
-) -> Result<Option<Versioned<Presence>>, Trouble> {
+) -> Result<Option<Versioned<Presence>>, RedisError> {
     let row = pages.row(Table::Presences, &[&key.channel, &key.user]).await?;
     row.map(|mut row| read(key.clone(), &mut row)).transpose()
 }
 
 /// Named by channel and user.
-pub(super) fn named(field: &[u8], row: &mut Stored) -> Result<Versioned<Presence>, Trouble> {
+pub(super) fn named(field: &[u8], row: &mut StoredRow) -> Result<Versioned<Presence>, RedisError> {
     let [channel, user] = names::<2>(field)?;
     read(PresenceKey::new(channel, user), row)
 }
 
-pub(super) fn read(key: PresenceKey, row: &mut Stored) -> Result<Versioned<Presence>, Trouble> {
+pub(super) fn read(key: PresenceKey, row: &mut StoredRow) -> Result<Versioned<Presence>, RedisError> {
     let departed = match row.time_or_none("left_at")? {
         Some(seen) => {
             let reason = Departure::parse(row.str("left_reason")?);
-            Some(Departed { reason: reason.ok_or(Trouble::Strange("no reason to leave"))?, seen })
+            Some(Departed { reason: reason.ok_or(RedisError::Unexpected("unknown reason"))?, seen })
         }
         None => None,
     };
@@ -84,7 +85,8 @@ pub(super) fn read(key: PresenceKey, row: &mut Stored) -> Result<Versioned<Prese
     for one in row.list("clients") {
         clients.push(read_client(&one, clients.last())?);
     }
-    let visibility = Visibility::parse(row.str("visibility")?).ok_or(Trouble::Strange("no visibility"))?;
+    let visibility =
+        Visibility::parse(row.str("visibility")?).ok_or(RedisError::Unexpected("unknown visibility"))?;
     let presence = Presence {
         key,
         anonymous: row.flag("anonymous"),
@@ -95,8 +97,8 @@ pub(super) fn read(key: PresenceKey, row: &mut Stored) -> Result<Versioned<Prese
     Ok(Versioned { version: row.version()?, row: presence })
 }
 
-/// The client before usually has the same node: one copy serves both.
-fn read_client(row: &Stored, before: Option<&Attendee>) -> Result<Attendee, Trouble> {
+/// The client before usually has the same node, and shares its name.
+fn read_client(row: &StoredRow, before: Option<&Attendee>) -> Result<Attendee, RedisError> {
     let node = row.str("node")?;
     let node = match before {
         Some(before) if *before.home.node == *node => before.home.node.clone(),
@@ -111,7 +113,7 @@ fn read_client(row: &Stored, before: Option<&Attendee>) -> Result<Attendee, Trou
         None => None,
     };
     Ok(Attendee {
-        client: ClientId::parse(row.str("id")?).ok_or(Trouble::Strange("no client id"))?,
+        client: ClientId::parse(row.str("id")?).ok_or(RedisError::Unexpected("not a client id"))?,
         home: Home { node, epoch: Epoch(row.number("epoch")?) },
         state,
         since: row.time("since")?,

@@ -1,10 +1,11 @@
-//! Presences as they are read: of a channel, of a user, of a node, and those that nobody will end. Must hold: each page is of
-//! one moment; the version of an empty channel lies between all that it has had and all that it will have.
+//! Reading presences: by channel, by user, by node, and the stale ones. Must hold: each page is of one moment; the version
+//! of an empty channel is at least any that it had, and below any that it will have.
 
-use super::reader::{Pages, Span};
-use super::sheet::padded;
-use super::table::Table;
-use super::value::{Stored, Trouble, names, number};
+use super::encoder::padded;
+use super::error::RedisError;
+use super::pages::{Pages, Range};
+use super::schema::Table;
+use super::value::{StoredRow, names, number};
 use super::{node, presence};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -26,13 +27,13 @@ pub(super) async fn roster(
     channel: &str,
     after: Option<&str>,
     limit: u32,
-) -> Result<Roster, Trouble> {
+) -> Result<Roster, RedisError> {
     let tables = [Table::Clock, Table::Channels, Table::Roster, Table::Presences];
     let (row, floor, found) = pages.beneath(tables, channel, after, limit).await?;
     let (version, users) = match row.is_empty() {
         true => (floor, 0),
         false => {
-            let row = Stored::parse(&row)?;
+            let row = StoredRow::parse(&row)?;
             (row.version()?, row.number("users")?)
         }
     };
@@ -45,36 +46,36 @@ pub(super) async fn of_user(
     user: &str,
     after: Option<&str>,
     limit: u32,
-) -> Result<Presences, Trouble> {
+) -> Result<Presences, RedisError> {
     let after = after.map(|channel| [channel]);
-    let span = Span::under(&[user], after.as_ref().map(|after| &after[..]));
-    let found = pages.pick(Table::Places, &span, Table::Presences, "swap", limit).await?;
+    let range = Range::under(&[user], after.as_ref().map(|after| &after[..]));
+    let found = pages.pick(Table::Places, &range, Table::Presences, "swap", limit).await?;
     found.page(limit, bytes, |member, row| {
         let [user, channel] = names::<2>(member)?;
         presence::read(PresenceKey::new(channel, user), row)
     })
 }
 
-/// Presences for which one life of a node vouches, by channel and user.
+/// Presences with a client of one epoch of a node, by channel and user.
 pub(super) async fn at_home(
     pages: &Pages<'_>,
     home: &Writer,
     after: Option<&PresenceKey>,
     limit: u32,
-) -> Result<Presences, Trouble> {
+) -> Result<Presences, RedisError> {
     let after = after.map(|key| [&*key.channel, &*key.user]);
-    let span = Span::under(&[&home.node, &padded(home.epoch.0)], after.as_ref().map(|after| &after[..]));
-    let found = pages.span(Table::Homes, span, Some(Table::Presences), limit).await?;
+    let range = Range::under(&[&home.node, &padded(home.epoch.0)], after.as_ref().map(|after| &after[..]));
+    let found = pages.range(Table::Homes, range, Some(Table::Presences), limit).await?;
     found.page(limit, bytes, presence::named)
 }
 
-/// Looks at everything that a node vouches for which is not known: done seldom. Nodes are read last, because a node is known
-/// before anybody is there through it.
-pub(super) async fn strays(
+/// Scans the presences of all unknown epochs: done seldom. Nodes are read again at the end, because a node is known before
+/// its first presence.
+pub(super) async fn stale(
     pages: &Pages<'_>,
     before: Time,
     limit: u32,
-) -> Result<Page<StalePresence>, Trouble> {
+) -> Result<Page<StalePresence>, RedisError> {
     let limit = limit.clamp(1, limits::PAGE_ROWS);
     let nodes = known(pages).await?;
     let mut search = Search { limit: limit as usize, before, found: BTreeMap::new() };
@@ -92,16 +93,16 @@ pub(super) async fn strays(
             }
         }
     }
-    forgotten(pages, &mut search, &nodes).await?;
+    overdue(pages, &mut search, &nodes).await?;
     let nodes = known(pages).await?;
     let rows = search.found.into_values().filter_map(|row| {
         let homes = row.stale_homes(before, |home| is_known(&nodes, home))?;
-        Some(Ok::<_, Trouble>(StalePresence { key: row.key, homes }))
+        Some(Ok::<_, RedisError>(StalePresence { key: row.key, homes }))
     });
     Page::fill(limit, |_| 64, rows)
 }
 
-async fn known(pages: &Pages<'_>) -> Result<BTreeSet<Writer>, Trouble> {
+async fn known(pages: &Pages<'_>) -> Result<BTreeSet<Writer>, RedisError> {
     Ok(node::all(pages).await?.into_iter().map(|node| node.writer).collect())
 }
 
@@ -109,7 +110,7 @@ fn is_known(nodes: &BTreeSet<Writer>, home: &Home) -> bool {
     nodes.contains(&Writer { node: home.node.clone(), epoch: home.epoch })
 }
 
-/// The first strays in the order of user and channel, one more than asked for.
+/// The first stale presences in the order of user and channel, one more than asked for.
 struct Search {
     limit: usize,
     before: Time,
@@ -128,12 +129,12 @@ impl Search {
     }
 }
 
-/// Those whose last deadline is over.
-async fn forgotten(pages: &Pages<'_>, search: &mut Search, nodes: &BTreeSet<Writer>) -> Result<(), Trouble> {
+/// Presences whose last deadline is over.
+async fn overdue(pages: &Pages<'_>, search: &mut Search, nodes: &BTreeSet<Writer>) -> Result<(), RedisError> {
     let mut after: Option<[String; 3]> = None;
     loop {
-        let span = Span::by(search.before, after.take());
-        let found = pages.pick(Table::Graces, &span, Table::Graces, "", limits::PAGE_ROWS).await?;
+        let range = Range::by(search.before, after.take());
+        let found = pages.pick(Table::Graces, &range, Table::Graces, "", limits::PAGE_ROWS).await?;
         let page = found.members(limits::PAGE_ROWS, |member| {
             let [until, user, channel] = names::<3>(member)?;
             Ok([until, user, channel].map(str::to_owned))
@@ -150,13 +151,13 @@ async fn forgotten(pages: &Pages<'_>, search: &mut Search, nodes: &BTreeSet<Writ
     }
 }
 
-/// Every life of a node that vouches for somebody, found by leaps over the list.
-async fn homes(pages: &Pages<'_>) -> Result<Vec<Writer>, Trouble> {
+/// Every epoch of a node that has a presence, found by skipping through the list.
+async fn homes(pages: &Pages<'_>) -> Result<Vec<Writer>, RedisError> {
     let mut found = Vec::new();
     let mut from = b"-".to_vec();
     loop {
-        let span = Span { from, to: b"+".to_vec(), front: 0 };
-        let page = pages.pick(Table::Homes, &span, Table::Homes, "", 1).await?.members(1, |member| {
+        let range = Range { from, to: b"+".to_vec(), front: 0 };
+        let page = pages.pick(Table::Homes, &range, Table::Homes, "", 1).await?.members(1, |member| {
             let [node, epoch, _, _] = names::<4>(member)?;
             Ok((node.to_owned(), epoch.to_owned()))
         })?;

@@ -1,8 +1,9 @@
-//! Whole lists of rows, for whoever moves a store.
+//! Whole lists of rows, for export.
 
-use super::reader::{Pages, Span};
-use super::table::Table;
-use super::value::{Stored, Trouble, names};
+use super::error::RedisError;
+use super::pages::{Pages, Range};
+use super::schema::Table;
+use super::value::{StoredRow, names};
 use super::{document, hold, presence, social};
 use tavern_store::document::DocumentKey;
 use tavern_store::page::{Page, Versioned};
@@ -14,7 +15,7 @@ pub(super) async fn page(
     kind: RowKind,
     after: Option<&RowKey>,
     limit: u32,
-) -> Result<Page<Versioned<Row>>, Trouble> {
+) -> Result<Page<Versioned<Row>>, RedisError> {
     let (list, rows) = match kind {
         RowKind::Document => (Table::DocumentIds, Table::Documents),
         RowKind::Presence => (Table::Roster, Table::Presences),
@@ -24,15 +25,16 @@ pub(super) async fn page(
     };
     let (first, second) = RowKey::names(after);
     let after = after.map(|_| if kind == RowKind::User { vec![first] } else { vec![first, second] });
-    let found = pages.span(list, Span::under(&[], after.as_deref()), Some(rows), limit).await?;
+    let found = pages.range(list, Range::under(&[], after.as_deref()), Some(rows), limit).await?;
     found.page(limit, |found: &Versioned<Row>| found.row.bytes(), |field, row| read(kind, field, row))
 }
 
-fn read(kind: RowKind, field: &[u8], row: &mut Stored) -> Result<Versioned<Row>, Trouble> {
+fn read(kind: RowKind, field: &[u8], row: &mut StoredRow) -> Result<Versioned<Row>, RedisError> {
     Ok(match kind {
         RowKind::Document => {
             let [kind, name] = names::<2>(field)?;
-            let key = DocumentKey::parse(kind, name).ok_or(Trouble::Strange("no kind of document"))?;
+            let key =
+                DocumentKey::parse(kind, name).ok_or(RedisError::Unexpected("not a kind of document"))?;
             document::read(key, row)?.map(Row::Document)
         }
         RowKind::Presence => presence::named(field, row)?.map(Row::Presence),

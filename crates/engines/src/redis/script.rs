@@ -1,8 +1,8 @@
-//! The scripts that run inside the server, each known by the SHA-1 of its text. Must hold: a server that has forgotten a script
-//! says so before it does anything, and is told it again.
+//! The scripts that run inside the server, each known by the SHA-1 of its text. Must hold: a server that has lost a script
+//! says so before it does anything (`NOSCRIPT`), and gets it again.
 
-use super::sheet::Sheet;
-use super::table::{self, Keys, Table};
+use super::encoder::Encoder;
+use super::schema::{self, Keys, Table};
 use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use bytes::Bytes;
 use std::fmt::Write;
@@ -14,10 +14,10 @@ pub(super) struct Script {
     name: String,
 }
 
-/// One script in parts: steps of each kind between what they share and what runs them.
+/// One script in parts: a prelude, the steps of each kind, and the loop that runs them.
 pub(super) static COMMIT: LazyLock<Script> = LazyLock::new(|| {
     let steps = concat!(
-        include_str!("scripts/commit/1_ground.lua"),
+        include_str!("scripts/commit/1_prelude.lua"),
         include_str!("scripts/commit/2_nodes.lua"),
         include_str!("scripts/commit/3_rows.lua"),
         include_str!("scripts/commit/4_leases.lua"),
@@ -25,7 +25,7 @@ pub(super) static COMMIT: LazyLock<Script> = LazyLock::new(|| {
         include_str!("scripts/commit/6_inbox.lua"),
         include_str!("scripts/commit/7_run.lua"),
     );
-    Script::new(table::lua() + steps)
+    Script::new(schema::lua() + steps)
 });
 pub(super) static PAGE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("scripts/page.lua")));
 pub(super) static UNDER: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("scripts/under.lua")));
@@ -36,7 +36,7 @@ pub(super) static PERSON: LazyLock<Script> =
     LazyLock::new(|| Script::new(include_str!("scripts/person.lua")));
 pub(super) static EDGES: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("scripts/edges.lua")));
 
-/// One thing asked of the server that keeps a slot.
+/// One command for the server that has a slot.
 #[derive(Clone)]
 pub(super) struct Request {
     pub slot: u16,
@@ -61,29 +61,29 @@ impl Script {
         out.into()
     }
 
-    /// To be run on all keys of the store.
-    pub fn on_all(&'static self, keys: &Keys, words: &Sheet) -> Request {
-        self.run(keys.slot, keys.all(), words)
+    /// With all keys of the store.
+    pub fn on_all(&'static self, keys: &Keys, arguments: &Encoder) -> Request {
+        self.run(keys.slot, keys.all(), arguments)
     }
 
-    pub fn on(&'static self, keys: &Keys, tables: &[Table], words: &Sheet) -> Request {
-        self.run(keys.slot, tables.iter().map(|&table| keys.get(table)), words)
+    pub fn on(&'static self, keys: &Keys, tables: &[Table], arguments: &Encoder) -> Request {
+        self.run(keys.slot, tables.iter().map(|&table| keys.get(table)), arguments)
     }
 
     fn run<'a>(
         &'static self,
         slot: u16,
         keys: impl ExactSizeIterator<Item = &'a [u8]>,
-        words: &Sheet,
+        arguments: &Encoder,
     ) -> Request {
-        let mut out = Vec::with_capacity(words.out.len() + 2048);
+        let mut out = Vec::with_capacity(arguments.out.len() + 2048);
         let count = keys.len();
-        resp::array(&mut out, 3 + count + words.words);
+        resp::array(&mut out, 3 + count + arguments.count);
         for word in [&b"EVALSHA"[..], self.name.as_bytes(), count.to_string().as_bytes()] {
             resp::bulk(&mut out, word);
         }
         keys.for_each(|key| resp::bulk(&mut out, key));
-        out.extend_from_slice(&words.out);
+        out.extend_from_slice(&arguments.out);
         Request { slot, command: out.into(), script: Some(self) }
     }
 }

@@ -1,16 +1,17 @@
-//! Stored sessions: the rows `sessions` by client, the lists `session-ids` and `session-owners`. The secret stands there as
-//! digits: the node that adopts the session must know it. Whoever may read the server's data may resume what waits there.
+//! Stored sessions: the rows `sessions` by client, the lists `session-ids` and `session-owners`. The secret is stored in plain
+//! text: the node that adopts the session needs it. A reader of the server's data can resume the sessions there.
 
-use super::reader::Pages;
-use super::sheet::Terms;
-use super::table::Table;
-use super::value::{Json, Stored, Trouble, names};
+use super::encoder::IndexEntries;
+use super::error::RedisError;
+use super::pages::Pages;
+use super::schema::Table;
+use super::value::{Json, StoredRow, names};
 use tavern_domain::{ClientId, Epoch, SessionKey};
 use tavern_store::node::Writer;
 use tavern_store::page::{Page, Versioned};
 use tavern_store::session::StoredSession;
 
-pub(super) fn written(session: &StoredSession) -> (Vec<u8>, Terms) {
+pub(super) fn encode(session: &StoredSession) -> (Vec<u8>, IndexEntries) {
     let json = Json::new()
         .text("secret", &format!("{:032x}", session.secret.bits()))
         .text_or_none("user", session.user.as_deref())
@@ -21,13 +22,13 @@ pub(super) fn written(session: &StoredSession) -> (Vec<u8>, Terms) {
         .number("expires_at", session.expires_at.0)
         .body(&session.body);
     let owner = [&*session.owner.node, &session.client.to_string()];
-    (json.end(), Terms::default().with(Table::SessionOwners, &owner))
+    (json.end(), IndexEntries::default().with(Table::SessionOwners, &owner))
 }
 
 pub(super) async fn get(
     pages: &Pages<'_>,
     client: ClientId,
-) -> Result<Option<Versioned<StoredSession>>, Trouble> {
+) -> Result<Option<Versioned<StoredSession>>, RedisError> {
     let row = pages.row(Table::Sessions, &[&client.to_string()]).await?;
     row.map(|row| read(client, &row)).transpose()
 }
@@ -37,7 +38,7 @@ pub(super) async fn page(
     node: Option<&str>,
     after: Option<ClientId>,
     limit: u32,
-) -> Result<Page<Versioned<StoredSession>>, Trouble> {
+) -> Result<Page<Versioned<StoredSession>>, RedisError> {
     let after = after.map(|client| client.to_string());
     let found = match node {
         None => pages.under(Table::SessionIds, &[], after.as_deref(), Table::Sessions, limit).await?,
@@ -49,17 +50,18 @@ pub(super) async fn page(
         limit,
         |session: &Versioned<StoredSession>| session.row.body.len(),
         |field, row| {
-            let client = ClientId::parse(names::<1>(field)?[0]).ok_or(Trouble::Strange("no client id"))?;
+            let client =
+                ClientId::parse(names::<1>(field)?[0]).ok_or(RedisError::Unexpected("not a client id"))?;
             read(client, row)
         },
     )
 }
 
-fn read(client: ClientId, row: &Stored) -> Result<Versioned<StoredSession>, Trouble> {
+fn read(client: ClientId, row: &StoredRow) -> Result<Versioned<StoredSession>, RedisError> {
     let secret = u128::from_str_radix(row.str("secret")?, 16);
     let session = StoredSession {
         client,
-        secret: SessionKey::from_bits(secret.map_err(|_| Trouble::Strange("no secret"))?),
+        secret: SessionKey::from_bits(secret.map_err(|_| RedisError::Unexpected("not a secret"))?),
         user: row.text_or_none("user"),
         name: row.text_or_none("name"),
         owner: Writer::new(row.str("node")?, Epoch(row.number("epoch")?)),

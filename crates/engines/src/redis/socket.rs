@@ -1,4 +1,4 @@
-//! Commands on a connection that is not shared yet: logging in, asking who is in charge, asking for settings.
+//! Commands on a connection that is not shared yet: logging in, finding the primary, reading settings.
 //! Must hold: one command at a time; an error reply is an error.
 
 use crate::remote::{Socket, broken, read_more};

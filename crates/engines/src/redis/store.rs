@@ -1,14 +1,16 @@
-//! The Redis store: a thread that writes and a thread that reads, their queues and their connections. What needs a connection
-//! while there is none is answered `Unavailable`. Must hold: every work is answered once, also when its connection ends.
+//! The Redis store: a thread that writes and a thread that reads, their queues and their connections. Work that needs a
+//! connection while there is none is answered `Unavailable`. Must hold: every work is answered once, also when its connection ends.
 
-use super::door::Door;
-use super::reader::{self, Pages};
+use super::address::RedisAddress;
+use super::clock::ServerClock;
+use super::pages::Pages;
+use super::pool::Pool;
+use super::reader;
+use super::schema::{Keys, Table, VERSION};
 use super::script::Request;
-use super::table::{Keys, Table};
-use super::way::Way;
-use super::writer::{Scribe, Watch};
-use crate::intake::{Intake, Opened};
+use super::writer::BatchWriter;
 use crate::queue::Queue;
+use crate::worker::{Started, Workers};
 use std::sync::Arc;
 use tavern_store::bus::BusError;
 use tavern_store::clock::Clock;
@@ -18,68 +20,73 @@ use tavern_store::read::Read;
 use tavern_store::store::{Answer, AnswerReceiver, Store, Ticket, Work};
 use tokio::task::JoinSet;
 
-/// Runs of the script that are under way: while one runs the next is on the wire.
+/// Runs of the script in flight: while one runs the next is on the wire.
 const BATCHES: usize = 4;
-/// Commits in one run, and their bytes: nobody else is served while it lasts. A commit that is larger travels alone.
+/// Commits in one run, and their bytes: the server does nothing else meanwhile. A larger commit gets a run of its own.
 const BATCH_COMMITS: usize = 256;
 const BATCH_BYTES: usize = 4 * 1024 * 1024;
-/// Reads that are under way: each may hold a page in memory.
+/// Reads in flight: each may hold a page in memory.
 const READS: usize = 32;
-/// The version of how rows are written; grows with every change.
-const VERSION: u64 = 1;
 
 pub struct RedisStore {
-    intake: Intake,
+    workers: Workers,
 }
 
 /// What the tasks of one thread share.
-struct Desk {
-    way: Way,
+struct Worker {
+    pool: Pool,
     keys: Keys,
-    door: Door,
-    watch: Watch,
-    inbox: Arc<dyn AnswerReceiver>,
+    address: RedisAddress,
+    clock: ServerClock,
+    receiver: Arc<dyn AnswerReceiver>,
 }
 
 impl RedisStore {
     /// Time is the server's.
-    pub fn open(url: &str, inbox: Arc<dyn AnswerReceiver>) -> Result<RedisStore, StoreError> {
-        RedisStore::open_at(url, None, inbox)
+    pub fn open(url: &str, receiver: Arc<dyn AnswerReceiver>) -> Result<RedisStore, StoreError> {
+        RedisStore::open_at(url, None, receiver)
     }
 
     /// With a clock in place of the server's, for tests.
     pub fn open_by(
         url: &str,
         clock: Arc<dyn Clock>,
-        inbox: Arc<dyn AnswerReceiver>,
+        receiver: Arc<dyn AnswerReceiver>,
     ) -> Result<RedisStore, StoreError> {
-        RedisStore::open_at(url, Some(clock), inbox)
+        RedisStore::open_at(url, Some(clock), receiver)
     }
 
     fn open_at(
         url: &str,
         clock: Option<Arc<dyn Clock>>,
-        inbox: Arc<dyn AnswerReceiver>,
+        receiver: Arc<dyn AnswerReceiver>,
     ) -> Result<RedisStore, StoreError> {
-        let door = Door::parse(url).map_err(|error| match error {
+        let address = RedisAddress::parse(url).map_err(|error| match error {
             BusError::Malformed { what } => StoreError::Malformed { what },
             _ => StoreError::Malformed { what: "option" },
         })?;
-        let store = RedisStore { intake: Intake::new(inbox.clone()) };
-        let (commits, reads) = (store.intake.commits.clone(), store.intake.reads.clone());
-        let arrivals = store.intake.arrivals.clone();
-        let desk = move |door: Door| {
-            let (way, keys) = (Way::new(door.clone(), arrivals.clone()), Keys::new(&door.prefix));
-            Arc::new(Desk { way, keys, door, watch: Watch(clock.clone()), inbox: inbox.clone() })
+        let store = RedisStore { workers: Workers::new(receiver.clone()) };
+        let (commits, reads) = (store.workers.commits.clone(), store.workers.reads.clone());
+        let reconnects = store.workers.reconnects.clone();
+        let worker = move |address: RedisAddress| {
+            let (pool, keys) = (Pool::new(address.clone(), reconnects.clone()), Keys::new(&address.prefix));
+            Arc::new(Worker {
+                pool,
+                keys,
+                address,
+                clock: ServerClock(clock.clone()),
+                receiver: receiver.clone(),
+            })
         };
-        let (writing, reading) = (desk(door.clone()), desk(door));
-        store.intake.start("tavern-store-w", async move |opened: Opened| {
-            if opened.tell(writing.begin().await).is_some() {
+        let (writing, reading) = (worker(address.clone()), worker(address));
+        store.workers.start("tavern-store-w", async move |started: Started| {
+            if started.report(writing.begin().await).is_some() {
                 writing.write_all(&commits).await;
             }
         })?;
-        store.intake.start("tavern-store-r", async move |opened: Opened| {
-            if opened.tell(reading.way.open(reading.keys.slot).await.map_err(StoreError::from)).is_some() {
+        store.workers.start("tavern-store-r", async move |started: Started| {
+            if started.report(reading.pool.open(reading.keys.slot).await.map_err(StoreError::from)).is_some()
+            {
                 reading.read_all(&reads).await;
             }
         })?;
@@ -89,7 +96,7 @@ impl RedisStore {
 
 impl Store for RedisStore {
     fn submit(&self, work: Vec<(Ticket, Work)>) {
-        self.intake.submit(work);
+        self.workers.submit(work);
     }
 
     fn has_shared_clock(&self) -> bool {
@@ -101,82 +108,83 @@ impl Store for RedisStore {
     }
 
     fn reconnects(&self) -> u64 {
-        self.intake.arrivals.count()
+        self.workers.reconnects.count()
     }
 
-    /// A crash may cost the last second, a failover what the replica lagged behind.
+    /// A crash may lose the last second, a failover what the replica had not received.
     fn may_lose_writes(&self) -> bool {
         true
     }
 
     fn stop(&self) {
-        self.intake.stop();
+        self.workers.stop();
     }
 }
 
-impl Desk {
+impl Worker {
     /// Refuses a store of another version.
     async fn begin(&self) -> Result<(), StoreError> {
         let (slot, clock) = (self.keys.slot, self.keys.get(Table::Clock));
-        self.way.open(slot).await?;
+        self.pool.open(slot).await?;
         let known = VERSION.to_string();
-        self.way.ask(&Request::plain(slot, &[b"HSETNX", clock, b"version", known.as_bytes()])).await?;
-        let found = self.way.ask(&Request::plain(slot, &[b"HGET", clock, b"version"])).await?.number()?;
+        self.pool.ask(&Request::plain(slot, &[b"HSETNX", clock, b"version", known.as_bytes()])).await?;
+        let found = self.pool.ask(&Request::plain(slot, &[b"HGET", clock, b"version"])).await?.number()?;
         match found {
             VERSION => Ok(()),
             found => Err(StoreError::SchemaVersion { found, known: VERSION }),
         }
     }
 
-    async fn write_all(self: Arc<Desk>, queue: &Queue<(Ticket, Commit)>) {
-        let mut under_way = JoinSet::new();
+    async fn write_all(self: Arc<Worker>, queue: &Queue<(Ticket, Commit)>) {
+        let mut in_flight = JoinSet::new();
         while let Some(batch) = queue.next(BATCH_COMMITS, BATCH_BYTES).await {
-            let desk = self.clone();
-            under_way.spawn(async move { desk.write(batch).await });
-            if under_way.len() >= BATCHES {
-                under_way.join_next().await;
+            let worker = self.clone();
+            in_flight.spawn(async move { worker.write(batch).await });
+            if in_flight.len() >= BATCHES {
+                in_flight.join_next().await;
             }
         }
-        under_way.join_all().await;
+        in_flight.join_all().await;
     }
 
     async fn write(&self, batch: Vec<(Ticket, Commit)>) {
         let commits: Vec<&Commit> = batch.iter().map(|(_, commit)| commit).collect();
-        let scribe = Scribe { way: &self.way, keys: &self.keys, watch: &self.watch, wait: self.door.wait };
-        let outcome = scribe.write(&commits).await;
+        let durability = self.address.durability;
+        let writer = BatchWriter { pool: &self.pool, keys: &self.keys, clock: &self.clock, durability };
+        let outcome = writer.write(&commits).await;
         let tickets = batch.iter().map(|(ticket, _)| *ticket);
         let answers = match outcome {
             Ok(outcomes) => {
                 let answer = |outcome: Result<_, _>| outcome.map_or_else(Answer::Failed, Answer::Committed);
                 tickets.zip(outcomes.into_iter().map(answer)).collect()
             }
-            Err(trouble) => {
-                let (error, commits) = (&trouble as &dyn std::error::Error, batch.len());
-                tracing::warn!(error, commits, "a batch failed");
-                let error = StoreError::from(trouble);
+            Err(error) => {
+                let commits = batch.len();
+                tracing::warn!(error = &error as &dyn std::error::Error, commits, "redis batch failed");
+                let error = StoreError::from(error);
                 tickets.map(|ticket| (ticket, Answer::Failed(error.clone()))).collect()
             }
         };
-        self.inbox.answer(answers);
+        self.receiver.answer(answers);
     }
 
-    async fn read_all(self: Arc<Desk>, queue: &Queue<(Ticket, Read)>) {
-        let mut under_way = JoinSet::new();
+    async fn read_all(self: Arc<Worker>, queue: &Queue<(Ticket, Read)>) {
+        let mut in_flight = JoinSet::new();
         while let Some(batch) = queue.next(READS, usize::MAX).await {
             for (ticket, read) in batch {
-                let desk = self.clone();
-                under_way.spawn(async move {
-                    let pages = Pages { way: &desk.way, keys: &desk.keys };
-                    let outcome = reader::read(&pages, &desk.watch, &read).await;
+                let worker = self.clone();
+                in_flight.spawn(async move {
+                    let pages = Pages { pool: &worker.pool, keys: &worker.keys };
+                    let outcome = reader::read(&pages, &worker.clock, &read).await;
                     let answer = outcome.map_err(StoreError::from).map_or_else(Answer::Failed, Answer::Read);
                     // One by one: pages can be large.
-                    desk.inbox.answer(vec![(ticket, answer)]);
+                    worker.receiver.answer(vec![(ticket, answer)]);
                 });
-                if under_way.len() >= READS {
-                    under_way.join_next().await;
+                if in_flight.len() >= READS {
+                    in_flight.join_next().await;
                 }
             }
         }
-        under_way.join_all().await;
+        in_flight.join_all().await;
     }
 }

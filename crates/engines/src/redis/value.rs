@@ -1,77 +1,15 @@
-//! How rows stand in Redis: JSON that begins with the version, behind it, after a zero byte, where the row is listed; and
-//! what goes wrong while talking to the server. Must hold: what is not as we write it is said to be strange, never guessed.
+//! How rows are stored: JSON that begins with the version, then after a zero byte the lists that the row is in.
+//! Must hold: a row that is not as this program writes it is an error, never guessed.
 
+use super::error::RedisError;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
-use std::io::{self, Write};
+use std::io::Write;
 use std::sync::Arc;
 use tavern_domain::Time;
-use tavern_store::error::StoreError;
-use tavern_store::limits;
 
-/// What went wrong while talking to the server.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum Trouble {
-    #[error("the connection failed: {0}")]
-    Link(#[from] io::Error),
-    /// In the server's own words.
-    #[error("the server says: {0}")]
-    Refused(String),
-    /// A row or an answer that is not as we write it.
-    #[error("{0}")]
-    Strange(&'static str),
-    #[error("no answer in time")]
-    Late,
-    #[error("the connection was lost")]
-    Lost,
-    #[error("there is no connection to Redis")]
-    Down,
-    #[error("{found} of {wanted} replicas have it")]
-    Unsafe { found: u64, wanted: u64 },
-}
-
-impl Trouble {
-    /// The first word of an error of the server: its code.
-    pub fn code(&self) -> &str {
-        match self {
-            Trouble::Refused(text) => text.split(' ').next().unwrap_or(""),
-            _ => "",
-        }
-    }
-
-    /// Nothing was done, and another server or a later moment will do it.
-    pub fn is_passing(&self) -> bool {
-        matches!(
-            self.code(),
-            "MOVED" | "ASK" | "TRYAGAIN" | "CLUSTERDOWN" | "READONLY" | "NOSCRIPT" | "MASTERDOWN"
-        )
-    }
-
-    pub fn ends_connection(&self) -> bool {
-        matches!(self, Trouble::Link(_) | Trouble::Late | Trouble::Lost | Trouble::Down)
-            || matches!(self.code(), "READONLY" | "NOAUTH")
-    }
-}
-
-impl From<Trouble> for StoreError {
-    fn from(trouble: Trouble) -> StoreError {
-        match &trouble {
-            Trouble::Strange(what) => {
-                StoreError::Corrupt { what: (*what).into(), source: Some(Arc::new(trouble)) }
-            }
-            Trouble::Refused(_) if trouble.code() == "WRONGTYPE" => StoreError::Corrupt {
-                what: "a key of the store is not as it was made".into(),
-                source: Some(Arc::new(trouble)),
-            },
-            _ => {
-                StoreError::Unavailable { retry_after_ms: limits::RETRY_AFTER_MS, source: Arc::new(trouble) }
-            }
-        }
-    }
-}
-
-/// The text of a row behind its first member, which the store writes. Begins after that and ends with `end`.
+/// The JSON of a row without its first member, which the script adds.
 #[derive(Default)]
 pub(super) struct Json(Vec<u8>);
 
@@ -113,16 +51,16 @@ impl Json {
         }
     }
 
-    /// Only when it holds.
-    pub fn flag(mut self, key: &str, holds: bool) -> Json {
-        if holds {
+    /// Written only when it is true.
+    pub fn flag(mut self, key: &str, is_set: bool) -> Json {
+        if is_set {
             self.key(key);
             self.0.extend_from_slice(b"true");
         }
         self
     }
 
-    /// Text where it can be read as such, else Base64.
+    /// As text if it is printable, else as Base64.
     pub fn body(self, bytes: &[u8]) -> Json {
         let is_plain = |byte: &u8| *byte >= 0x20 || matches!(byte, b'\n' | b'\r' | b'\t');
         match std::str::from_utf8(bytes) {
@@ -167,7 +105,7 @@ impl Json {
 
     fn string(&mut self, text: &str) {
         if text.bytes().any(|byte| byte < 0x20 || byte == b'"' || byte == b'\\') {
-            // Writing into memory does not fail, and text is always JSON.
+            // Writing to memory does not fail.
             let _ = serde_json::to_writer(&mut self.0, text);
         } else {
             self.0.push(b'"');
@@ -177,41 +115,41 @@ impl Json {
     }
 }
 
-/// A row as it was found.
-pub(super) struct Stored(Value);
+/// A row as it was read.
+pub(super) struct StoredRow(Value);
 
-impl Stored {
-    pub fn parse(value: &[u8]) -> Result<Stored, Trouble> {
+impl StoredRow {
+    pub fn parse(value: &[u8]) -> Result<StoredRow, RedisError> {
         let end = value.iter().position(|&byte| byte == 0).unwrap_or(value.len());
         let parsed = serde_json::from_slice(&value[..end]);
-        parsed.map(Stored).map_err(|_| Trouble::Strange("a row is no JSON"))
+        parsed.map(StoredRow).map_err(|_| RedisError::Unexpected("a row is not JSON"))
     }
 
-    pub fn of(value: Value) -> Stored {
-        Stored(value)
+    pub fn of(value: Value) -> StoredRow {
+        StoredRow(value)
     }
 
-    pub fn version(&self) -> Result<u64, Trouble> {
+    pub fn version(&self) -> Result<u64, RedisError> {
         self.number("version")
     }
 
-    pub fn number(&self, key: &str) -> Result<u64, Trouble> {
-        self.0[key].as_u64().ok_or(Trouble::Strange("a number is missing in a row"))
+    pub fn number(&self, key: &str) -> Result<u64, RedisError> {
+        self.0[key].as_u64().ok_or(RedisError::Unexpected("a number is missing in a row"))
     }
 
-    pub fn time(&self, key: &str) -> Result<Time, Trouble> {
+    pub fn time(&self, key: &str) -> Result<Time, RedisError> {
         self.number(key).map(Time)
     }
 
-    pub fn time_or_none(&self, key: &str) -> Result<Option<Time>, Trouble> {
+    pub fn time_or_none(&self, key: &str) -> Result<Option<Time>, RedisError> {
         match &self.0[key] {
             Value::Null => Ok(None),
             _ => self.time(key).map(Some),
         }
     }
 
-    pub fn str(&self, key: &str) -> Result<&str, Trouble> {
-        self.0[key].as_str().ok_or(Trouble::Strange("a text is missing in a row"))
+    pub fn str(&self, key: &str) -> Result<&str, RedisError> {
+        self.0[key].as_str().ok_or(RedisError::Unexpected("a text is missing in a row"))
     }
 
     pub fn text_or_none(&self, key: &str) -> Option<Arc<str>> {
@@ -222,39 +160,39 @@ impl Stored {
         self.0[key] == Value::Bool(true)
     }
 
-    pub fn body(&self) -> Result<Arc<[u8]>, Trouble> {
+    pub fn body(&self) -> Result<Arc<[u8]>, RedisError> {
         if let Some(text) = self.0["body"].as_str() {
             return Ok(text.as_bytes().into());
         }
-        let wrong = Trouble::Strange("a row has no body");
+        let wrong = RedisError::Unexpected("a row has no body");
         self.0["base64"].as_str().and_then(|text| STANDARD.decode(text).ok()).map(Arc::from).ok_or(wrong)
     }
 
-    pub fn list(&mut self, key: &str) -> Vec<Stored> {
+    pub fn list(&mut self, key: &str) -> Vec<StoredRow> {
         match self.0[key].take() {
-            Value::Array(items) => items.into_iter().map(Stored::of).collect(),
+            Value::Array(items) => items.into_iter().map(StoredRow::of).collect(),
             _ => Vec::new(),
         }
     }
 }
 
-pub(super) fn text(bytes: &[u8]) -> Result<&str, Trouble> {
-    std::str::from_utf8(bytes).map_err(|_| Trouble::Strange("a name is no text"))
+pub(super) fn text(bytes: &[u8]) -> Result<&str, RedisError> {
+    std::str::from_utf8(bytes).map_err(|_| RedisError::Unexpected("a name is not UTF-8"))
 }
 
-pub(super) fn number(bytes: &[u8]) -> Result<u64, Trouble> {
+pub(super) fn number(bytes: &[u8]) -> Result<u64, RedisError> {
     let number = std::str::from_utf8(bytes).ok().and_then(|text| text.parse().ok());
-    number.ok_or(Trouble::Strange("a number is none"))
+    number.ok_or(RedisError::Unexpected("not a number"))
 }
 
 /// The names in a field or member.
-pub(super) fn names<const N: usize>(member: &[u8]) -> Result<[&str; N], Trouble> {
+pub(super) fn names<const N: usize>(member: &[u8]) -> Result<[&str; N], RedisError> {
     let mut names = [""; N];
     let mut parts = member.split(|&byte| byte == 0);
     for name in &mut names {
-        *name = text(parts.next().ok_or(Trouble::Strange("a name is missing"))?)?;
+        *name = text(parts.next().ok_or(RedisError::Unexpected("a name is missing"))?)?;
     }
-    if parts.next().is_some() { Err(Trouble::Strange("a name too many")) } else { Ok(names) }
+    if parts.next().is_some() { Err(RedisError::Unexpected("too many names")) } else { Ok(names) }
 }
 
 #[cfg(test)]
@@ -267,16 +205,16 @@ mod tests {
         let json = Json::new().text("name", "a\"\n\0ü").number("most", u64::MAX).flag("no", false);
         let json = json.flag("yes", true).list("all", [1, 2].into_iter(), inner).body(b"\xff").end();
         let whole = [b"{\"version\":7,", &json[..], b"\0terms"].concat();
-        let mut row = Stored::parse(&whole).unwrap();
+        let mut row = StoredRow::parse(&whole).unwrap();
         assert_eq!((row.version().unwrap(), row.number("most").unwrap()), (7, u64::MAX));
         assert_eq!(row.str("name").unwrap(), "a\"\n\0ü");
         assert_eq!((row.flag("yes"), row.flag("no"), &*row.body().unwrap()), (true, false, &b"\xff"[..]));
         assert_eq!(row.list("all").iter().map(|one| one.number("n").unwrap()).collect::<Vec<_>>(), [1, 2]);
-        assert!(Stored::parse(b"{").is_err() && Stored::parse(b"{}").unwrap().version().is_err());
+        assert!(StoredRow::parse(b"{").is_err() && StoredRow::parse(b"{}").unwrap().version().is_err());
     }
 
     #[test]
-    fn names_are_told_apart() {
+    fn joined_names_are_split() {
         assert_eq!(names::<2>(b"a\0b").unwrap(), ["a", "b"]);
         assert!(names::<2>(b"a").is_err() && names::<2>(b"a\0b\0c").is_err() && names::<1>(b"\xff").is_err());
     }

@@ -4,7 +4,7 @@ use super::desk::Desk;
 use super::dialect::Dialect;
 use super::ear::Delivery;
 use super::link;
-use crate::open::Place;
+use crate::options::BusOptions;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -56,15 +56,15 @@ impl RemoteBus {
     /// Returns when the server was reached, so that a wrong address shows at once.
     pub fn open<D: Dialect>(
         dialect: D,
-        place: &Place<'_>,
+        options: &BusOptions<'_>,
         inbox: Arc<dyn BusReceiver>,
     ) -> Result<RemoteBus, BusError> {
-        let own = Subject::new(place.prefix, OWN, b"").map_err(|error| unavailable(Arc::new(error)))?;
+        let own = Subject::new(options.prefix, OWN, b"").map_err(|error| unavailable(Arc::new(error)))?;
         let mut desk = Desk::default();
         // Heard by the bus itself; the inbox gets nothing of it, as it carries no words.
         desk.book.add(&own.clone().into(), 0);
         let shared = Arc::new(Shared {
-            node: place.node.into(),
+            node: options.node.into(),
             own,
             desk: Mutex::new(desk),
             stirred: Notify::new(),

@@ -1,4 +1,4 @@
-//! The data folder: made with private rights, refused on network file systems, and its lock file.
+//! The data folder: created with private permissions, refused on network file systems, and its lock file.
 //! Must hold: each user of the lock has its own open file; two that share one would not exclude each other.
 
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -18,7 +18,7 @@ pub(super) struct Lock(File);
 pub(super) struct Held<'a>(&'a File);
 
 impl Folder {
-    /// The path is made absolute, so that a later change of directory means nothing.
+    /// The path is made absolute, so that a later change of directory has no effect.
     pub fn open(path: &Path) -> Result<Folder, StoreError> {
         let fault = |reason: &str, error| fault(path, reason, error);
         let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
@@ -27,11 +27,11 @@ impl Folder {
         if let Some(network) =
             tavern_local::network_file_system(&folder).map_err(|error| fault("it cannot be read", error))?
         {
-            let reason = format!("it is on a network file system ({network}), where locks cannot be trusted");
+            let reason = format!("it is on a network file system ({network}), where locks are not reliable");
             return Err(StoreError::Folder { path: path.into(), reason, source: None });
         }
         let folder = Folder(folder);
-        // Made here and not by SQLite, for its rights; the files beside it inherit them.
+        // Created here and not by SQLite, for its permissions, which the files beside it inherit.
         folder.file("tavern.db")?;
         Ok(folder)
     }
@@ -66,7 +66,7 @@ impl Lock {
 impl Drop for Held<'_> {
     fn drop(&mut self) {
         if let Err(error) = self.0.unlock() {
-            tracing::error!(%error, "the folder's lock could not be given back");
+            tracing::error!(%error, "folder lock not released");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What apps say about users: the table `holds`.
+//! Presences set by apps: the table `holds`.
 
 use super::value::{number, read_number, read_time_or_none, time};
 use rusqlite::{Connection, Error, OptionalExtension};
@@ -35,7 +35,7 @@ pub(super) fn delete(connection: &Connection, key: &PresenceKey) -> Result<(), E
     connection.prepare_cached(sql)?.execute((&key.channel, &key.user)).map(drop)
 }
 
-/// The channels in which an app holds a user while he is in this one.
+/// The channels in which an app holds a user while they are in this one.
 pub(super) fn held_by(connection: &Connection, carrier: &PresenceKey) -> Result<Vec<Arc<str>>, Error> {
     let sql = "SELECT channel_name FROM holds WHERE user_id = ?1 AND carrier = ?2 ORDER BY channel_name";
     let mut statement = connection.prepare_cached(sql)?;

@@ -1,6 +1,6 @@
 //! API keys: the table `api_keys`.
 
-use super::value::{number, read_number, read_time, read_time_or_none, strange, time};
+use super::value::{number, read_number, read_time, read_time_or_none, time, unexpected};
 use rusqlite::{Connection, Error, OptionalExtension, Row};
 use tavern_domain::{Scope, Scopes};
 use tavern_store::key::ApiKey;
@@ -49,7 +49,7 @@ fn read(row: &Row<'_>) -> Result<Versioned<ApiKey>, Error> {
         id: row.get(0)?,
         name: row.get(2)?,
         hash: row.get(3)?,
-        scopes: scopes.ok_or_else(|| strange(4, "unknown scope"))?,
+        scopes: scopes.ok_or_else(|| unexpected(4, "unknown scope"))?,
         created_at: read_time(row, 5)?,
         revoked_at: read_time_or_none(row, 6)?,
     };

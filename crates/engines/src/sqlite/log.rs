@@ -8,18 +8,18 @@ use tavern_store::limits;
 use tavern_store::log::{LogEnds, LogEntry, LogPage, TopicPage, Trim};
 use tavern_store::page::Page;
 
-/// What a batch counts of the log. Written once, at the end of its transaction.
+/// The counts of the log during a batch. Written once, at the end of its transaction.
 #[derive(Default)]
-pub(super) struct Tally {
+pub(super) struct LogCounts {
     head: u64,
     bytes: u64,
     topics: HashMap<Arc<str>, (u64, bool)>,
 }
 
-impl Tally {
-    pub fn read(connection: &Connection) -> Result<Tally, Error> {
+impl LogCounts {
+    pub fn read(connection: &Connection) -> Result<LogCounts, Error> {
         let (head, bytes) = ends(connection)?;
-        Ok(Tally { head, bytes, topics: HashMap::new() })
+        Ok(LogCounts { head, bytes, topics: HashMap::new() })
     }
 
     pub fn head(&self) -> u64 {
@@ -89,7 +89,7 @@ pub(super) fn known(connection: &Connection, topic: &str, id: &str) -> Result<Op
     connection.prepare_cached(sql)?.query_row((topic, id), read).optional()
 }
 
-/// The head and the bytes that are kept.
+/// The head and the stored bytes.
 fn ends(connection: &Connection) -> Result<(u64, u64), Error> {
     let read = |row: &Row<'_>| Ok((read_number(row, 0)?, read_number(row, 1)?));
     connection.prepare_cached("SELECT head, bytes FROM event_log")?.query_row([], read)
@@ -103,8 +103,8 @@ fn log(connection: &Connection) -> Result<LogEnds, Error> {
     Ok(LogEnds { first, head, bytes })
 }
 
-/// Each topic is read from its own index, so the cost is that of what is read.
-pub(super) fn stretch(
+/// Each topic is read by its index, so that the cost is that of what is read.
+pub(super) fn page(
     connection: &Connection,
     topics: &[Arc<str>],
     after: u64,
@@ -121,7 +121,7 @@ pub(super) fn stretch(
         return Ok(LogPage { log, page: Page::fill(limit, bytes, rows)? });
     }
     if let [topic] = topics {
-        // Told which index: by its key alone it would walk over everybody else's events.
+        // The index is named: by primary key it would scan the events of all topics.
         let sql = "SELECT position, topic, count, at, id, body FROM events INDEXED BY events_by_topic \
                    WHERE topic = ?1 AND position > ?2 ORDER BY position";
         let mut statement = moment.prepare_cached(sql)?;
@@ -139,12 +139,12 @@ pub(super) fn stretch(
     }
     positions.sort_unstable();
     positions.dedup();
-    // A topic that is far ahead of the others gives more than the page takes.
+    // One topic may have more than fits in the page.
     positions.truncate(most as usize);
     if let (Some(&first), Some(&last)) = (positions.first(), positions.last())
         && last - first < 2 * positions.len() as u64
     {
-        // Most of what lies between them is wanted: walking over it is cheaper than looking for each.
+        // Most events between them are wanted: one scan is cheaper than one lookup each.
         let sql = "SELECT position, topic, count, at, id, body FROM events \
                    WHERE position BETWEEN ?1 AND ?2 ORDER BY position";
         let mut statement = moment.prepare_cached(sql)?;

@@ -1,4 +1,4 @@
-//! Opening a connection, and the tables: one schema, whose version stands in `user_version`.
+//! Opening a connection, and the tables: one schema, whose version is in `user_version`.
 //! Must hold: a database of another version, or of another program, is refused and left as it is.
 
 use super::value::fault;

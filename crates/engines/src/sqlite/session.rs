@@ -1,7 +1,7 @@
-//! Stored sessions: the table `sessions`. The secret stands there as bits: the folder is private, and the node that
-//! adopts the session must know it.
+//! Stored sessions: the table `sessions`. The secret is stored in plain text: the folder is private, and the node that adopts
+//! the session needs it.
 
-use super::value::{number, read_number, read_time, read_time_or_none, strange, time};
+use super::value::{number, read_number, read_time, read_time_or_none, time, unexpected};
 use rusqlite::{Connection, Error, OptionalExtension, Row, params};
 use tavern_domain::{ClientId, Epoch, SessionKey};
 use tavern_store::node::Writer;
@@ -53,7 +53,7 @@ pub(super) fn page(
     after: Option<ClientId>,
     limit: u32,
 ) -> Result<Page<Versioned<StoredSession>>, Error> {
-    // Two statements, so that each walks its own index.
+    // Two statements, so that each uses its own index.
     let all = "SELECT client, version, secret, user_id, name, node, epoch, body, detached_at, expires_at
         FROM sessions WHERE client > ?1 ORDER BY client";
     let of_node = "SELECT client, version, secret, user_id, name, node, epoch, body, detached_at, expires_at
@@ -72,7 +72,7 @@ pub(super) fn page(
 fn read(row: &Row<'_>) -> Result<Versioned<StoredSession>, Error> {
     let client: String = row.get(0)?;
     let session = StoredSession {
-        client: ClientId::parse(&client).ok_or_else(|| strange(0, "no client id"))?,
+        client: ClientId::parse(&client).ok_or_else(|| unexpected(0, "no client id"))?,
         secret: SessionKey::from_bits(u128::from_be_bytes(row.get(2)?)),
         user: row.get(3)?,
         name: row.get(4)?,

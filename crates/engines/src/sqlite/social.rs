@@ -1,6 +1,6 @@
 //! Users and follows: the tables `user_presences` and `follows`.
 
-use super::value::{number, read_number, read_time, read_time_or_none, strange, time};
+use super::value::{number, read_number, read_time, read_time_or_none, time, unexpected};
 use rusqlite::{Connection, Error, OptionalExtension, Row};
 use tavern_domain::presence::Visibility;
 use tavern_store::limits;
@@ -24,7 +24,7 @@ fn read_user(row: &Row<'_>) -> Result<Versioned<User>, Error> {
     let user = User {
         user: row.get(3)?,
         last_seen: read_time_or_none(row, 1)?,
-        visibility: Visibility::parse(&visibility).ok_or_else(|| strange(2, "no visibility"))?,
+        visibility: Visibility::parse(&visibility).ok_or_else(|| unexpected(2, "no visibility"))?,
     };
     Ok(Versioned { version: read_number(row, 0)?, row: user })
 }
@@ -91,7 +91,7 @@ pub(super) fn person(
     Ok(Person {
         user: name.clone(),
         known: user(&moment, name)?,
-        presences: super::presence::of_user(&moment, name, None, limits::PAGE_ROWS)?.rows,
+        presences: super::roster::of_user(&moment, name, None, limits::PAGE_ROWS)?.rows,
         mutual,
     })
 }

@@ -1,7 +1,6 @@
-//! The tables as one transaction of the writer sees them. What many commits of a batch would ask again is remembered:
-//! who writes, the presence looked at last, and the counts of channels and of the log, which are written once at the end.
-//! Must hold: nothing is remembered beyond the transaction, in which nobody else can write; before COMMIT the tables say
-//! what was remembered.
+//! The tables as one transaction of the writer sees them, with a cache of what the commits of a batch read again and again:
+//! the writer, the last presence, and the counts of channels and of the log, which are written once at the end.
+//! Must hold: the cache does not outlive the transaction, in which nothing else writes; it is written before COMMIT.
 
 use super::value::fault;
 use super::{deadline, document, hold, inbox, key, lease, log, node, presence, session, social};
@@ -26,12 +25,12 @@ pub(super) struct SqliteTables<'a> {
     /// A presence is expected, then changed: its version is read once.
     presence: Option<(PresenceKey, u64)>,
     channels: HashMap<Arc<str>, Channel>,
-    /// Whether apps hold anybody anywhere: usually not.
+    /// Whether there are any holds: usually not.
     holds: Option<bool>,
-    log: Option<log::Tally>,
+    log: Option<log::LogCounts>,
 }
 
-/// A row of `channel_presences`; without users it is no row.
+/// A row of `channel_presences`; an empty channel has none.
 struct Channel {
     version: u64,
     users: u64,
@@ -51,7 +50,7 @@ impl<'a> SqliteTables<'a> {
         }
     }
 
-    /// Puts down what was counted. The last act before COMMIT.
+    /// The last step before COMMIT.
     pub fn write_counts(&mut self) -> Result<(), Error> {
         for (name, channel) in self.channels.drain().filter(|(_, channel)| channel.changed) {
             let Channel { version, users, updated, .. } = channel;
@@ -68,12 +67,12 @@ impl<'a> SqliteTables<'a> {
             let (version, users, updated) = presence::channel(self.connection, name)?;
             self.channels.insert(name.clone(), Channel { version, users, updated, changed: false });
         }
-        Ok(self.channels.get_mut(name).expect("it was just put there"))
+        Ok(self.channels.get_mut(name).expect("it was just inserted"))
     }
 
-    fn log(&mut self) -> Result<&mut log::Tally, Error> {
+    fn log(&mut self) -> Result<&mut log::LogCounts, Error> {
         if self.log.is_none() {
-            self.log = Some(log::Tally::read(self.connection)?);
+            self.log = Some(log::LogCounts::read(self.connection)?);
         }
         Ok(self.log.get_or_insert_default())
     }

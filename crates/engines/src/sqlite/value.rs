@@ -1,12 +1,12 @@
-//! How times and numbers stand in columns, and what SQLite's errors mean to a caller.
-//! Must hold: `Time::NEVER` comes back as itself although columns are signed.
+//! How times and numbers are stored in columns, the clock of the store, and what SQLite's errors mean to a caller.
+//! Must hold: `Time::NEVER` is read back as itself although columns are signed.
 
 use rusqlite::types::Type;
-use rusqlite::{Error, ErrorCode, Row};
+use rusqlite::{Connection, Error, ErrorCode, Row};
 use std::sync::Arc;
 use tavern_domain::Time;
+use tavern_store::commit::VersionClock;
 use tavern_store::error::StoreError;
-use tavern_store::limits;
 
 pub(super) fn number(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
@@ -33,30 +33,36 @@ pub(super) fn read_time_or_none(row: &Row<'_>, column: usize) -> Result<Option<T
     }
 }
 
-/// A column whose text is not what we write there.
-pub(super) fn strange(column: usize, what: &str) -> Error {
+/// A column does not hold what this program writes there.
+pub(super) fn unexpected(column: usize, what: &str) -> Error {
     Error::FromSqlConversionFailure(column, Type::Text, what.into())
 }
 
 pub(super) fn fault(error: Error) -> StoreError {
     let what = match &error {
         Error::SqliteFailure(failure, _) => match failure.code {
-            ErrorCode::NotADatabase => Some("tavern.db is no database"),
+            ErrorCode::NotADatabase => Some("tavern.db is not a SQLite database"),
             ErrorCode::DatabaseCorrupt => Some("tavern.db is damaged"),
             _ => None,
         },
         Error::FromSqlConversionFailure(..)
         | Error::IntegralValueOutOfRange(..)
         | Error::InvalidColumnType(..)
-        | Error::Utf8Error(..) => Some("a row of tavern.db is not as it was written"),
+        | Error::Utf8Error(..) => Some("a row of tavern.db was changed"),
         _ => None,
     };
     match what {
         Some(what) => StoreError::Corrupt { what: what.into(), source: Some(Arc::new(error)) },
-        None => unavailable(error),
+        None => StoreError::unavailable(error),
     }
 }
 
-pub(super) fn unavailable(error: impl std::error::Error + Send + Sync + 'static) -> StoreError {
-    StoreError::Unavailable { retry_after_ms: limits::RETRY_AFTER_MS, source: Arc::new(error) }
+pub(super) fn read_clock(connection: &Connection) -> Result<VersionClock, Error> {
+    let read = |row: &Row<'_>| Ok(VersionClock { time: read_time(row, 0)?, floor: read_number(row, 1)? });
+    connection.prepare_cached("SELECT time_ms, floor FROM store_clock")?.query_row([], read)
+}
+
+pub(super) fn write_clock(connection: &Connection, clock: VersionClock) -> Result<(), Error> {
+    let sql = "UPDATE store_clock SET time_ms = ?1, floor = ?2";
+    connection.prepare_cached(sql)?.execute((time(clock.time), number(clock.floor))).map(drop)
 }

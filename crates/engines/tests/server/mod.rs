@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use tavern_engines::{LogBounds, Place};
+use tavern_engines::{BusOptions, LogBounds};
 use tavern_store::{Bus, BusReceiver, SystemClock};
 
 /// Long enough for a loaded machine.
@@ -116,8 +116,8 @@ pub fn open(
     node: &str,
     inbox: Arc<dyn BusReceiver>,
 ) -> Result<Arc<dyn Bus>, tavern_store::BusError> {
-    let place = Place { node, prefix, folder: "/nowhere".as_ref(), bounds: LogBounds::default() };
-    tavern_engines::open_bus(url, &place, Arc::new(SystemClock), inbox)
+    let options = BusOptions { node, prefix, folder: "/nowhere".as_ref(), bounds: LogBounds::default() };
+    tavern_engines::open_bus(url, &options, Arc::new(SystemClock), inbox)
 }
 
 /// Outside the ports that the system gives to connections: one of those could take the place of a server that is down.

@@ -163,7 +163,7 @@ fn open_bus(parts: &Parts, adoption: &Adoption) -> anyhow::Result<()> {
         adoption: adoption.wake.clone(),
         wakeups: parts.topics.wakeups.clone(),
     });
-    let place = tavern_engines::Place {
+    let options = tavern_engines::BusOptions {
         node: &config.node,
         prefix: &config.prefix,
         folder: &config.data,
@@ -174,7 +174,7 @@ fn open_bus(parts: &Parts, adoption: &Adoption) -> anyhow::Result<()> {
             message_bytes: config.limits.message_bytes,
         },
     };
-    let bus = tavern_engines::open_bus(&config.bus, &place, parts.clock.clone(), receiver)
+    let bus = tavern_engines::open_bus(&config.bus, &options, parts.clock.clone(), receiver)
         .context("cannot open the bus")?;
     parts.node.carrier.set_bus(bus);
     parts.node.listen();

@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tavern_domain::Epoch;
-use tavern_engines::{LogBounds, Place};
+use tavern_engines::{BusOptions, LogBounds};
 use tavern_hub::Roll;
 use tavern_local::Stat;
 use tavern_store::{Bus, BusError, BusInbox, Interest, Lost, Parcel, Subject, SystemClock, Ticket, Writer};
@@ -88,10 +88,10 @@ fn probe(config: &Config, nodes: &[Arc<str>]) -> Result<Probe, anyhow::Error> {
 fn open(config: &Config, name: &str) -> Result<(Arc<dyn Bus>, ProbeEvents), BusError> {
     let (sender, receiver) = channel();
     let bounds = LogBounds::default();
-    let place = Place { node: name, prefix: &config.prefix, folder: &config.data, bounds };
+    let options = BusOptions { node: name, prefix: &config.prefix, folder: &config.data, bounds };
     let bus = tavern_engines::open_bus(
         &config.bus,
-        &place,
+        &options,
         Arc::new(SystemClock),
         Arc::new(ProbeInbox(Mutex::new(sender))),
     )?;

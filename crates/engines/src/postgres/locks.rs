@@ -1,9 +1,10 @@
-//! What a batch of commits touches, and its locks. Must hold: every transaction of every store locks in the one order of
-//! names of nodes, nodes, rows by kind and key, channels, inboxes, the log; a row that is not there is reserved with version 0, so
-//! that nobody else makes it meanwhile; the store's time and floor are read after the last lock.
+//! What a batch of commits depends on, and its locks. Must hold: every transaction of every store locks in one global order:
+//! names of nodes, nodes, rows by kind and key, channels, inboxes, the log; an absent row is reserved with version 0, so that
+//! no other transaction creates it meanwhile; the store's time and floor are read after the last lock.
 
-use super::link::Step;
-use super::log::{self, Wanted};
+use super::connection::Statement;
+use super::log::{self, LogLocks};
+use super::statements::RowStatements;
 use super::{deadline, document, hold, inbox, key, lease, node, presence, session, social};
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -14,33 +15,24 @@ use tavern_store::presence::PresenceKey;
 use tavern_store::row::{Row, RowKey};
 
 #[derive(Default)]
-pub(super) struct Claim {
-    /// Nodes that are opened: their name stands for epochs that are not there yet.
+pub(super) struct LockSet {
+    /// Nodes that are opened: their epochs have no row yet.
     pub names: BTreeSet<Arc<str>>,
     pub nodes: BTreeSet<Writer>,
-    /// Whether nodes change. Else they only must stay as they are.
+    /// Whether nodes change. Otherwise their rows are locked for share.
     pub exclusive: bool,
     pub rows: BTreeSet<RowKey>,
     pub channels: BTreeSet<Arc<str>>,
-    /// Presences that are put or deleted: somebody may be held by them.
+    /// Presences that are put or deleted: they may carry holds.
     pub carriers: BTreeSet<PresenceKey>,
     /// Users whose inboxes change.
     pub inboxes: BTreeSet<Arc<str>>,
-    /// None: the log stays as it is.
-    pub log: Option<Wanted>,
-}
-
-/// The statements of one kind of row, in two columns of keys.
-pub(super) struct Kind {
-    /// Reserves what is not there and locks what is.
-    pub lock: &'static str,
-    /// What is there: the number of the key from 1, the version, and what else the engine must know.
-    pub load: &'static str,
-    pub delete: &'static str,
+    /// None: the log does not change.
+    pub log: Option<LogLocks>,
 }
 
 /// In the order of their locks.
-pub(super) const KINDS: [&Kind; 9] = [
+pub(super) const KINDS: [&RowStatements; 9] = [
     &key::KIND,
     &session::KIND,
     &document::KIND,
@@ -54,32 +46,32 @@ pub(super) const KINDS: [&Kind; 9] = [
 
 pub(super) type Names<'a> = (Vec<Cow<'a, str>>, Vec<Cow<'a, str>>);
 
-impl Claim {
-    pub fn of<'a>(commits: impl Iterator<Item = &'a Commit>) -> Claim {
-        let mut claim = Claim::default();
+impl LockSet {
+    pub fn of<'a>(commits: impl Iterator<Item = &'a Commit>) -> LockSet {
+        let mut locks = LockSet::default();
         for commit in commits {
-            claim.nodes.extend(commit.writer.clone());
-            claim.change(commit.node.as_ref());
+            locks.nodes.extend(commit.writer.clone());
+            locks.change(commit.node.as_ref());
             for row in &commit.puts {
                 if let Row::Hold(hold) = row
                     && let Some(carrier) = &hold.carrier
                 {
-                    // Whoever moves the carrier meanwhile must hear of the hold, or be seen by its writer.
-                    claim.row(RowKey::Presence(PresenceKey::new(carrier, &hold.key.user)));
+                    // A concurrent change of the carrier must see the hold, or be seen by its writer.
+                    locks.row(RowKey::Presence(PresenceKey::new(carrier, &hold.key.user)));
                 }
-                claim.changed(row.key());
+                locks.changed(row.key());
             }
-            commit.deletes.iter().for_each(|key| claim.changed(key.clone()));
-            commit.expects.iter().for_each(|expect| claim.row(expect.key.clone()));
-            commit.seen.iter().for_each(|seen| claim.row(RowKey::User(seen.user.clone())));
-            commit.deadlines.iter().for_each(|deadline| claim.row(deadline.key()));
-            claim.channels.extend(commit.raises.iter().map(|raise| raise.channel.clone()));
-            commit.takes.iter().for_each(|take| claim.row(RowKey::Lease(take.name.clone())));
-            claim.inboxes.extend(commit.inbox_messages.iter().map(|message| message.user.clone()));
-            claim.inboxes.extend(commit.freed_messages.iter().map(|freed| freed.user.clone()));
-            claim.log(commit);
+            commit.deletes.iter().for_each(|key| locks.changed(key.clone()));
+            commit.expects.iter().for_each(|expect| locks.row(expect.key.clone()));
+            commit.seen.iter().for_each(|seen| locks.row(RowKey::User(seen.user.clone())));
+            commit.deadlines.iter().for_each(|deadline| locks.row(deadline.key()));
+            locks.channels.extend(commit.raises.iter().map(|raise| raise.channel.clone()));
+            commit.takes.iter().for_each(|take| locks.row(RowKey::Lease(take.name.clone())));
+            locks.inboxes.extend(commit.inbox_messages.iter().map(|message| message.user.clone()));
+            locks.inboxes.extend(commit.freed_messages.iter().map(|freed| freed.user.clone()));
+            locks.log(commit);
         }
-        claim
+        locks
     }
 
     fn change(&mut self, change: Option<&NodeChange>) {
@@ -124,39 +116,39 @@ impl Claim {
         self.rows.iter().filter(|key| kind_of(key) == kind).collect()
     }
 
-    /// Locks in order. What the nodes' step finds is the nodes.
-    pub fn locks(&self) -> (Vec<Step<'_>>, Option<usize>) {
-        let mut steps = Vec::new();
+    /// In order, and which of them finds the nodes.
+    pub fn statements(&self) -> (Vec<Statement<'_>>, Option<usize>) {
+        let mut statements = Vec::new();
         if !self.names.is_empty() {
             let names: Vec<&str> = self.names.iter().map(|name| &**name).collect();
-            steps.push(Step::new(node::LOCK_NAMES).with(names));
+            statements.push(Statement::new(node::LOCK_NAMES).with(names));
         }
         let nodes = (!self.nodes.is_empty() || !self.names.is_empty()).then(|| {
-            steps.push(node::lock(&self.nodes, &self.names, self.exclusive));
-            steps.len() - 1
+            statements.push(node::lock(&self.nodes, &self.names, self.exclusive));
+            statements.len() - 1
         });
-        for (kind, statements) in KINDS.iter().enumerate() {
+        for (kind, of_kind) in KINDS.iter().enumerate() {
             let keys = self.keys(kind);
             if !keys.is_empty() {
                 let (one, two) = names(keys.into_iter());
-                steps.push(Step::new(statements.lock).with(one).with(two));
+                statements.push(Statement::new(of_kind.lock).with(one).with(two));
             }
         }
         if !self.channels.is_empty() {
-            steps.push(presence::lock_channels(&self.channels));
+            statements.push(presence::lock_channels(&self.channels));
         }
         if !self.inboxes.is_empty() {
-            steps.push(inbox::lock(&self.inboxes));
+            statements.push(inbox::lock(&self.inboxes));
         }
-        // Everybody who appends waits here: nobody waits for anything else behind it.
+        // All writers of the log wait here, and take no further lock.
         if self.log.is_some() {
-            steps.push(log::lock());
+            statements.push(log::lock());
         }
-        (steps, nodes)
+        (statements, nodes)
     }
 }
 
-/// Its place in `KINDS`.
+/// Its index in `KINDS`.
 fn kind_of(key: &RowKey) -> usize {
     match key {
         RowKey::Key(_) => 0,

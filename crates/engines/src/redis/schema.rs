@@ -1,8 +1,11 @@
 //! The keys of a store: `{<prefix>}:<table>`, always the same ones and all in one hash slot, so that a script can name all that
 //! it may touch and Redis Cluster keeps them together. Hashes hold rows; sorted sets with equal scores are the lists that are
-//! paged, in byte order. The script of commits knows the tables by the constants of `lua`.
+//! paged, in byte order. The commit script knows the tables by the constants of `lua`.
 
-/// In the order in which the script of commits gets them.
+/// The version of the keys and rows; grows with every change of them.
+pub(super) const VERSION: u64 = 1;
+
+/// In the order in which the commit script gets them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Table {
     Clock = 1,
@@ -19,9 +22,9 @@ pub(super) enum Table {
     Sessions,
     SessionIds,
     SessionOwners,
-    Keys,
-    KeyHashes,
-    KeyIds,
+    ApiKeys,
+    ApiKeyHashes,
+    ApiKeyIds,
     Users,
     Follows,
     Following,
@@ -37,9 +40,9 @@ pub(super) enum Table {
     LogTopics,
     Topics,
     TopicNames,
-    #[expect(dead_code, reason = "known to the script alone")]
+    #[expect(dead_code, reason = "only the script uses it")]
     EventIds,
-    #[expect(dead_code, reason = "known to the script alone")]
+    #[expect(dead_code, reason = "only the script uses it")]
     EventIdsAt,
     Inboxes,
     InboxMessages,
@@ -115,7 +118,7 @@ impl Keys {
     }
 }
 
-/// Where Redis Cluster keeps what has this hash tag: CRC16 (XMODEM) of it.
+/// The slot of a hash tag in Redis Cluster: its CRC16 (XMODEM).
 pub(super) fn slot(tag: &[u8]) -> u16 {
     let mut crc: u16 = 0;
     for &byte in tag {

@@ -1,9 +1,9 @@
-//! Reads that came together: those of one kind are one statement, because a crowd that arrives reads the same few things for
-//! each of its members. Must hold: each read is answered as if it had been alone.
+//! Reads that were submitted together: those of one kind become one statement, because a crowd that connects reads the same
+//! few things for each of its members. Must hold: each read is answered as if it had been alone.
 
-use super::link::Link;
-use super::value::Trouble;
-use super::writer::Watch;
+use super::connection::Connection;
+use super::error::PostgresError;
+use super::writer::ServerClock;
 use super::{reader, roster, session, social};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use tavern_store::page::Page;
 use tavern_store::read::{Found, Read};
 use tavern_store::store::{Answer, Ticket};
 
-/// One statement's worth of reads, all of one kind.
-pub(super) struct Lot<'a> {
+/// Reads of one kind, for one statement.
+pub(super) struct ReadBatch<'a> {
     kind: Kind,
     reads: Vec<(Ticket, &'a Read)>,
 }
@@ -25,15 +25,15 @@ enum Kind {
     Sessions,
     People,
     Following,
-    /// Better alone; by its place in the batch.
+    /// One statement each; by its index in the batch.
     Other(usize),
 }
 
 type Answers = Vec<(Ticket, Answer)>;
 
-impl<'a> Lot<'a> {
-    pub fn of(batch: &'a [(Ticket, Read)]) -> Vec<Lot<'a>> {
-        let mut lots: BTreeMap<Kind, Vec<(Ticket, &Read)>> = BTreeMap::new();
+impl<'a> ReadBatch<'a> {
+    pub fn by_kind(batch: &'a [(Ticket, Read)]) -> Vec<ReadBatch<'a>> {
+        let mut batches: BTreeMap<Kind, Vec<(Ticket, &Read)>> = BTreeMap::new();
         let mut people = 0;
         for (at, (ticket, read)) in batch.iter().enumerate() {
             let kind = match read {
@@ -46,57 +46,58 @@ impl<'a> Lot<'a> {
                 Read::Following { after: None, limit: PAGE_ROWS, .. } => Kind::Following,
                 _ => Kind::Other(at),
             };
-            lots.entry(kind).or_default().push((*ticket, read));
+            batches.entry(kind).or_default().push((*ticket, read));
         }
-        lots.into_iter().map(|(kind, reads)| Lot { kind, reads }).collect()
+        batches.into_iter().map(|(kind, reads)| ReadBatch { kind, reads }).collect()
     }
 
-    pub async fn read(&self, link: &Link, watch: &Watch) -> Result<Answers, Trouble> {
+    pub async fn read(&self, connection: &Connection, clock: &ServerClock) -> Result<Answers, PostgresError> {
         match self.kind {
-            Kind::Presences => self.presences(link).await,
-            Kind::Sessions => self.sessions(link).await,
-            Kind::People => self.people(link).await,
-            Kind::Following => self.following(link).await,
+            Kind::Presences => self.presences(connection).await,
+            Kind::Sessions => self.sessions(connection).await,
+            Kind::People => self.people(connection).await,
+            Kind::Following => self.following(connection).await,
             Kind::Other(_) => {
                 let mut answers = Answers::new();
                 for (ticket, read) in &self.reads {
-                    answers.push((*ticket, Answer::Read(reader::read(link, watch, read).await?)));
+                    answers.push((*ticket, Answer::Read(reader::read(connection, clock, read).await?)));
                 }
                 Ok(answers)
             }
         }
     }
 
-    async fn presences(&self, link: &Link) -> Result<Answers, Trouble> {
+    async fn presences(&self, connection: &Connection) -> Result<Answers, PostgresError> {
         let key = |read: &'a Read| if let Read::Presence(key) = read { Some(key) } else { None };
-        let found = roster::get_all(link, self.reads.iter().filter_map(|(_, read)| key(read))).await?;
+        let found = roster::get_all(connection, self.reads.iter().filter_map(|(_, read)| key(read))).await?;
         let found: HashMap<_, _> = found.into_iter().map(|row| (row.row.key.clone(), row)).collect();
         Ok(self.answers(|read| Found::Presence(key(read).and_then(|key| found.get(key).cloned()))))
     }
 
-    async fn sessions(&self, link: &Link) -> Result<Answers, Trouble> {
+    async fn sessions(&self, connection: &Connection) -> Result<Answers, PostgresError> {
         let client = |read: &Read| if let Read::Session(client) = read { Some(*client) } else { None };
-        let found = session::get_all(link, self.reads.iter().filter_map(|(_, read)| client(read))).await?;
+        let found =
+            session::get_all(connection, self.reads.iter().filter_map(|(_, read)| client(read))).await?;
         let found: HashMap<_, _> = found.into_iter().map(|row| (row.row.client, row)).collect();
         Ok(self.answers(|read| Found::Session(client(read).and_then(|client| found.get(&client).cloned()))))
     }
 
-    async fn people(&self, link: &Link) -> Result<Answers, Trouble> {
+    async fn people(&self, connection: &Connection) -> Result<Answers, PostgresError> {
         let users = |read: &'a Read| if let Read::People { users, .. } = read { &**users } else { &[] };
         let all: BTreeSet<&Arc<str>> = self.reads.iter().flat_map(|(_, read)| users(read)).collect();
         let all: Vec<Arc<str>> = all.into_iter().cloned().collect();
-        let found = social::people(link, &all, None).await?;
+        let found = social::people(connection, &all, None).await?;
         let found: HashMap<_, _> = found.into_iter().map(|person| (person.user.clone(), person)).collect();
         let each = |read| users(read).iter().filter_map(|user| found.get(user).cloned()).collect();
         Ok(self.answers(|read| Found::People(each(read))))
     }
 
-    async fn following(&self, link: &Link) -> Result<Answers, Trouble> {
+    async fn following(&self, connection: &Connection) -> Result<Answers, PostgresError> {
         let user = |read: &'a Read| if let Read::Following { user, .. } = read { Some(user) } else { None };
         let all: BTreeSet<&Arc<str>> = self.reads.iter().filter_map(|(_, read)| user(read)).collect();
-        let found = social::following_all(link, all.into_iter()).await?;
-        let nobody = || Page { rows: Vec::new(), more: false };
-        let page = |read| user(read).and_then(|user| found.get(user).cloned()).unwrap_or_else(nobody);
+        let found = social::following_all(connection, all.into_iter()).await?;
+        let empty = || Page { rows: Vec::new(), more: false };
+        let page = |read| user(read).and_then(|user| found.get(user).cloned()).unwrap_or_else(empty);
         Ok(self.answers(|read| Found::Edges(page(read))))
     }
 
@@ -112,9 +113,9 @@ impl<'a> Lot<'a> {
         self.reads.len() == 1
     }
 
-    /// Each alone: what is wrong with one row concerns whoever asked for it.
-    pub fn apart(self) -> impl Iterator<Item = Lot<'a>> {
+    /// One batch for each read: a corrupt row fails only the reads that ask for it.
+    pub fn split(self) -> impl Iterator<Item = ReadBatch<'a>> {
         let kind = self.kind;
-        self.reads.into_iter().map(move |read| Lot { kind, reads: vec![read] })
+        self.reads.into_iter().map(move |read| ReadBatch { kind, reads: vec![read] })
     }
 }

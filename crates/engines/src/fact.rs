@@ -1,0 +1,66 @@
+//! What an operator should know about the servers behind a store and a bus: versions, settings, tables. For `tavern doctor`.
+//! Must hold: looking changes nothing; missing tables are not created.
+
+/// One thing that was checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fact {
+    pub health: Health,
+    /// A word or two.
+    pub about: &'static str,
+    /// What was found and, if it is not good, what to do.
+    pub text: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Health {
+    Good,
+    Doubtful,
+    Bad,
+}
+
+/// What a check of a store found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StoreFacts {
+    pub facts: Vec<Fact>,
+    /// The tables are as this program makes them: opening the store changes nothing.
+    pub is_made: bool,
+}
+
+impl Fact {
+    pub(crate) fn good(about: &'static str, text: impl Into<String>) -> Fact {
+        Fact { health: Health::Good, about, text: text.into() }
+    }
+
+    pub(crate) fn doubtful(about: &'static str, text: impl Into<String>) -> Fact {
+        Fact { health: Health::Doubtful, about, text: text.into() }
+    }
+
+    pub(crate) fn bad(about: &'static str, text: impl Into<String>) -> Fact {
+        Fact { health: Health::Bad, about, text: text.into() }
+    }
+}
+
+/// Whether the connection is encrypted. Between programs of one machine that does not matter.
+#[cfg(any(feature = "postgres", feature = "remote"))]
+pub(crate) fn secrecy(is_tls: bool, hosts: &[&str], remedy: &str) -> Fact {
+    let on_loopback = |host: &&str| {
+        **host == *"localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+    };
+    match is_tls {
+        true => Fact::good("tls", "the connection is encrypted"),
+        false if hosts.iter().all(on_loopback) => Fact::good("tls", "none, on this machine only"),
+        false => Fact::doubtful(
+            "tls",
+            format!(
+                "none: passwords and messages are sent in plain text; {remedy}, or use a private network"
+            ),
+        ),
+    }
+}
+
+/// `7.0.15` and the like, to compare.
+#[cfg(feature = "remote")]
+pub(crate) fn version_number(text: &str) -> (u32, u32) {
+    let mut parts = text.split('.').map(|part| part.parse().unwrap_or(0));
+    (parts.next().unwrap_or(0), parts.next().unwrap_or(0))
+}

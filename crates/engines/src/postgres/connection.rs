@@ -1,0 +1,103 @@
+//! One connection to the server, and statements that are sent together. Must hold: the statements of one `run` follow each
+//! other on the connection without those of another `run` between them, so a transaction may share its connection.
+
+use super::address::Address;
+use super::error::PostgresError;
+use super::tls::Tls;
+use futures_util::future::join_all;
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::time::Duration;
+use tokio::task::JoinHandle;
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{Client, Row};
+
+/// Longer than the server's own statement timeout: a connection that is late here is given up.
+pub(super) const TIMEOUT: Duration = Duration::from_secs(15);
+
+pub(super) struct Connection {
+    pub client: Client,
+    prepared: RefCell<HashMap<&'static str, tokio_postgres::Statement>>,
+    driver: JoinHandle<()>,
+}
+
+/// One statement with its values.
+pub(super) struct Statement<'a> {
+    sql: &'static str,
+    values: Vec<Box<dyn ToSql + Sync + 'a>>,
+}
+
+impl<'a> Statement<'a> {
+    pub fn new(sql: &'static str) -> Statement<'a> {
+        Statement { sql, values: Vec::new() }
+    }
+
+    pub fn with(mut self, value: impl ToSql + Sync + 'a) -> Statement<'a> {
+        self.values.push(Box::new(value));
+        self
+    }
+}
+
+impl Connection {
+    pub async fn open(address: &Address, tls: &Tls) -> Result<Connection, PostgresError> {
+        let opening = async {
+            let (client, io) = address.config.connect(tls.clone()).await?;
+            let driver = tokio::spawn(async move {
+                if let Err(error) = io.await {
+                    tracing::debug!(%error, "postgres connection ended");
+                }
+            });
+            let connection = Connection { client, prepared: RefCell::default(), driver };
+            connection.client.batch_execute(&settings(&address.schema)).await?;
+            Ok(connection)
+        };
+        tokio::time::timeout(TIMEOUT, opening).await.map_err(|_| PostgresError::Timeout)?
+    }
+
+    /// Sends all of them at once; the rows that each of them found, or the first error.
+    pub async fn run(&self, statements: Vec<Statement<'_>>) -> Result<Vec<Vec<Row>>, PostgresError> {
+        let mut prepared = Vec::with_capacity(statements.len());
+        for statement in &statements {
+            prepared.push(self.prepare(statement.sql).await?);
+        }
+        let values: Vec<Vec<&(dyn ToSql + Sync)>> = statements
+            .iter()
+            .map(|statement| statement.values.iter().map(|value| &**value).collect())
+            .collect();
+        let sent = prepared.iter().zip(&values).map(|(prepared, values)| self.client.query(prepared, values));
+        // Each is written to the connection when it is first polled, which happens in this order without a pause.
+        let found = join_all(sent).await;
+        Ok(found.into_iter().collect::<Result<_, _>>()?)
+    }
+
+    pub async fn one(&self, statement: Statement<'_>) -> Result<Vec<Row>, PostgresError> {
+        Ok(self.run(vec![statement]).await?.pop().unwrap_or_default())
+    }
+
+    async fn prepare(&self, sql: &'static str) -> Result<tokio_postgres::Statement, PostgresError> {
+        if let Some(prepared) = self.prepared.borrow().get(sql) {
+            return Ok(prepared.clone());
+        }
+        let prepared = self.client.prepare(sql).await?;
+        self.prepared.borrow_mut().insert(sql, prepared.clone());
+        Ok(prepared)
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.driver.abort();
+    }
+}
+
+/// Everything is looked up by key, however small the tables were when a statement was planned. A node that is paused inside
+/// a transaction must not keep its locks for long.
+fn settings(schema: &str) -> String {
+    format!(
+        "SET search_path TO {schema};
+        SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off;
+        SET plan_cache_mode = force_generic_plan; SET jit = off;
+        SET statement_timeout = '10s'; SET idle_in_transaction_session_timeout = '10s';
+        SET client_min_messages = warning;"
+    )
+}

@@ -1,0 +1,107 @@
+//! A connection that is made again after it was lost. Retries run in the background, with a growing pause, and are logged.
+//! Must hold: a caller waits only briefly for a new connection.
+
+use super::address::Address;
+use super::connection::Connection;
+use super::error::PostgresError;
+use super::tls::Tls;
+use crate::reconnects::Reconnects;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+
+/// Between two attempts to connect: doubled each time.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// How long work waits for a connection that was just lost: long enough for a restarted server or a broken connection.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// Where the database is.
+#[derive(Clone)]
+pub(super) struct Database {
+    pub address: Arc<Address>,
+    pub tls: Tls,
+    /// One connection succeeded: the others retry at once.
+    pub reached: Arc<Notify>,
+    pub reconnects: Arc<Reconnects>,
+}
+
+pub(super) struct Reconnecting {
+    database: Database,
+    connection: Option<Connection>,
+    /// Retries until there is a new connection.
+    retrying: Option<JoinHandle<Connection>>,
+    /// The grace is over: until the connection is back no caller waits.
+    is_down: bool,
+}
+
+impl Database {
+    pub async fn connect(&self) -> Result<Connection, PostgresError> {
+        Connection::open(&self.address, &self.tls).await
+    }
+
+    async fn retry(self) -> Connection {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            match self.connect().await {
+                Ok(connection) => {
+                    self.reconnects.note(None);
+                    self.reached.notify_waiters();
+                    return connection;
+                }
+                Err(error) => {
+                    let (error, retry_ms) = (&error as &dyn std::error::Error, pause.as_millis());
+                    tracing::warn!(error, retry_ms, "postgres unreachable");
+                }
+            }
+            if tokio::time::timeout(pause, self.reached.notified()).await.is_err() {
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            }
+        }
+    }
+}
+
+impl Reconnecting {
+    pub fn new(database: Database, connection: Connection) -> Reconnecting {
+        Reconnecting { database, connection: Some(connection), retrying: None, is_down: false }
+    }
+
+    /// The connection. `NotConnected`: there is none, and the grace is over.
+    pub async fn get(&mut self) -> Result<&Connection, PostgresError> {
+        if self.connection.as_ref().is_some_and(|connection| connection.client.is_closed()) {
+            self.lose();
+        }
+        if self.connection.is_none() {
+            let database = &self.database;
+            let retrying = self.retrying.get_or_insert_with(|| tokio::spawn(database.clone().retry()));
+            let wait = if self.is_down { Duration::ZERO } else { GRACE };
+            match tokio::time::timeout(wait, &mut *retrying).await {
+                Ok(outcome) => {
+                    self.retrying = None;
+                    self.connection = outcome.ok();
+                    self.is_down = false;
+                    tracing::info!("postgres reconnected");
+                }
+                Err(_) => self.is_down = true,
+            }
+        }
+        self.connection.as_ref().ok_or(PostgresError::NotConnected)
+    }
+
+    /// Gives the connection up.
+    pub fn lose(&mut self) {
+        if self.connection.take().is_some() {
+            tracing::warn!("postgres connection lost");
+            self.retrying = Some(tokio::spawn(self.database.clone().retry()));
+        }
+    }
+}
+
+impl Drop for Reconnecting {
+    fn drop(&mut self) {
+        if let Some(retrying) = self.retrying.take() {
+            retrying.abort();
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! The server's clock, unless a test brings its own.
+
+use super::connection::Reply;
+use super::error::RedisError;
+use super::pages::Pages;
+use super::schema::Table;
+use super::script::Request;
+use futures_util::future::join;
+use std::sync::Arc;
+use tavern_domain::Time;
+use tavern_store::clock::Clock;
+
+#[derive(Clone, Default)]
+pub(super) struct ServerClock(pub Option<Arc<dyn Clock>>);
+
+impl ServerClock {
+    pub async fn time(&self, pages: &Pages<'_>) -> Result<Time, RedisError> {
+        let (pool, keys) = (pages.pool, pages.keys);
+        let stored = Request::plain(keys.slot, &[b"HGET", keys.get(Table::Clock), b"time"]);
+        let wall = Request::plain(keys.slot, &[b"TIME"]);
+        let (stored, wall) = join(pool.ask(&stored), pool.ask(&wall)).await;
+        let stored = match stored? {
+            Reply::Nothing => Time(0),
+            time => Time(time.number()?),
+        };
+        let wall = match &self.0 {
+            Some(clock) => clock.now(),
+            None => {
+                let parts = wall?.list()?;
+                let [seconds, micros] = &parts[..] else { return Err(RedisError::Unexpected("not a time")) };
+                Time(seconds.number()? * 1000 + micros.number()? / 1000)
+            }
+        };
+        Ok(stored.max(wall))
+    }
+}

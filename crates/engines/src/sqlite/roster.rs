@@ -1,0 +1,227 @@
+//! Reading presences: by channel, by user, by node, and the stale ones. Must hold: each read is of one moment.
+
+use super::value::{number, read_clock, read_number, read_time, read_time_or_none, time, unexpected};
+use super::{node, presence};
+use rusqlite::types::ValueRef;
+use rusqlite::{Connection, Error, Row, Rows, params};
+use std::sync::Arc;
+use tavern_domain::presence::{Attendance, Attendee, Departed, Departure, Home, Lost, State, Visibility};
+use tavern_domain::{ClientId, Epoch, Time};
+use tavern_store::limits;
+use tavern_store::node::Writer;
+use tavern_store::page::{Page, Versioned};
+use tavern_store::presence::{Presence, PresenceKey, Roster, StalePresence};
+use tavern_store::row::RowKey;
+
+pub(super) fn get(connection: &Connection, key: &PresenceKey) -> Result<Option<Versioned<Presence>>, Error> {
+    let rows = "WHERE p.channel_name = ?1 AND p.user_id = ?2";
+    let mut statement = connection.prepare_cached(&with_clients(rows))?;
+    let mut found = Presences::new(statement.query((&key.channel, &key.user))?);
+    found.next().transpose()
+}
+
+pub(super) fn roster(
+    connection: &Connection,
+    name: &str,
+    after: Option<&str>,
+    limit: u32,
+) -> Result<Roster, Error> {
+    let moment = connection.unchecked_transaction()?;
+    let (version, users, _) = presence::channel(&moment, name)?;
+    let version = if users == 0 { read_clock(&moment)?.floor } else { version };
+    let rows = "WHERE p.channel_name = ?1 AND p.user_id > ?2 ORDER BY p.user_id";
+    let mut statement = moment.prepare_cached(&with_clients(rows))?;
+    let rows = Presences::new(statement.query((name, after.unwrap_or("")))?);
+    Ok(Roster { version, users, page: Page::fill(limit, |row| row.row.bytes(), rows)? })
+}
+
+pub(super) fn of_user(
+    connection: &Connection,
+    user: &str,
+    after: Option<&str>,
+    limit: u32,
+) -> Result<Page<Versioned<Presence>>, Error> {
+    let rows = "WHERE p.user_id = ?1 AND p.channel_name IN
+            (SELECT channel_name FROM user_channel_presences WHERE user_id = ?1 AND channel_name > ?2)
+        ORDER BY p.channel_name";
+    let mut statement = connection.prepare_cached(&with_clients(rows))?;
+    let rows = Presences::new(statement.query((user, after.unwrap_or("")))?);
+    Page::fill(limit, |row| row.row.bytes(), rows)
+}
+
+pub(super) fn rows(
+    connection: &Connection,
+    after: Option<&RowKey>,
+    limit: u32,
+) -> Result<Page<Versioned<tavern_store::row::Row>>, Error> {
+    let rows = "WHERE (p.channel_name, p.user_id) > (?1, ?2) ORDER BY p.channel_name, p.user_id";
+    let mut statement = connection.prepare_cached(&with_clients(rows))?;
+    let rows = Presences::new(statement.query(RowKey::names(after))?);
+    let rows = rows.map(|row| row.map(|row| row.map(tavern_store::row::Row::Presence)));
+    Page::fill(limit, |row| row.row.bytes(), rows)
+}
+
+/// Presences with a client of one epoch of a node, by channel and user.
+pub(super) fn at_home(
+    connection: &Connection,
+    home: &Writer,
+    after: Option<&PresenceKey>,
+    limit: u32,
+) -> Result<Page<Versioned<Presence>>, Error> {
+    // One more than the page, which shows that there are more.
+    let rows =
+        "WHERE (p.channel_name, p.user_id) IN (SELECT DISTINCT channel_name, user_id FROM user_channel_presences
+            WHERE node = ?1 AND epoch = ?2 AND lost_at IS NULL AND (channel_name, user_id) > (?3, ?4)
+            ORDER BY channel_name, user_id LIMIT ?5 + 1)
+        ORDER BY p.channel_name, p.user_id";
+    let limit = limit.clamp(1, limits::PAGE_ROWS);
+    let (channel, user) = after.map_or(("", ""), |key| (&*key.channel, &*key.user));
+    let mut statement = connection.prepare_cached(&with_clients(rows))?;
+    let values = params![home.node, number(home.epoch.0), channel, user, limit];
+    Page::fill(limit, |row| row.row.bytes(), Presences::new(statement.query(values)?))
+}
+
+/// Scans all clients: done seldom.
+pub(super) fn stale(connection: &Connection, before: Time, limit: u32) -> Result<Page<StalePresence>, Error> {
+    let moment = connection.unchecked_transaction()?;
+    let rows =
+        "WHERE (p.channel_name, p.user_id) IN (SELECT DISTINCT channel_name, user_id FROM user_channel_presences
+            WHERE (lost_at IS NULL AND since <= ?1 AND node <> '' AND (node, epoch) NOT IN (SELECT name, epoch FROM nodes))
+                OR lost_until <= ?1)
+        ORDER BY p.user_id, p.channel_name";
+    let mut statement = moment.prepare_cached(&with_clients(rows))?;
+    let rows = Presences::new(statement.query([time(before)])?);
+    let stale = rows.map(|row| stale_presence(&moment, &row?.row, before));
+    Page::fill(limit, |_| 64, stale.filter_map(Result::transpose))
+}
+
+fn stale_presence(
+    connection: &Connection,
+    presence: &Presence,
+    before: Time,
+) -> Result<Option<StalePresence>, Error> {
+    let mut known = Vec::new();
+    for client in presence.attendance.living() {
+        let home = Writer { node: client.home.node.clone(), epoch: client.home.epoch };
+        if node::get(connection, &home)?.is_some() {
+            known.push(client.home.clone());
+        }
+    }
+    let homes = presence.stale_homes(before, |home| known.contains(home));
+    Ok(homes.map(|homes| StalePresence { key: presence.key.clone(), homes }))
+}
+
+/// Each client of a presence is a row that repeats the presence. One statement reads one moment.
+fn with_clients(rows: &str) -> String {
+    format!(
+        "SELECT p.channel_name, p.user_id, p.version, p.anonymous, p.name, p.since, p.left_reason, p.left_at,
+            c.connection_id, c.node, c.epoch, c.state, c.meaning, c.since, c.lost_at, c.lost_until, p.visibility
+        FROM presences p LEFT JOIN user_channel_presences c USING (channel_name, user_id) {rows}"
+    )
+}
+
+/// Puts presences together from the rows of their clients, which follow each other.
+struct Presences<'a> {
+    rows: Rows<'a>,
+    /// Its clients may go on in the next row.
+    begun: Option<Begun>,
+    /// The last one read: most rows have the same, and share it.
+    node: Arc<str>,
+}
+
+struct Begun {
+    version: u64,
+    presence: Presence,
+    since: Time,
+    departed: Option<Departed>,
+    clients: Vec<Attendee>,
+}
+
+impl<'a> Presences<'a> {
+    fn new(rows: Rows<'a>) -> Presences<'a> {
+        Presences { rows, begun: None, node: "".into() }
+    }
+
+    fn next_presence(&mut self) -> Result<Option<Versioned<Presence>>, Error> {
+        while let Some(row) = self.rows.next()? {
+            let (channel, user) = (row.get_ref(0)?.as_str()?, row.get_ref(1)?.as_str()?);
+            let same =
+                |begun: &Begun| *begun.presence.key.user == *user && *begun.presence.key.channel == *channel;
+            let ended = match &self.begun {
+                Some(begun) if same(begun) => None,
+                begun => {
+                    let channel = match begun {
+                        Some(begun) if *begun.presence.key.channel == *channel => {
+                            begun.presence.key.channel.clone()
+                        }
+                        _ => channel.into(),
+                    };
+                    self.begun.replace(begin(row, channel)?)
+                }
+            };
+            let client = client(row, &mut self.node)?;
+            if let Some(begun) = &mut self.begun {
+                begun.clients.extend(client);
+            }
+            if let Some(ended) = ended {
+                return Ok(Some(ended.end()));
+            }
+        }
+        Ok(self.begun.take().map(Begun::end))
+    }
+}
+
+impl Iterator for Presences<'_> {
+    type Item = Result<Versioned<Presence>, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.next_presence().transpose()
+    }
+}
+
+impl Begun {
+    fn end(mut self) -> Versioned<Presence> {
+        self.presence.attendance = Attendance::restore(self.clients, self.since, self.departed);
+        Versioned { version: self.version, row: self.presence }
+    }
+}
+
+fn begin(row: &Row<'_>, channel: Arc<str>) -> Result<Begun, Error> {
+    let reason = match row.get_ref(6)? {
+        ValueRef::Null => None,
+        reason => Some(Departure::parse(reason.as_str()?).ok_or_else(|| unexpected(6, "unknown reason"))?),
+    };
+    let departed = reason.zip(read_time_or_none(row, 7)?).map(|(reason, seen)| Departed { reason, seen });
+    let key = PresenceKey { channel, user: row.get(1)? };
+    let (anonymous, name) = (row.get(3)?, row.get(4)?);
+    let visibility =
+        Visibility::parse(row.get_ref(16)?.as_str()?).ok_or_else(|| unexpected(16, "unknown visibility"))?;
+    Ok(Begun {
+        version: read_number(row, 2)?,
+        presence: Presence { key, anonymous, name, visibility, attendance: Attendance::default() },
+        since: read_time(row, 5)?,
+        departed,
+        clients: Vec::with_capacity(1),
+    })
+}
+
+fn client(row: &Row<'_>, node: &mut Arc<str>) -> Result<Option<Attendee>, Error> {
+    let id = match row.get_ref(8)? {
+        ValueRef::Null => return Ok(None),
+        id => ClientId::parse(id.as_str()?).ok_or_else(|| unexpected(8, "not a client id"))?,
+    };
+    let home = row.get_ref(9)?.as_str()?;
+    if **node != *home {
+        *node = home.into();
+    }
+    let state: Option<Arc<str>> = row.get(11)?;
+    let meaning: Option<i64> = row.get(12)?;
+    let lost = read_time_or_none(row, 14)?.zip(read_time_or_none(row, 15)?);
+    Ok(Some(Attendee {
+        client: id,
+        home: Home { node: node.clone(), epoch: Epoch(read_number(row, 10)?) },
+        state: state.zip(meaning).map(|(text, meaning)| State { text, meaning: meaning.cast_unsigned() }),
+        since: read_time(row, 13)?,
+        lost: lost.map(|(at, until)| Lost { at, until }),
+    }))
+}

@@ -1,0 +1,40 @@
+//! Commits: a batch in one transaction, which shares one fsync. Must hold: a refused commit has changed nothing, so the other
+//! commits of its batch need no savepoint.
+
+use super::folder::Lock;
+use super::tables::SqliteTables;
+use super::value::{fault, read_clock, write_clock};
+use rusqlite::{Connection, TransactionBehavior};
+use tavern_store::clock::Clock;
+use tavern_store::commit::{self, Commit, Receipt};
+use tavern_store::error::StoreError;
+use tavern_store::store::Ticket;
+
+pub(super) type Outcomes = Vec<Result<Receipt, StoreError>>;
+
+/// An error means that nothing of the batch was written, or that COMMIT itself failed.
+pub(super) fn write(
+    connection: &mut Connection,
+    lock: &Lock,
+    wall: &dyn Clock,
+    batch: &[(Ticket, Commit)],
+) -> Result<Outcomes, StoreError> {
+    let _held = lock.hold().map_err(StoreError::unavailable)?;
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(fault)?;
+    let mut clock = read_clock(&transaction).map_err(fault)?;
+    let mut tables = SqliteTables::new(&transaction);
+    let mut outcomes = Vec::with_capacity(batch.len());
+    for (_, commit) in batch {
+        // A refusal comes before the first change; anything else undoes the whole batch.
+        match commit::apply(&mut tables, &mut clock, wall.now(), commit) {
+            Err(error) if !error.is_refusal() => return Err(error),
+            outcome => outcomes.push(outcome),
+        }
+    }
+    if outcomes.iter().any(Result::is_ok) {
+        tables.write_counts().map_err(fault)?;
+        write_clock(&transaction, clock).map_err(fault)?;
+        transaction.commit().map_err(fault)?;
+    }
+    Ok(outcomes)
+}
