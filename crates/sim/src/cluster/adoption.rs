@@ -4,6 +4,7 @@
 
 use super::Cluster;
 use super::port::{Asker, Port};
+use super::process;
 use super::process::adopt;
 use super::signal::{Exit, Signal};
 use std::collections::{BTreeMap, BTreeSet};
@@ -55,78 +56,78 @@ impl Adoption {
     }
 }
 
-impl Cluster {
-    pub(super) fn adoption_answered(&mut self, at: usize, ticket: Ticket, answer: Answer) {
-        let Some(running) = self.nodes[at].running() else { return };
-        let (adoption, port) = (&mut running.adoption, &mut running.port);
-        if ticket != LOOK {
-            return self.session_answered(at, ticket, answer);
-        }
-        match (std::mem::take(&mut adoption.stage), answer) {
-            (Stage::AskingTime, Answer::Read(Found::Time(time))) => {
-                adoption.stage = Stage::AskingNodes(time);
-                port.submit(Asker::Adoption, LOOK, Work::Read(Read::Nodes { after: None, limit: PAGE }));
-            }
-            (Stage::AskingNodes(time), Answer::Read(Found::Nodes(page))) => {
-                let own = running.hub.settings.node.as_str();
-                let open = page.rows.iter().filter(|node| node.closed_at.is_none());
-                let lives = open.clone().filter(|node| time < node.lease_until && *node.writer.node != *own);
-                running.hub.set_neighbours(lives.map(|node| node.writer.node.clone()).collect());
-                adoption.stage = Stage::AskingSessions(open.map(|node| node.writer.clone()).collect());
-                let read = Read::Sessions { node: None, after: None, limit: PAGE };
-                port.submit(Asker::Adoption, LOOK, Work::Read(read));
-            }
-            (Stage::AskingSessions(open), Answer::Read(Found::Sessions(page))) => {
-                adoption.stage = Stage::Taking;
-                let writer = Writer::new(&running.hub.settings.node, running.hub.epoch());
-                for found in page.rows.into_iter().filter(|found| !open.contains(&found.row.owner)) {
-                    adoption.take(port, &writer, found);
-                }
-                self.end_look(at);
-            }
-            _ if !adoption.looked => self.exit(at, Exit::StoreFailed),
-            // Put off to the next heartbeat.
-            _ => self.end_look(at),
-        }
-    }
+impl Cluster {}
 
-    fn session_answered(&mut self, at: usize, ticket: Ticket, answer: Answer) {
-        let local = self.nodes[at].local(self.now);
-        let Some(running) = self.nodes[at].running() else { return };
-        let Some(stored) = running.adoption.taking.remove(&ticket.0) else { return };
-        let client = stored.client;
-        let late = running.adoption.looked || !running.hub.neighbours().is_empty();
-        match answer {
-            Answer::Committed(_) => {
-                let adopted = adopt(running, stored, local, late);
-                self.signals.extend(adopted.then_some(Signal::Adopted { node: at, session: client }));
+pub(super) fn adoption_answered(cluster: &mut Cluster, at: usize, ticket: Ticket, answer: Answer) {
+    let Some(running) = cluster.nodes[at].running() else { return };
+    let (adoption, port) = (&mut running.adoption, &mut running.port);
+    if ticket != LOOK {
+        return session_answered(cluster, at, ticket, answer);
+    }
+    match (std::mem::take(&mut adoption.stage), answer) {
+        (Stage::AskingTime, Answer::Read(Found::Time(time))) => {
+            adoption.stage = Stage::AskingNodes(time);
+            port.submit(Asker::Adoption, LOOK, Work::Read(Read::Nodes { after: None, limit: PAGE }));
+        }
+        (Stage::AskingNodes(time), Answer::Read(Found::Nodes(page))) => {
+            let own = running.hub.settings.node.as_str();
+            let open = page.rows.iter().filter(|node| node.closed_at.is_none());
+            let lives = open.clone().filter(|node| time < node.lease_until && *node.writer.node != *own);
+            running.hub.set_neighbours(lives.map(|node| node.writer.node.clone()).collect());
+            adoption.stage = Stage::AskingSessions(open.map(|node| node.writer.clone()).collect());
+            let read = Read::Sessions { node: None, after: None, limit: PAGE };
+            port.submit(Asker::Adoption, LOOK, Work::Read(read));
+        }
+        (Stage::AskingSessions(open), Answer::Read(Found::Sessions(page))) => {
+            adoption.stage = Stage::Taking;
+            let writer = Writer::new(&running.hub.settings.node, running.hub.epoch());
+            for found in page.rows.into_iter().filter(|found| !open.contains(&found.row.owner)) {
+                adoption.take(port, &writer, found);
             }
-            // Another node was quicker.
-            Answer::Failed(StoreError::Conflict { .. }) => {}
-            _ if !running.adoption.looked => return self.exit(at, Exit::StoreFailed),
-            _ => {}
+            end_look(cluster, at);
         }
-        self.end_look(at);
+        _ if !adoption.looked => process::exit(cluster, at, Exit::StoreFailed),
+        // Put off to the next heartbeat.
+        _ => end_look(cluster, at),
     }
+}
 
-    /// All sessions that were found are here, or with others.
-    fn end_look(&mut self, at: usize) {
-        let (now, heartbeat_ms) = (self.now, self.rules.heartbeat_ms);
-        let Some(running) = self.nodes[at].running() else { return };
-        if !running.adoption.taking.is_empty() {
-            return;
+pub(super) fn session_answered(cluster: &mut Cluster, at: usize, ticket: Ticket, answer: Answer) {
+    let local = cluster.nodes[at].local(cluster.now);
+    let Some(running) = cluster.nodes[at].running() else { return };
+    let Some(stored) = running.adoption.taking.remove(&ticket.0) else { return };
+    let client = stored.client;
+    let late = running.adoption.looked || !running.hub.neighbours().is_empty();
+    match answer {
+        Answer::Committed(_) => {
+            let adopted = adopt(running, stored, local, late);
+            cluster.signals.extend(adopted.then_some(Signal::Adopted { node: at, session: client }));
         }
-        running.adoption.stage = Stage::Idle;
-        running.adoption.due = Some(now + heartbeat_ms);
-        running.adoption.looked = true;
-        running.ready = true;
+        // Another node was quicker.
+        Answer::Failed(StoreError::Conflict { .. }) => {}
+        _ if !running.adoption.looked => return process::exit(cluster, at, Exit::StoreFailed),
+        _ => {}
     }
+    end_look(cluster, at);
+}
 
-    /// It is time to look again, or another node says that it left something.
-    pub(super) fn look_for_sessions(&mut self, at: usize) {
-        if let Some(running) = self.nodes[at].awake().filter(|running| running.leaves_by.is_none()) {
-            running.adoption.begin(&mut running.port);
-        }
+/// All sessions that were found are here, or with others.
+pub(super) fn end_look(cluster: &mut Cluster, at: usize) {
+    let (now, heartbeat_ms) = (cluster.now, cluster.rules.heartbeat_ms);
+    let Some(running) = cluster.nodes[at].running() else { return };
+    if !running.adoption.taking.is_empty() {
+        return;
+    }
+    running.adoption.stage = Stage::Idle;
+    running.adoption.due = Some(now + heartbeat_ms);
+    running.adoption.looked = true;
+    running.ready = true;
+}
+
+/// It is time to look again, or another node says that it left something.
+pub(super) fn look_for_sessions(cluster: &mut Cluster, at: usize) {
+    if let Some(running) = cluster.nodes[at].awake().filter(|running| running.leaves_by.is_none()) {
+        running.adoption.begin(&mut running.port);
     }
 }
 

@@ -59,94 +59,7 @@ impl Cluster {
 
     /// The process ends without a word.
     pub fn crash(&mut self, at: usize) {
-        self.exit(at, Exit::Crash);
-    }
-
-    pub(super) fn exit(&mut self, at: usize, how: Exit) {
-        self.end_connections_of(at);
-        match std::mem::replace(&mut self.nodes[at].life, Life::Down) {
-            Life::Up(running) => {
-                running.bus.stop();
-                running.port.store.crash();
-            }
-            Life::Starting(starting) => starting.port.store.crash(),
-            Life::Stopping(stopping) => stopping.port.store.crash(),
-            Life::Down => return,
-        }
-        self.trace.say(self.now, || format!("n{at} ends: {how:?}"));
-        self.signals.push_back(Signal::Ended { node: at, how });
-    }
-
-    pub(super) fn continue_start(&mut self, at: usize) {
-        let name = self.nodes[at].name.clone();
-        let Life::Starting(starting) = &mut self.nodes[at].life else { return };
-        // It asks one thing at a time.
-        let Some((_, _, answer)) = starting.port.take_answers().pop() else { return };
-        match answer {
-            Answer::Committed(receipt) => {
-                starting.epoch = receipt.epoch;
-                match self.moves {
-                    // Sessions are taken up by whoever finds them, before this node is ready.
-                    true => self.open(at),
-                    false => starting.ask_sessions(&name, None),
-                }
-            }
-            Answer::Read(Found::Sessions(page)) => {
-                let more = page.more;
-                let last = starting.keep(page);
-                match more {
-                    true => starting.ask_sessions(&name, last),
-                    false => self.open(at),
-                }
-            }
-            _ => self.exit(at, Exit::StoreFailed),
-        }
-    }
-
-    fn open(&mut self, at: usize) {
-        let Life::Starting(starting) = std::mem::replace(&mut self.nodes[at].life, Life::Down) else {
-            return;
-        };
-        let Starting { port, settings, epoch, left } = *starting;
-        let epoch = epoch.unwrap_or(Epoch(0));
-        let node = &self.nodes[at];
-        let settings = Settings { epoch, ..settings };
-        let times = (self.now, node.local(self.now));
-        let mut running =
-            Running::new(&node.name, settings, port, &self.engine, &mut self.rng, times, self.rules);
-        if self.moves {
-            running.hub.listen();
-        }
-        let adopted: Vec<ClientId> = left.iter().map(|stored| stored.client).collect();
-        for stored in left {
-            adopt(&mut running, stored, node.local(self.now), false);
-        }
-        if self.moves {
-            running.adoption.begin(&mut running.port);
-        } else if adopted.is_empty() {
-            running.ready = true;
-        } else {
-            let writer = Some(Writer::new(&node.name, epoch));
-            let deletes = adopted.iter().map(|client| RowKey::Session(*client)).collect();
-            running.ask(Work::Commit(Commit { writer, deletes, ..Commit::default() }));
-        }
-        self.trace.say(self.now, || format!("n{at} is up: epoch {}, {} sessions", epoch.0, adopted.len()));
-        self.nodes[at].life = Life::Up(Box::new(running));
-        self.signals.push_back(Signal::Started { node: at, adopted });
-        self.carry_out(at);
-    }
-
-    /// The store has answered the process itself.
-    pub(super) fn process_answered(&mut self, at: usize, answer: Answer) {
-        let Some(running) = self.nodes[at].running() else { return };
-        if running.leaves_by.is_some() {
-            return self.neighbours_found(at, answer);
-        }
-        match answer {
-            // The sessions that it took up could not be removed: the start has failed.
-            Answer::Failed(_) => self.exit(at, Exit::StoreFailed),
-            _ => running.ready = true,
-        }
+        exit(self, at, Exit::Crash);
     }
 
     /// A clean stop begins: no more commands. Where sessions move, other nodes are asked to take them.
@@ -157,87 +70,10 @@ impl Cluster {
         let moves = self.moves;
         let Some(running) = self.nodes[at].running() else { return };
         if !moves {
-            return self.pack(at);
+            return pack(self, at);
         }
         running.leaves_by = Some(by);
         running.ask(Work::Read(Read::Nodes { after: None, limit: PAGE }));
-    }
-
-    /// Who else lives is known: the sessions are offered to them.
-    fn neighbours_found(&mut self, at: usize, answer: Answer) {
-        let (now, own) = (self.now, self.nodes[at].name.clone());
-        let local = self.nodes[at].local(now);
-        let drain_ms = self.rules.drain_ms;
-        let Some(running) = self.nodes[at].running() else { return };
-        let nodes = match answer {
-            Answer::Read(Found::Nodes(page)) => page.rows,
-            _ => Vec::new(),
-        };
-        let lives = |node: &tavern_store::Node| {
-            node.closed_at.is_none() && now < node.lease_until && *node.writer.node != *own
-        };
-        let living: Vec<Arc<str>> =
-            nodes.into_iter().filter(lives).map(|node| node.writer.node.clone()).collect();
-        running.offered = true;
-        running.shards.iter_mut().for_each(|shard| shard.drain(local, &living, drain_ms));
-        self.carry_out(at);
-    }
-
-    /// A node that stops has handed over what it could, or its time is over.
-    pub(super) fn continue_leaving(&mut self, at: usize) {
-        let now = self.now;
-        let Some(running) = self.nodes[at].awake() else { return };
-        let Some(by) = running.leaves_by else { return };
-        let left: usize = running.shards.iter().map(|shard| shard.in_transit()).sum();
-        if now >= by || (left == 0 && running.adoption.is_idle() && running.offered) {
-            self.pack(at);
-        }
-    }
-
-    /// The sessions that are still here go to the store.
-    fn pack(&mut self, at: usize) {
-        self.end_connections_of(at);
-        let (local, drain_ms) = (self.nodes[at].local(self.now), self.rules.drain_ms);
-        let mut packed: Vec<PackedSession> = Vec::new();
-        let Some(running) = self.nodes[at].running() else { return };
-        for shard in &mut running.shards {
-            packed.extend(shard.pack(local));
-        }
-        let writer = Writer::new(&running.hub.settings.node, running.hub.epoch());
-        self.carry_out(at);
-        let Life::Up(running) = std::mem::replace(&mut self.nodes[at].life, Life::Down) else { return };
-        if self.planted.is(PlantedFault::LostSessions) && !packed.is_empty() {
-            self.planted.strike();
-            packed.clear();
-        }
-        let puts =
-            packed.iter_mut().map(|session| Row::Session(stored(session, &writer, drain_ms))).collect();
-        let mut port = running.port;
-        let commit = Commit { writer: Some(writer.clone()), puts, ..Commit::default() };
-        port.submit(Asker::Process, ONLY, Work::Commit(commit));
-        running.bus.stop();
-        self.nodes[at].life = Life::Stopping(Box::new(Stopping { port, writer, sessions: false }));
-    }
-
-    pub(super) fn continue_stop(&mut self, at: usize) {
-        let Life::Stopping(stopping) = &mut self.nodes[at].life else { return };
-        for (asker, _, answer) in stopping.port.take_answers() {
-            if asker != Asker::Process {
-                continue;
-            }
-            if !matches!(answer, Answer::Committed(_)) {
-                return self.exit(at, Exit::StoreFailed);
-            }
-            if stopping.sessions {
-                self.nodes[at].stopped = Some(self.nodes[at].process);
-                return self.exit(at, Exit::Clean);
-            }
-            stopping.sessions = true;
-            let stop = NodeChange::Stop { node: stopping.writer.clone() };
-            let writer = Some(stopping.writer.clone());
-            let commit = Commit { writer, node: Some(stop), ..Commit::default() };
-            stopping.port.submit(Asker::Process, ONLY, Work::Commit(commit));
-        }
     }
 
     /// The process does nothing from now on, and what comes waits.
@@ -261,6 +97,169 @@ impl Cluster {
         self.carry_out(at);
         waiting.into_iter().for_each(|id| self.run_input(id));
         self.carry_out(at);
+    }
+}
+
+pub(super) fn exit(cluster: &mut Cluster, at: usize, how: Exit) {
+    cluster.end_connections_of(at);
+    match std::mem::replace(&mut cluster.nodes[at].life, Life::Down) {
+        Life::Up(running) => {
+            running.bus.stop();
+            running.port.store.crash();
+        }
+        Life::Starting(starting) => starting.port.store.crash(),
+        Life::Stopping(stopping) => stopping.port.store.crash(),
+        Life::Down => return,
+    }
+    cluster.trace.say(cluster.now, || format!("n{at} ends: {how:?}"));
+    cluster.signals.push_back(Signal::Ended { node: at, how });
+}
+
+pub(super) fn continue_start(cluster: &mut Cluster, at: usize) {
+    let name = cluster.nodes[at].name.clone();
+    let Life::Starting(starting) = &mut cluster.nodes[at].life else { return };
+    // It asks one thing at a time.
+    let Some((_, _, answer)) = starting.port.take_answers().pop() else { return };
+    match answer {
+        Answer::Committed(receipt) => {
+            starting.epoch = receipt.epoch;
+            match cluster.moves {
+                // Sessions are taken up by whoever finds them, before this node is ready.
+                true => open(cluster, at),
+                false => starting.ask_sessions(&name, None),
+            }
+        }
+        Answer::Read(Found::Sessions(page)) => {
+            let more = page.more;
+            let last = starting.keep(page);
+            match more {
+                true => starting.ask_sessions(&name, last),
+                false => open(cluster, at),
+            }
+        }
+        _ => exit(cluster, at, Exit::StoreFailed),
+    }
+}
+
+pub(super) fn open(cluster: &mut Cluster, at: usize) {
+    let Life::Starting(starting) = std::mem::replace(&mut cluster.nodes[at].life, Life::Down) else {
+        return;
+    };
+    let Starting { port, settings, epoch, left } = *starting;
+    let epoch = epoch.unwrap_or(Epoch(0));
+    let node = &cluster.nodes[at];
+    let settings = Settings { epoch, ..settings };
+    let times = (cluster.now, node.local(cluster.now));
+    let mut running =
+        Running::new(&node.name, settings, port, &cluster.engine, &mut cluster.rng, times, cluster.rules);
+    if cluster.moves {
+        running.hub.listen();
+    }
+    let adopted: Vec<ClientId> = left.iter().map(|stored| stored.client).collect();
+    for stored in left {
+        adopt(&mut running, stored, node.local(cluster.now), false);
+    }
+    if cluster.moves {
+        running.adoption.begin(&mut running.port);
+    } else if adopted.is_empty() {
+        running.ready = true;
+    } else {
+        let writer = Some(Writer::new(&node.name, epoch));
+        let deletes = adopted.iter().map(|client| RowKey::Session(*client)).collect();
+        running.ask(Work::Commit(Commit { writer, deletes, ..Commit::default() }));
+    }
+    cluster.trace.say(cluster.now, || format!("n{at} is up: epoch {}, {} sessions", epoch.0, adopted.len()));
+    cluster.nodes[at].life = Life::Up(Box::new(running));
+    cluster.signals.push_back(Signal::Started { node: at, adopted });
+    cluster.carry_out(at);
+}
+
+/// The store has answered the process itself.
+pub(super) fn process_answered(cluster: &mut Cluster, at: usize, answer: Answer) {
+    let Some(running) = cluster.nodes[at].running() else { return };
+    if running.leaves_by.is_some() {
+        return neighbours_found(cluster, at, answer);
+    }
+    match answer {
+        // The sessions that it took up could not be removed: the start has failed.
+        Answer::Failed(_) => exit(cluster, at, Exit::StoreFailed),
+        _ => running.ready = true,
+    }
+}
+
+/// Who else lives is known: the sessions are offered to them.
+pub(super) fn neighbours_found(cluster: &mut Cluster, at: usize, answer: Answer) {
+    let (now, own) = (cluster.now, cluster.nodes[at].name.clone());
+    let local = cluster.nodes[at].local(now);
+    let drain_ms = cluster.rules.drain_ms;
+    let Some(running) = cluster.nodes[at].running() else { return };
+    let nodes = match answer {
+        Answer::Read(Found::Nodes(page)) => page.rows,
+        _ => Vec::new(),
+    };
+    let lives = |node: &tavern_store::Node| {
+        node.closed_at.is_none() && now < node.lease_until && *node.writer.node != *own
+    };
+    let living: Vec<Arc<str>> =
+        nodes.into_iter().filter(lives).map(|node| node.writer.node.clone()).collect();
+    running.offered = true;
+    running.shards.iter_mut().for_each(|shard| shard.drain(local, &living, drain_ms));
+    cluster.carry_out(at);
+}
+
+/// A node that stops has handed over what it could, or its time is over.
+pub(super) fn continue_leaving(cluster: &mut Cluster, at: usize) {
+    let now = cluster.now;
+    let Some(running) = cluster.nodes[at].awake() else { return };
+    let Some(by) = running.leaves_by else { return };
+    let left: usize = running.shards.iter().map(|shard| shard.in_transit()).sum();
+    if now >= by || (left == 0 && running.adoption.is_idle() && running.offered) {
+        pack(cluster, at);
+    }
+}
+
+/// The sessions that are still here go to the store.
+pub(super) fn pack(cluster: &mut Cluster, at: usize) {
+    cluster.end_connections_of(at);
+    let (local, drain_ms) = (cluster.nodes[at].local(cluster.now), cluster.rules.drain_ms);
+    let mut packed: Vec<PackedSession> = Vec::new();
+    let Some(running) = cluster.nodes[at].running() else { return };
+    for shard in &mut running.shards {
+        packed.extend(shard.pack(local));
+    }
+    let writer = Writer::new(&running.hub.settings.node, running.hub.epoch());
+    cluster.carry_out(at);
+    let Life::Up(running) = std::mem::replace(&mut cluster.nodes[at].life, Life::Down) else { return };
+    if cluster.planted.is(PlantedFault::LostSessions) && !packed.is_empty() {
+        cluster.planted.strike();
+        packed.clear();
+    }
+    let puts = packed.iter_mut().map(|session| Row::Session(stored(session, &writer, drain_ms))).collect();
+    let mut port = running.port;
+    let commit = Commit { writer: Some(writer.clone()), puts, ..Commit::default() };
+    port.submit(Asker::Process, ONLY, Work::Commit(commit));
+    running.bus.stop();
+    cluster.nodes[at].life = Life::Stopping(Box::new(Stopping { port, writer, sessions: false }));
+}
+
+pub(super) fn continue_stop(cluster: &mut Cluster, at: usize) {
+    let Life::Stopping(stopping) = &mut cluster.nodes[at].life else { return };
+    for (asker, _, answer) in stopping.port.take_answers() {
+        if asker != Asker::Process {
+            continue;
+        }
+        if !matches!(answer, Answer::Committed(_)) {
+            return exit(cluster, at, Exit::StoreFailed);
+        }
+        if stopping.sessions {
+            cluster.nodes[at].stopped = Some(cluster.nodes[at].process);
+            return exit(cluster, at, Exit::Clean);
+        }
+        stopping.sessions = true;
+        let stop = NodeChange::Stop { node: stopping.writer.clone() };
+        let writer = Some(stopping.writer.clone());
+        let commit = Commit { writer, node: Some(stop), ..Commit::default() };
+        stopping.port.submit(Asker::Process, ONLY, Work::Commit(commit));
     }
 }
 

@@ -61,7 +61,7 @@ impl Cluster {
     /// A client opens a socket on a shard of a node.
     pub fn connect(&mut self, client: usize, node: usize, shard: usize) -> ConnectionId {
         assert!(self.nodes[node].is_open());
-        let id = self.new_connection();
+        let id = new_connection(self);
         let caller = Caller::new(Link { id: LinkId(id.0), format: Format::WebSocket }, None);
         let socket = Socket {
             client,
@@ -77,21 +77,6 @@ impl Cluster {
         };
         self.sockets.insert(id, socket);
         id
-    }
-
-    /// Its first link has the same number.
-    fn new_connection(&mut self) -> ConnectionId {
-        let LinkId(number) = self.new_link(None);
-        self.connections.insert(number, ConnectionId(number));
-        ConnectionId(number)
-    }
-
-    fn new_link(&mut self, of: Option<ConnectionId>) -> LinkId {
-        self.links += 1;
-        if let Some(id) = of {
-            self.connections.insert(self.links, id);
-        }
-        LinkId(self.links)
     }
 
     /// A client sends a command.
@@ -122,53 +107,17 @@ impl Cluster {
                 }
                 Flow::Move(to) => {
                     socket.input.push_front(frame);
-                    self.move_socket(id, to);
+                    move_socket(self, id, to);
                     continue;
                 }
                 Flow::Done | Flow::Greeted | Flow::Close(_) => {}
                 Flow::Begun => unreachable!("these sockets wait for the answer to each command"),
             }
-            self.reply(id, &flow, &reply);
+            take_reply(self, id, &flow, &reply);
             if let Flow::Close(goodbye) = flow {
                 return self.end_connection(id, Ended::Node(goodbye));
             }
         }
-    }
-
-    /// The reply of a command; events that came before it stand before it.
-    fn reply(&mut self, id: ConnectionId, flow: &Flow, reply: &[u8]) {
-        let Some(socket) = self.sockets.get_mut(&id) else { return };
-        self.scratch.clear();
-        if *flow != Flow::Greeted
-            && let Some(listener) = socket.caller.listener
-            && let Some(running) = self.nodes[socket.node].running()
-        {
-            let shard = &mut running.shards[socket.shard];
-            self.scratch.fill(&mut shard.core, listener, socket.caller.link.id, usize::MAX);
-            let all = self.scratch.bytes.len();
-            self.scratch.settle(&mut shard.core, listener, all);
-        }
-        socket.out.extend_from_slice(&self.scratch.bytes);
-        ws::write_head(&mut socket.out, ws::Opcode::Text, reply.len());
-        socket.out.extend_from_slice(reply);
-        self.flush(id);
-    }
-
-    /// The session that a client asks for lives on another shard of the node: the socket goes there.
-    fn move_socket(&mut self, id: ConnectionId, to: usize) {
-        let link = self.new_link(Some(id));
-        let Some(socket) = self.sockets.get_mut(&id) else { return };
-        if let Some(unused) = socket.caller.listener.take()
-            && let Some(running) = self.nodes[socket.node].running()
-        {
-            let shard = &mut running.shards[socket.shard];
-            let session = shard.listener(unused).and_then(|listener| listener.session());
-            socket.caller.identity = session.map(|session| session.identity.clone());
-            shard.end(unused);
-        }
-        self.connections.remove(&socket.caller.link.id.0);
-        socket.shard = to;
-        socket.caller.link.id = link;
     }
 
     /// A command that waited may run again.
@@ -231,32 +180,7 @@ impl Cluster {
                 break;
             }
         }
-        self.read_frames(id);
-    }
-
-    /// What reached the client, frame by frame.
-    fn read_frames(&mut self, connection: ConnectionId) {
-        let Some(socket) = self.sockets.get_mut(&connection) else { return };
-        let client = socket.client;
-        let end = whole_frames(&socket.partial);
-        let bytes: Vec<u8> = socket.partial.drain(..end).collect();
-        let mut at = 0;
-        while let Ok(Some(head)) = ws::read_head(&bytes[at..], ws::Role::Client, FRAME_BYTES) {
-            let begin = at + head.head_len;
-            at = begin + head.payload_len;
-            let frame: Value = match serde_json::from_slice(&bytes[begin..at]) {
-                Ok(frame) => frame,
-                Err(error) => {
-                    return self.signals.push_back(Signal::Broken(format!("client {client}: {error}")));
-                }
-            };
-            let event = frame["seq"].is_u64();
-            let repeated = event && self.planted.strikes(PlantedFault::RepeatedFrame, 20);
-            let lost = event && self.planted.strikes(PlantedFault::LostFrame, 20);
-            let again = repeated.then(|| frame.clone());
-            let frames = again.into_iter().chain((!lost).then_some(frame));
-            self.signals.extend(frames.map(|frame| Signal::Heard { client, connection, frame }));
-        }
+        read_frames(self, id);
     }
 
     /// The client is gone without a word.
@@ -347,7 +271,7 @@ impl Cluster {
     /// A client polls. The transport, if the poll is parked.
     pub fn poll(&mut self, client: usize, node: usize, request: &PollRequest<'_>) -> Option<ConnectionId> {
         let (key, _) = read_session(request.session)?;
-        let id = self.new_connection();
+        let id = new_connection(self);
         let local = self.nodes[node].local(self.now);
         let shard = key.shard(self.nodes[node].shards);
         let running = self.nodes[node].awake()?;
@@ -380,6 +304,82 @@ impl Cluster {
             Ok(answer) => Signal::Polled { client, answer: (!poll.loses_answer).then_some(answer) },
             Err(error) => Signal::Broken(format!("client {client}: {error}")),
         });
+    }
+}
+
+/// Its first link has the same number.
+pub(super) fn new_connection(cluster: &mut Cluster) -> ConnectionId {
+    let LinkId(number) = new_link(cluster, None);
+    cluster.connections.insert(number, ConnectionId(number));
+    ConnectionId(number)
+}
+
+pub(super) fn new_link(cluster: &mut Cluster, of: Option<ConnectionId>) -> LinkId {
+    cluster.links += 1;
+    if let Some(id) = of {
+        cluster.connections.insert(cluster.links, id);
+    }
+    LinkId(cluster.links)
+}
+
+/// The reply of a command; events that came before it stand before it.
+pub(super) fn take_reply(cluster: &mut Cluster, id: ConnectionId, flow: &Flow, reply: &[u8]) {
+    let Some(socket) = cluster.sockets.get_mut(&id) else { return };
+    cluster.scratch.clear();
+    if *flow != Flow::Greeted
+        && let Some(listener) = socket.caller.listener
+        && let Some(running) = cluster.nodes[socket.node].running()
+    {
+        let shard = &mut running.shards[socket.shard];
+        cluster.scratch.fill(&mut shard.core, listener, socket.caller.link.id, usize::MAX);
+        let all = cluster.scratch.bytes.len();
+        cluster.scratch.settle(&mut shard.core, listener, all);
+    }
+    socket.out.extend_from_slice(&cluster.scratch.bytes);
+    ws::write_head(&mut socket.out, ws::Opcode::Text, reply.len());
+    socket.out.extend_from_slice(reply);
+    cluster.flush(id);
+}
+
+/// The session that a client asks for lives on another shard of the node: the socket goes there.
+pub(super) fn move_socket(cluster: &mut Cluster, id: ConnectionId, to: usize) {
+    let link = new_link(cluster, Some(id));
+    let Some(socket) = cluster.sockets.get_mut(&id) else { return };
+    if let Some(unused) = socket.caller.listener.take()
+        && let Some(running) = cluster.nodes[socket.node].running()
+    {
+        let shard = &mut running.shards[socket.shard];
+        let session = shard.listener(unused).and_then(|listener| listener.session());
+        socket.caller.identity = session.map(|session| session.identity.clone());
+        shard.end(unused);
+    }
+    cluster.connections.remove(&socket.caller.link.id.0);
+    socket.shard = to;
+    socket.caller.link.id = link;
+}
+
+/// What reached the client, frame by frame.
+pub(super) fn read_frames(cluster: &mut Cluster, connection: ConnectionId) {
+    let Some(socket) = cluster.sockets.get_mut(&connection) else { return };
+    let client = socket.client;
+    let end = whole_frames(&socket.partial);
+    let bytes: Vec<u8> = socket.partial.drain(..end).collect();
+    let mut at = 0;
+    while let Ok(Some(head)) = ws::read_head(&bytes[at..], ws::Role::Client, FRAME_BYTES) {
+        let begin = at + head.head_len;
+        at = begin + head.payload_len;
+        let frame: Value = match serde_json::from_slice(&bytes[begin..at]) {
+            Ok(frame) => frame,
+            Err(error) => {
+                return cluster.signals.push_back(Signal::Broken(format!("client {client}: {error}")));
+            }
+        };
+        let event = frame["seq"].is_u64();
+        let repeated = event && cluster.planted.strikes(PlantedFault::RepeatedFrame, 20);
+        let lost = event && cluster.planted.strikes(PlantedFault::LostFrame, 20);
+        let again = repeated.then(|| frame.clone());
+        let frames = again.into_iter().chain((!lost).then_some(frame));
+        cluster.signals.extend(frames.map(|frame| Signal::Heard { client, connection, frame }));
     }
 }
 

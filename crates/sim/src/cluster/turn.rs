@@ -2,8 +2,10 @@
 //! server does: work to the store, messages to the bus and between shards, liveness tasks, bytes to sockets.
 
 use super::Cluster;
+use super::adoption;
 use super::node::{Life, Mail, Running};
 use super::port::{Arrived, Asker};
+use super::process;
 use super::tamper;
 use std::sync::Arc;
 use tavern_domain::Time;
@@ -25,8 +27,8 @@ impl Cluster {
             return false;
         }
         match &self.nodes[at].life {
-            Life::Starting(_) => self.continue_start(at),
-            Life::Stopping(_) => self.continue_stop(at),
+            Life::Starting(_) => process::continue_start(self, at),
+            Life::Stopping(_) => process::continue_stop(self, at),
             _ => {
                 self.take_answers(at);
                 self.take_messages(at);
@@ -50,8 +52,8 @@ impl Cluster {
                     running.shards[shard].handle(local, Input::Answer(ticket, answer));
                 }
                 Asker::Liveness => running.liveness.answered(now, ticket, answer),
-                Asker::Adoption => self.adoption_answered(at, ticket, answer),
-                Asker::Process => self.process_answered(at, answer),
+                Asker::Adoption => adoption::adoption_answered(self, at, ticket, answer),
+                Asker::Process => process::process_answered(self, at, answer),
             }
         }
     }
@@ -106,7 +108,7 @@ impl Cluster {
                 Some(Incoming::Session { shard, from, letter }) if moves => {
                     shards[shard].handle(local, Input::Migration { from, letter });
                 }
-                Some(Incoming::NodeLeft) if moves => self.look_for_sessions(at),
+                Some(Incoming::NodeLeft) if moves => adoption::look_for_sessions(self, at),
                 _ => {}
             }
         }
@@ -132,10 +134,10 @@ impl Cluster {
         }
         running.liveness.wake(now);
         if running.adoption.next_wake().is_some_and(|due| due <= now) {
-            self.look_for_sessions(at);
+            adoption::look_for_sessions(self, at);
         }
         self.carry_out(at);
-        self.continue_leaving(at);
+        process::continue_leaving(self, at);
         true
     }
 
@@ -150,7 +152,7 @@ impl Cluster {
                 quiet &= self.carry_out_shard(at, shard);
             }
             if quiet {
-                return self.continue_leaving(at);
+                return process::continue_leaving(self, at);
             }
         }
     }
