@@ -1,15 +1,21 @@
 //! Topics and their subscriptions on one node: commands (`command`) are decided by `decision` (`publish`) and run by this
-//! feature; `delivery` delivers the queues of subscriptions to endpoints; `reading` walks such a queue in the log. Knows
-//! no sockets: posts and replies are effects. The rules of deliveries are in `tavern_domain::delivery`.
+//! feature; `delivery` delivers the queues of subscriptions to endpoints; `reading` walks such a queue in the log; `progress`
+//! and `backlog` are the rules of administration and budgets; `announcement` is what is published about them. Knows no
+//! sockets: posts and replies are effects. The rules of deliveries are in `tavern_domain::delivery`.
 //! Must hold: a command is replied to once, after its commit; who waits for events is woken after the commit.
 
+pub mod announcement;
+mod backlog;
 mod command;
 mod decision;
 pub mod delivery;
+mod progress;
 mod publish;
 mod reading;
 
+pub use backlog::Backlog;
 pub use command::{Published, TopicCaller, TopicCommand, TopicReply, check_topic_name};
+pub use progress::{ProgressChange, unseal};
 pub use publish::once_bytes;
 pub use reading::{Reading, Took};
 

@@ -2,7 +2,6 @@
 //! several nodes one does it, that of the least name; if two do, the store arbitrates. Must hold: nobody else's events
 //! are touched; a subscription without a budget costs nothing.
 
-use super::backlog::Backlog;
 use super::keeper::{Behind, is_heard, tell};
 use super::office::queue::{Queue, version};
 use super::office::subscription::by_name;
@@ -10,7 +9,7 @@ use super::office::{ledger, place};
 use crate::topics::TopicsApi;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tavern_hub::topics::Reading;
+use tavern_hub::topics::{Backlog, Reading};
 use tavern_store::limits::PAGE_ROWS;
 use tavern_wire::error::Refusal;
 use tavern_wire::record::{self, EVENTS, SUBSCRIPTION, SUBSCRIPTIONS, Subscription};

@@ -3,15 +3,15 @@
 //! batches under way are copied out first; publishing is never held up.
 
 use super::budgets::Budgets;
-use super::office::{ledger, notice, place};
+use super::office::{ledger, place};
 use crate::topics::TopicsApi;
 use std::sync::Arc;
 use std::time::Duration;
 use tavern_domain::Time;
 use tavern_domain::delivery::{Batch, Progress};
 use tavern_domain::topic::{DELIVERIES, Marks};
-use tavern_hub::topics::Reading;
 use tavern_hub::topics::delivery::DeliveryNotice;
+use tavern_hub::topics::{Reading, announcement};
 use tavern_store::limits::PAGE_ROWS;
 use tavern_store::{Log, Read, Trim, Versioned};
 use tavern_wire::error::{Code, Refusal};
@@ -172,7 +172,7 @@ pub(super) async fn tell(
             edit.put(COPY, &record::copy_name(&one.name, *batch), record::write(copies));
         }
         if let (true, Some((first, last))) = (heard, one.lost) {
-            edit.append([notice::shed(&one.name, first, last, api.now().ms())]);
+            edit.append([announcement::shed(&one.name, first, last, api.now().ms())]);
         }
     }
     if let Some((trim, raised)) = trim {

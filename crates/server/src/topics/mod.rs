@@ -1,8 +1,7 @@
 //! Topics, their events and subscriptions on the running server: publishing and administration (`office`), what wakes
 //! those who wait for events (`wakeups`), the driver of the delivery worker (`delivery`) and its HTTP sender (`sender`),
-//! retention of the log (`keeper`) and of single subscriptions (`budgets`, `backlog`), metrics (`counters`).
+//! retention of the log (`keeper`) and of single subscriptions (`budgets`), metrics (`counters`).
 
-mod backlog;
 mod budgets;
 mod counters;
 pub mod delivery;

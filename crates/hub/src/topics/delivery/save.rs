@@ -6,12 +6,11 @@ use super::lease;
 use super::post::DeliveryNotice;
 use super::queue::DeliveryQueue;
 use super::shared::{Request, Shared};
+use crate::topics::announcement;
 use std::sync::Arc;
 use tavern_domain::Time;
 use tavern_domain::delivery::{Effect, Input, Run};
-use tavern_domain::topic::DELIVERIES;
 use tavern_engine::{Append, Commit, Deadline, Document, DocumentKey, Receipt, Row, RowKey, Work};
-use tavern_wire::json::event::stored;
 use tavern_wire::record;
 
 impl DeliveryQueue {
@@ -97,7 +96,8 @@ impl DeliveryQueue {
         // A queue that has to wait longer than its lease says so, or other nodes would look for nothing.
         let waits = active.machine.next_wake().is_some_and(|wake| active.lease.is_beyond(wake));
         let takes = if fresh { Vec::new() } else { vec![lease::take(&name, lease_ms)] };
-        let appends = if shared.announces { announcements(&name, now, parked, told) } else { Vec::new() };
+        let appends =
+            if shared.announces { announcements(&name, now.ms(), parked, told) } else { Vec::new() };
         if parked > 0 {
             shared.notify(DeliveryNotice::Parked { subscription: name.clone(), events: parked });
         }
@@ -133,25 +133,13 @@ impl DeliveryQueue {
 }
 
 /// What is published on the topic of deliveries.
-fn announcements(name: &str, now: Time, parked: u64, told: &[Effect]) -> Vec<Append> {
-    let append = |kind: &str, more: String| Append {
-        topic: DELIVERIES.into(),
-        id: None,
-        body: stored(kind, None, now.ms(), &format!("{{\"subscription\":\"{name}\"{more}}}")).into(),
+fn announcements(name: &str, now_ms: u64, parked: u64, told: &[Effect]) -> Vec<Append> {
+    let of_effect = |effect: &Effect| match effect {
+        Effect::Disabled(why) => Some(announcement::disabled(name, *why, now_ms)),
+        Effect::Recovered => Some(announcement::recovered(name, now_ms)),
+        Effect::Lost { first, last } => Some(announcement::shed(name, *first, *last, now_ms)),
+        Effect::Save { .. } => None,
     };
-    let mut appends: Vec<Append> = told
-        .iter()
-        .filter_map(|effect| match effect {
-            Effect::Disabled(why) => Some(append("disabled", format!(",\"why\":\"{}\"", why.as_str()))),
-            Effect::Recovered => Some(append("recovered", String::new())),
-            Effect::Lost { first, last } => {
-                Some(append("shed", format!(",\"first_seq\":{first},\"last_seq\":{last}")))
-            }
-            Effect::Save { .. } => None,
-        })
-        .collect();
-    if parked > 0 {
-        appends.push(append("dead_lettered", format!(",\"events\":{parked}")));
-    }
-    appends
+    let parked = (parked > 0).then(|| announcement::dead_lettered(name, parked, now_ms));
+    told.iter().filter_map(of_effect).chain(parked).collect()
 }

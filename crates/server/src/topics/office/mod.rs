@@ -7,7 +7,6 @@ mod claim;
 mod dead;
 pub(super) mod ledger;
 pub mod machine;
-pub mod notice;
 pub(super) mod place;
 mod pull;
 pub mod queue;

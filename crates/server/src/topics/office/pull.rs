@@ -5,15 +5,13 @@
 use super::ledger::{Edit, Tries, counts};
 use super::place;
 use super::queue::Queue;
-use super::subscription::loosen;
 use crate::topics::TopicsApi;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tavern_domain::delivery::Mark;
 use tavern_domain::topic::Marks;
-use tavern_hub::topics::Reading;
-use tavern_hub::topics::TopicCaller;
+use tavern_hub::topics::{Reading, TopicCaller, unseal};
 use tavern_store::limits::PAGE_ROWS;
 use tavern_wire::error::{Code, Refusal};
 use tavern_wire::json::event::{Format, Numbered, entry, gap_entry, shown_id};
@@ -156,7 +154,7 @@ async fn settle(
         if queue.subscription.row.pull && !queue.delivery.row.batches.is_empty() {
             // A worker sealed them before it knew that nobody is to be called any more.
             let log = counts(api, Vec::new()).await?.log;
-            loosen(&mut queue.delivery.row, log.first)?;
+            unseal(&mut queue.delivery.row, log.first)?;
             let mut edit = Edit::new(api);
             edit.expect(DELIVERY, name, queue.delivery.version);
             edit.put(DELIVERY, name, record::write_progress(&queue.delivery.row));

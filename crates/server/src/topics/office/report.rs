@@ -9,8 +9,7 @@ use crate::topics::TopicsApi;
 use serde_json::{Value, json};
 use tavern_domain::Time;
 use tavern_domain::delivery::{Batch, Health, Progress, Reason};
-use tavern_hub::topics::Reading;
-use tavern_hub::topics::TopicCaller;
+use tavern_hub::topics::{Reading, TopicCaller};
 use tavern_wire::error::Refusal;
 use tavern_wire::record::{DEAD, SUBSCRIPTION, Subscription};
 

@@ -10,9 +10,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tavern_domain::delivery::{Mark, Progress};
 use tavern_domain::topic::{Marks, is_reserved};
-use tavern_hub::topics::TopicCaller;
+use tavern_hub::topics::{TopicCaller, unseal};
 use tavern_store::Topics;
-use tavern_wire::error::{Code, Refusal};
+use tavern_wire::error::Refusal;
 use tavern_wire::record::{self, DEAD, DELIVERY, MARKS, SUBSCRIPTION, Subscription, TOPIC, Topic};
 
 /// Who publishes the server's own topics.
@@ -92,7 +92,7 @@ async fn follow(
     let known = change_topics(api, edit, before, &after.topics).await?;
     let mut progress = before.delivery.row.clone();
     if loosens {
-        loosen(&mut progress, known.log.first)?;
+        unseal(&mut progress, known.log.first)?;
     }
     edit.expect(DELIVERY, &after.name, before.delivery.version);
     edit.put(DELIVERY, &after.name, record::write_progress(&progress));
@@ -114,21 +114,6 @@ async fn change_topics(
     edit.expect(MARKS, name, before.marks.version);
     edit.put(MARKS, name, record::write_marks(&marks));
     Ok(known)
-}
-
-/// Who pulls has no batches: what was sealed and is not settled comes again.
-pub fn loosen(progress: &mut Progress, log_first: u64) -> Result<(), Refusal> {
-    let runs = progress.batches.iter().flat_map(|batch| &batch.runs);
-    let Some(oldest) = runs.map(|run| run.after).min_by_key(|mark| mark.seq) else { return Ok(()) };
-    if oldest.position + 1 < log_first {
-        let message = "events that wait for delivery are not in the log any more and cannot be pulled; \
-                       let them be delivered first, or delete the subscription";
-        return Err(Refusal::new(Code::Conflict, message));
-    }
-    progress.rewind(oldest);
-    progress.batches.clear();
-    progress.trouble = None;
-    Ok(())
 }
 
 /// Topics that nobody has heard of are made, unclaimed. Those that exist must not end meanwhile.
@@ -214,42 +199,5 @@ async fn sweep(api: &TopicsApi, name: &str) -> Result<Vec<String>, Refusal> {
         letters.iter().for_each(|letter| edit.delete(DEAD, letter));
         // Nothing is expected of them, so nobody can be quicker.
         edit.commit(api).await?;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use tavern_domain::Time;
-    use tavern_domain::delivery::{Batch, Reason, Run};
-
-    fn progress() -> Progress {
-        let run = |seq: u64| Run {
-            after: Mark { seq, position: 10 * seq },
-            first: seq + 1,
-            last: seq + 2,
-            gap: false,
-        };
-        let batch = |number, seq| Batch {
-            number,
-            runs: vec![run(seq)],
-            reason: Reason::Full,
-            accepted: Time(0),
-            attempts: 1,
-            refusals: 0,
-            suspect: false,
-        };
-        let sealed = Mark { seq: 9, position: 90 };
-        Progress { batches: vec![batch(1, 5), batch(2, 7)], numbered: 2, sealed, ..Progress::default() }
-    }
-
-    #[test]
-    fn what_was_sealed_comes_again_to_who_pulls() {
-        let mut loose = progress();
-        loosen(&mut loose, 51).unwrap();
-        assert_eq!((loose.sealed.seq, loose.batches.len(), loose.numbered), (5, 0, 2));
-        let mut kept = progress();
-        assert_eq!(loosen(&mut kept, 52).unwrap_err().code, Code::Conflict, "the log begins later");
-        assert_eq!(kept, progress());
     }
 }

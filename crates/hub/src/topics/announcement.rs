@@ -1,0 +1,33 @@
+//! What the server publishes about deliveries on its own topic, `tavern.deliveries`.
+
+use tavern_domain::delivery::Why;
+use tavern_domain::topic::DELIVERIES;
+use tavern_engine::Append;
+use tavern_wire::json::event::stored;
+
+/// Nothing is sent to a subscription any more.
+pub fn disabled(subscription: &str, why: Why, now_ms: u64) -> Append {
+    announcement("disabled", subscription, &format!(",\"why\":\"{}\"", why.as_str()), now_ms)
+}
+
+/// The endpoint takes events again.
+pub fn recovered(subscription: &str, now_ms: u64) -> Append {
+    announcement("recovered", subscription, "", now_ms)
+}
+
+/// Events were dropped before they were delivered.
+pub fn shed(subscription: &str, first: u64, last: u64, now_ms: u64) -> Append {
+    let more = format!(",\"first_seq\":{first},\"last_seq\":{last}");
+    announcement("shed", subscription, &more, now_ms)
+}
+
+/// Events were refused and are dead letters now.
+pub fn dead_lettered(subscription: &str, events: u64, now_ms: u64) -> Append {
+    announcement("dead_lettered", subscription, &format!(",\"events\":{events}"), now_ms)
+}
+
+/// The name of a subscription needs no quoting.
+fn announcement(kind: &str, subscription: &str, more: &str, now_ms: u64) -> Append {
+    let data = format!("{{\"subscription\":\"{subscription}\"{more}}}");
+    Append { topic: DELIVERIES.into(), id: None, body: stored(kind, None, now_ms, &data).into() }
+}

@@ -1,0 +1,131 @@
+//! Commands that change the progress of a subscription: enable, disable, replay, retry of dead letters, a change to
+//! pulling. They run the same machine as the delivery worker, on the stored progress; the worker loads it again when its
+//! own save is refused. Must hold: a command that changes nothing writes nothing; a subscription that is pulled has a
+//! cursor and no batches.
+
+use super::delivery::rules;
+use tavern_domain::Time;
+use tavern_domain::delivery::{Delivery, Effect, Input, Patience, Progress, Why};
+use tavern_wire::error::{Code, Refusal};
+use tavern_wire::record::Subscription;
+
+/// What a command makes of the progress.
+pub struct ProgressChange {
+    pub progress: Progress,
+    /// Dead letters that are delivered again, by number.
+    pub retried: Vec<u64>,
+    /// It is disabled from now on.
+    pub disabled: Option<Why>,
+}
+
+impl ProgressChange {
+    /// None: the command changes nothing.
+    pub fn of(
+        now: Time,
+        patience: Patience,
+        subscription: &Subscription,
+        progress: &Progress,
+        input: Input,
+    ) -> Option<ProgressChange> {
+        if subscription.pull {
+            return of_pulled(progress, input);
+        }
+        let mut delivery = Delivery::new(now, progress.clone(), rules(subscription), patience);
+        let mut effects = Vec::new();
+        delivery.handle(now, input, &mut effects);
+        let (mut saved, mut disabled) = (None, None);
+        for effect in effects {
+            match effect {
+                Effect::Save { retried, .. } => saved = Some(retried),
+                Effect::Disabled(why) => disabled = Some(why),
+                Effect::Recovered | Effect::Lost { .. } => {}
+            }
+        }
+        saved.map(|retried| ProgressChange { progress: delivery.progress().clone(), retried, disabled })
+    }
+}
+
+/// A subscription that is pulled sets its own pace: nothing is sealed and nothing is sent.
+fn of_pulled(progress: &Progress, input: Input) -> Option<ProgressChange> {
+    let mut after = progress.clone();
+    let disabled = match input {
+        Input::Enable => {
+            after.disabled = None;
+            None
+        }
+        Input::Disable => {
+            after.disabled = after.disabled.or(Some(Why::Asked));
+            after.disabled.filter(|_| progress.disabled.is_none())
+        }
+        Input::Rewind(to) => {
+            after.rewind(to);
+            None
+        }
+        _ => None,
+    };
+    (after != *progress).then_some(ProgressChange { progress: after, retried: Vec::new(), disabled })
+}
+
+/// A subscription that is pulled has no batches: what was sealed and is not settled comes again.
+pub fn unseal(progress: &mut Progress, log_first: u64) -> Result<(), Refusal> {
+    let runs = progress.batches.iter().flat_map(|batch| &batch.runs);
+    let Some(oldest) = runs.map(|run| run.after).min_by_key(|mark| mark.seq) else { return Ok(()) };
+    if oldest.position + 1 < log_first {
+        let message = "events that wait for delivery are not in the log any more and cannot be pulled; \
+                       let them be delivered first, or delete the subscription";
+        return Err(Refusal::new(Code::Conflict, message));
+    }
+    progress.rewind(oldest);
+    progress.batches.clear();
+    progress.trouble = None;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tavern_domain::delivery::{Batch, Mark, Reason, Run};
+
+    #[test]
+    fn pulled_subscription_is_disabled_and_enabled_without_a_batch() {
+        let begun = Progress::starting(Mark { seq: 4, position: 40 });
+        let off = of_pulled(&begun, Input::Disable).unwrap();
+        assert_eq!((off.progress.disabled, off.disabled), (Some(Why::Asked), Some(Why::Asked)));
+        assert!(of_pulled(&off.progress, Input::Disable).is_none(), "it is so already");
+        assert_eq!(of_pulled(&off.progress, Input::Enable).unwrap().progress, begun);
+        assert!(of_pulled(&begun, Input::Enable).is_none());
+        let back = of_pulled(&begun, Input::Rewind(Mark { seq: 1, position: 7 })).unwrap();
+        assert_eq!(back.progress.sealed, Mark { seq: 1, position: 7 });
+        assert!(of_pulled(&begun, Input::Rewind(Mark { seq: 4, position: 40 })).is_none());
+    }
+
+    fn sealed() -> Progress {
+        let run = |seq: u64| Run {
+            after: Mark { seq, position: 10 * seq },
+            first: seq + 1,
+            last: seq + 2,
+            gap: false,
+        };
+        let batch = |number, seq| Batch {
+            number,
+            runs: vec![run(seq)],
+            reason: Reason::Full,
+            accepted: Time(0),
+            attempts: 1,
+            refusals: 0,
+            suspect: false,
+        };
+        let sealed = Mark { seq: 9, position: 90 };
+        Progress { batches: vec![batch(1, 5), batch(2, 7)], numbered: 2, sealed, ..Progress::default() }
+    }
+
+    #[test]
+    fn sealed_batches_come_again_when_a_subscription_is_pulled() {
+        let mut open = sealed();
+        unseal(&mut open, 51).unwrap();
+        assert_eq!((open.sealed.seq, open.batches.len(), open.numbered), (5, 0, 2));
+        let mut kept = sealed();
+        assert_eq!(unseal(&mut kept, 52).unwrap_err().code, Code::Conflict, "the log begins later");
+        assert_eq!(kept, sealed());
+    }
+}
