@@ -5,7 +5,9 @@ use crate::world::{RULES, World, call, user};
 use std::sync::Arc;
 use tavern_domain::Time;
 use tavern_domain::limits;
-use tavern_domain::party::{Call, Command, Member, Party, Pending, Refusal, Reply, Rules, Standing};
+use tavern_domain::party::{
+    Call, Command, Member, Party, Pending, Refusal, Reply, Rules, Standing, Table, Turn, run,
+};
 
 const THREE_A_MINUTE: Rules = Rules { invites_per_minute: 3, ..RULES };
 const ROOMY: Rules = Rules { max_members: 64, max_pending: 64, invites_per_minute: 500, ..RULES };
@@ -210,4 +212,20 @@ fn a_party_of_five_with_two_invites_takes_less_than_two_kibibytes() {
 /// An id of the length of a UUID.
 fn id_of(at: usize) -> String {
     format!("{at:036}")
+}
+
+#[test]
+fn a_first_invite_takes_two_round_trips_with_or_without_a_request_id() {
+    let world = World::new(RULES);
+    let rounds = |rid: Option<&str>| {
+        let invite = call("ann", Command::Invite { user: user("bob") });
+        let call = Call { rid: rid.map(Arc::from), ..invite };
+        let (mut facts, mut rounds) = (Table::default(), 0);
+        while let Turn::Need(needs) = run(world.now, &world.rules, &facts, &call) {
+            needs.iter().for_each(|need| world.read(&mut facts, need));
+            rounds += 1;
+        }
+        rounds
+    };
+    assert_eq!((rounds(None), rounds(Some("r1"))), (2, 2));
 }

@@ -8,7 +8,9 @@ use crate::party::draft::{Step, Stop};
 use crate::party::goodbye::{apply_logout, end_invites, open_invites};
 use crate::party::leave::{InviteEnd, dissolve, end_if_empty, end_invite};
 use crate::party::settle::{open, party_of};
-use crate::party::{Member, Party, Pending, Reason, Refusal, Reply, Standing, Told, User, Word, presence};
+use crate::party::{
+    Member, Need, Party, Pending, Reason, Refusal, Reply, Standing, Told, User, Word, presence,
+};
 use crate::time::Time;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -61,7 +63,11 @@ impl CommandHandler<'_, '_> {
         let pending = Pending { user: target.clone(), name: name.clone(), by, expires, dark };
         let id = match own {
             Some(id) => id,
-            None => self.draft.new_id()?,
+            None => {
+                // The caller's presence is applied to the new party below: load both in one round trip.
+                self.draft.require([Need::Id, Need::Standing(self.user.clone())])?;
+                self.draft.new_id()?
+            }
         };
         self.draft.begin_command();
         match own {

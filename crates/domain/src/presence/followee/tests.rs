@@ -1,0 +1,174 @@
+//! Facts in any order, held disconnects and reading again.
+
+use super::*;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec;
+
+const HOLD: u64 = 1_000;
+
+fn activities() -> Activities {
+    Activities {
+        kinds: vec![("game".into(), "playing".into())],
+        others: "online".into(),
+        arrivals: vec![("game".into(), "in_game_channel".into())],
+        ..Activities::default()
+    }
+}
+
+struct Scene {
+    followee: Followee,
+    version: u64,
+    told: Vec<String>,
+}
+
+impl Scene {
+    fn new() -> Scene {
+        Scene { followee: Followee::default(), version: 0, told: Vec::new() }
+    }
+
+    fn fact(&mut self, channel: &str, there: bool) -> Fact {
+        self.version += 1;
+        Fact::Place {
+            channel: channel.into(),
+            version: self.version,
+            stay: there.then_some(Stay { since: Time(1), leaving: false }),
+            last_seen: None,
+            name: None,
+        }
+    }
+
+    fn hear(&mut self, now: u64, fact: Fact) {
+        let told = self.followee.hear(Time(now), &activities(), HOLD, fact);
+        self.note(told);
+    }
+
+    fn step(&mut self, now: u64, channel: &str, there: bool) {
+        let fact = self.fact(channel, there);
+        self.hear(now, fact);
+    }
+
+    fn wake(&mut self, now: u64) {
+        let told = self.followee.wake(Time(now), &activities());
+        self.note(told);
+    }
+
+    fn note(&mut self, told: Option<Tidings>) {
+        let words = |told: Tidings| {
+            let online = if told.status.online { "online" } else { "offline" };
+            format!("{online} {} {}", told.status.channels.join("+"), told.turn.as_str())
+        };
+        self.told.extend(told.map(words));
+    }
+
+    #[track_caller]
+    fn check(&mut self, expected: &[&str]) {
+        assert_eq!(core::mem::take(&mut self.told), expected);
+    }
+}
+
+#[test]
+fn every_change_is_told_once_with_its_word() {
+    let mut scene = Scene::new();
+    scene.step(0, "user#ann", true);
+    scene.step(1, "game#A", true);
+    scene.step(2, "game#A", true);
+    scene.step(3, "game#A", false);
+    scene.check(&["online  none", "online game#A in_game_channel", "online  none"]);
+}
+
+#[test]
+fn a_short_disconnect_is_not_told() {
+    let mut scene = Scene::new();
+    scene.step(0, "user#ann", true);
+    scene.step(0, "game#A", true);
+    scene.told.clear();
+    scene.step(10, "user#ann", false);
+    scene.step(11, "game#A", false);
+    assert_eq!(scene.followee.next_wake(), Some(Time(1_010)));
+    scene.step(500, "game#A", true);
+    scene.step(501, "user#ann", true);
+    scene.wake(5_000);
+    scene.check(&[]);
+    let last_seen = Some(Time(7));
+    let gone = Fact::Place { channel: "user#ann".into(), version: 100, stay: None, last_seen, name: None };
+    scene.hear(6_000, gone);
+    scene.version = 100;
+    scene.step(6_001, "user#ann", true);
+    scene.check(&[]);
+    scene.step(7_000, "user#ann", false);
+    scene.step(7_001, "game#B", true);
+    scene.step(7_002, "user#ann", true);
+    scene.check(&["online game#A+game#B in_game_channel"]);
+}
+
+#[test]
+fn a_lasting_disconnect_is_told() {
+    let mut scene = Scene::new();
+    scene.step(0, "user#ann", true);
+    scene.step(0, "game#A", true);
+    scene.told.clear();
+    scene.step(10, "user#ann", false);
+    scene.step(11, "game#A", false);
+    scene.wake(1_009);
+    scene.check(&[]);
+    scene.wake(1_010);
+    scene.check(&["offline  disconnected"]);
+    scene.step(2_000, "user#ann", true);
+    scene.check(&["online  none"]);
+}
+
+#[test]
+fn facts_in_the_wrong_order_give_the_latest_status() {
+    let mut scene = Scene::new();
+    let (come, go, again) =
+        (scene.fact("user#ann", true), scene.fact("user#ann", false), scene.fact("user#ann", true));
+    scene.hear(0, come.clone());
+    scene.hear(1, again);
+    scene.hear(2, go);
+    scene.hear(3, come);
+    scene.wake(9_000);
+    scene.check(&["online  none"]);
+}
+
+#[test]
+fn an_older_fact_does_not_bring_back_a_channel_that_was_left() {
+    let mut scene = Scene::new();
+    scene.step(0, "user#ann", true);
+    let (come, go) = (scene.fact("game#A", true), scene.fact("game#A", false));
+    scene.hear(1, go);
+    scene.hear(2, come);
+    scene.check(&["online  none"]);
+}
+
+#[test]
+fn reading_a_user_again_tells_only_what_differs() {
+    let mut scene = Scene::new();
+    scene.step(0, "user#ann", true);
+    scene.step(0, "game#A", true);
+    scene.told.clear();
+    let facts = vec![scene.fact("user#ann", true), scene.fact("game#B", true)];
+    let read = Followee::read(Time(5), None, Some(Time(3)), facts.into_iter());
+    let told = scene.followee.replace(Time(5), &activities(), HOLD, read);
+    scene.note(told);
+    scene.check(&["online game#B none"]);
+    let facts = vec![scene.fact("user#ann", true), scene.fact("game#B", true)];
+    let read = Followee::read(Time(6), None, None, facts.into_iter());
+    let told = scene.followee.replace(Time(6), &activities(), HOLD, read);
+    scene.note(told);
+    scene.check(&[]);
+    let told = scene.followee.replace(Time(7), &activities(), HOLD, Followee::default());
+    scene.note(told);
+    scene.check(&[]);
+    scene.wake(1_007);
+    scene.check(&["offline  disconnected"]);
+}
+
+#[test]
+fn an_older_visibility_is_ignored() {
+    let mut followee = Followee::default();
+    for (version, visibility) in [(2, Visibility::Nobody), (1, Visibility::Everyone)] {
+        followee.hear(Time(0), &activities(), HOLD, Fact::Shown { version, visibility });
+    }
+    assert_eq!(followee.visibility, Visibility::Nobody);
+}
