@@ -180,7 +180,7 @@ def astray(data, users):
         for room in ("game#one", "game#two"):
             tables.execute("INSERT INTO channel_presences VALUES (?, 1, ?, 1)", (room, users))
             tables.executemany(
-                "INSERT INTO presences (channel_name, user_id, version, anonymous, since) VALUES (?, ?, 1, 0, 1)",
+                "INSERT INTO presences (channel_name, user_id, version, anonymous, since, visibility) VALUES (?, ?, 1, 0, 1, 'everyone')",
                 ((room, f"u{n}") for n in range(users)))
             tables.executemany(
                 "INSERT INTO user_channel_presences (user_id, channel_name, connection_id, node, epoch, since) VALUES (?, ?, ?, 'gone', 1, 1)",

@@ -262,6 +262,9 @@ impl<D: Decision> Transactions<D> {
                 if running.tries < TRIES && !matches!(key, RowKey::Deadline { .. }) =>
             {
                 running.tries += 1;
+                if self.feature == Feature::Party {
+                    core.stats.party_conflicts.add(1);
+                }
                 self.resume(core, number)
             }
             (answer, outcome) => {

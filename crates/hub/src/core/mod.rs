@@ -296,7 +296,11 @@ impl Core {
         if let Some(listener) = self.listeners.remove(id)
             && let Some(session) = listener.session()
         {
-            self.sessions.remove(&session.key.half());
+            // A session that moved here may have taken the key over from a placeholder that ends now.
+            let half = session.key.half();
+            if self.sessions.get(&half) == Some(&id) {
+                self.sessions.remove(&half);
+            }
             self.stats.sessions_ended.add(1);
         }
     }
