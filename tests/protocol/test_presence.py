@@ -422,7 +422,7 @@ def test_a_user_is_explained(server, room):
     ask = lambda name: httpx.get(f"{server.url}/v1/users/{name}", headers={"authorization": f"Bearer {server.key}"}, trust_env=False)
     assert ask("zoe").json() == {
         "user": "zoe", "online": False, "leaving": False, "activities": [], "channels": [], "last_seen": None, "visibility": "everyone", "party": None, "invites": [],
-        "why": "no client is present anywhere, and no grace is running"}
+        "why": "no client is present, and no grace period is running"}
     zoe = Socket(server, user="zoe")
     zoe.ok("join", channel=room, state=7)
     zoe.ok("join", channel="lobby#puzzles")

@@ -148,7 +148,7 @@ def test_replaced_files_are_used_and_broken_ones_are_not(channel, user):
             assert "ok" in fresh.call("ping")
         server.key_file.write_text("-----BEGIN PRIVATE KEY-----\nbroken\n-----END PRIVATE KEY-----\n")
         server.cert.write_text("this is no certificate")
-        patiently(lambda: "not used" in server.log(), "a word about the broken files", 10)
+        patiently(lambda: "stays in use" in server.log(), "a word about the broken files", 10)
         assert server.shown() == second == server.shown(server.resp_port)
         with Socket(server, user=user) as fresh:
             assert "ok" in fresh.call("ping")

@@ -1,6 +1,6 @@
 //! Finds out which nodes live, and adopts the sessions that stopped nodes left in the store: before this node is ready, at
 //! each heartbeat, and at once when a node says that it left some. Any node may do it: the store arbitrates.
-//! Must hold: what a living node stored is on its way to somebody and left alone; a session is taken out of the store
+//! Must hold: sessions of a living node are moving and left alone; a session is taken out of the store
 //! before it is used here.
 
 use crate::clock::NodeClock;

@@ -92,7 +92,7 @@ impl BusInbox for BusReceiver {
             Lost::Everything => None,
             Lost::On(subject) => match subject.channel() {
                 Some(name) => Some(Arc::<[u8]>::from(name)),
-                // Not a channel: whoever follows that subject reads again by itself.
+                // Not a channel: its subscribers read again by themselves.
                 None => return,
             },
         };

@@ -27,7 +27,7 @@ impl NodeClock {
         clock
     }
 
-    /// From here on only the store says what time it is.
+    /// From here on only the store's time counts.
     pub fn leave_to_store(&self) {
         self.by_wall.store(false, Ordering::Relaxed);
     }
@@ -36,7 +36,7 @@ impl NodeClock {
         Moment(i64::try_from(self.began.elapsed().as_millis()).unwrap_or(i64::MAX))
     }
 
-    /// The store said what time it was, at some moment since `asked`. Nothing changes while that can be true.
+    /// The store's time at some moment since `asked`. Nothing changes while it fits.
     pub fn heard(&self, asked: Moment, time: Time) {
         self.settle(asked, self.moment(), time);
     }
@@ -87,26 +87,26 @@ mod tests {
     }
 
     #[test]
-    fn a_store_with_a_clock_is_followed_both_ways() {
+    fn a_store_with_a_clock_is_followed_forward_and_back() {
         assert_eq!(ahead(false, 1_000, &[(0, 10, 9_000)]), 8_989, "a clock that is late");
         assert_eq!(ahead(false, 60_000, &[(0, 10, 9_000)]), 9_001, "a clock that is early");
         assert_eq!(ahead(false, 60_000, &[(0, 10, 9_000), (100, 102, 9_100)]), 9_001, "settled");
     }
 
     #[test]
-    fn an_answer_that_took_long_says_little() {
+    fn a_slow_answer_moves_the_clock_little() {
         assert_eq!(ahead(false, 5_000, &[(0, 4_000, 5_003)]), 5_000);
         assert_eq!(ahead(false, 5_000, &[(0, 4_000, 9_100)]), 5_099, "even at its latest it was later");
     }
 
     #[test]
-    fn a_store_without_a_clock_never_holds_it_back() {
+    fn a_store_without_a_clock_never_sets_it_back() {
         assert_eq!(ahead(true, 60_000, &[(0, 10, 9_000)]), 60_000);
         assert_eq!(ahead(true, 1_000, &[(0, 10, 9_000)]), 8_989, "another process of the folder is ahead");
     }
 
     #[test]
-    fn it_goes_on_when_the_machine_is_set_back() {
+    fn the_clock_goes_on_when_the_machine_is_set_back() {
         let clock = NodeClock::new();
         let before = clock.now();
         // As if the wall had been an hour ahead until now.
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn the_wall_no_longer_counts_once_the_store_does() {
+    fn the_wall_clock_is_ignored_once_the_store_keeps_time() {
         let clock = NodeClock::new();
         clock.leave_to_store();
         clock.heard(clock.moment(), Time(1_000_000));

@@ -187,7 +187,7 @@ fn is_near(place: &str) -> bool {
         || bare.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
-/// The address is the peer's own unless a trusted proxy named another, and never a proxy's that somebody named.
+/// The address is the peer's own unless a trusted proxy named another, and never a trusted proxy's address from the header.
 fn addresses(parts: &Parts) {
     let proxies = &configs()[0].trusted_proxies;
     let trusted = |address: IpAddr| proxies.iter().any(|proxy| proxy.contains(address));

@@ -1,4 +1,4 @@
-//! The last two minutes of this node in numbers, for the overview: one sample each second, the oldest forgotten.
+//! The last two minutes of this node in numbers, for the overview: one sample a second, the oldest dropped.
 //! Must hold: the numbers are those of the metrics; what is kept is bounded.
 
 use crate::connections::Connections;
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_become_rates_and_levels_stay() {
+    fn counters_become_rates_and_gauges_stay() {
         let (samples, start) = (Samples::default(), Instant::now());
         assert_eq!(line(&samples, "published"), [0; 0]);
         for (ms, published, sessions) in [(0, 5, 1), (1000, 15, 2), (3000, 35, 3), (4000, 35, 1)] {

@@ -1,4 +1,4 @@
-//! What the hub is told of the configuration.
+//! The hub's settings, from the configuration.
 
 use crate::config::{self, Config};
 use std::collections::BTreeMap;

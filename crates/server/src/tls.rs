@@ -1,4 +1,5 @@
-//! Certificates: loaded at the start, loaded again when the files change. A broken new file leaves the old one in use.
+//! TLS certificates: loaded at the start and reloaded when the files change. If the new files are broken, the old
+//! certificate stays in use.
 
 use crate::config::TlsFiles;
 use rustls::ServerConfig;
@@ -7,28 +8,28 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-/// How often the files are looked at.
-const LOOK: Duration = Duration::from_secs(5);
+/// How often the files are checked.
+const CHECK: Duration = Duration::from_secs(5);
 
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    #[error("the certificate {0} cannot be read: {1}")]
+    #[error("cannot read the certificate {0}: {1}")]
     Certificate(String, rustls_pki_types::pem::Error),
-    #[error("the key {0} cannot be read: {1}")]
+    #[error("cannot read the key {0}: {1}")]
     Key(String, rustls_pki_types::pem::Error),
-    #[error("certificate and key do not fit: {0}")]
+    #[error("the certificate and the key do not match: {0}")]
     Config(#[from] rustls::Error),
 }
 
-pub struct Reloading {
+pub struct TlsReloader {
     files: TlsFiles,
     current: Mutex<Arc<ServerConfig>>,
 }
 
-impl Reloading {
-    pub fn load(files: TlsFiles) -> Result<Arc<Reloading>, TlsError> {
+impl TlsReloader {
+    pub fn load(files: TlsFiles) -> Result<Arc<TlsReloader>, TlsError> {
         let current = Mutex::new(load(&files)?);
-        Ok(Arc::new(Reloading { files, current }))
+        Ok(Arc::new(TlsReloader { files, current }))
     }
 
     pub fn acceptor(&self) -> tokio_rustls::TlsAcceptor {
@@ -36,10 +37,10 @@ impl Reloading {
     }
 
     /// Watches the files until the server ends.
-    pub async fn watch(self: Arc<Reloading>) {
+    pub async fn watch(self: Arc<TlsReloader>) {
         let mut seen = changed_at(&self.files);
         loop {
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(CHECK).await;
             let now = changed_at(&self.files);
             if now == seen {
                 continue;
@@ -48,9 +49,11 @@ impl Reloading {
             match load(&self.files) {
                 Ok(config) => {
                     *self.current.lock().unwrap_or_else(PoisonError::into_inner) = config;
-                    tracing::info!("the TLS certificate was loaded again");
+                    tracing::info!("TLS certificate reloaded");
                 }
-                Err(error) => tracing::error!(%error, "the new TLS files are not used"),
+                Err(error) => {
+                    tracing::error!(%error, "cannot load the new TLS files; the old certificate stays in use")
+                }
             }
         }
     }

@@ -70,7 +70,7 @@ fn a_receiver_shows_batches_and_believes_only_its_secret() {
         (0, &["b_7", "deploys", "seq 1-2", "2 events", "signature ok", "-> 200"][..]),
         (1, &["1  builds  create  e1", r#"{"a":1}"#]),
         (2, &["2  builds  delete  e2"]),
-        (3, &["BAD SIGNATURE: no signature fits the secret", "-> 401"]),
+        (3, &["BAD SIGNATURE: no signature matches the secret", "-> 401"]),
         (6, &["BAD SIGNATURE: the message is 40", "s old", "-> 401"]),
     ] {
         for part in parts {

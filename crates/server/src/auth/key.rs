@@ -1,5 +1,4 @@
-//! API keys: `tvk_<id>_<secret>`. The store keeps only a hash; the ring of a running server knows the keys it has just
-//! seen. Must hold: a key that was revoked is refused at most `FRESH_MS` later; the key itself is stored nowhere.
+//! API keys: `tvk_<id>_<secret>`. The store keeps only a hash; a running server caches the keys it has just seen. Must hold: a key that was revoked is refused at most `FRESH_MS` later; the key itself is stored nowhere.
 
 use super::AuthError;
 use crate::config::Secret;
@@ -19,15 +18,15 @@ const NAME_BYTES: usize = 128;
 /// No key of ours is longer; an admin key from the configuration may be.
 const KEY_BYTES: usize = 512;
 
-/// How long an answer of the store is believed. Counted from the question, so a key is dead this long after the
+/// How long a cached answer of the store is used. Counted from the request, so a key is dead this long after the
 /// commit that revoked it, whatever the store's delay.
 pub const FRESH_MS: u64 = 1_000;
-/// Answers kept, good and bad ones: a flood of wrong keys must not become a flood of reads.
+/// Cached answers, known and unknown keys: a flood of wrong keys must not become a flood of reads.
 const KEPT: usize = 4_096;
 /// The id of the configured admin key. Made keys have ten letters or digits.
 pub const ADMIN: &str = "admin";
 /// How long the store may take to answer.
-const PATIENCE: Duration = Duration::from_secs(5);
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
@@ -35,7 +34,7 @@ pub enum KeyError {
     Name,
     #[error("a key needs at least one scope: publish, events, subscriptions, presence, parties, admin")]
     NoScope,
-    #[error("{0:?} is no scope; the scopes are publish, events, subscriptions, presence, parties, admin")]
+    #[error("{0:?} is not a scope; the scopes are publish, events, subscriptions, presence, parties, admin")]
     UnknownScope(String),
 }
 
@@ -73,7 +72,7 @@ fn hash(text: &str) -> [u8; 32] {
     bytes
 }
 
-/// Where the ring asks for keys it does not know. The running server answers from its store.
+/// Where the keyring looks up keys it has not cached.
 pub trait KeySource: Send + Sync {
     /// Must not block. A dropped `reply` counts as an unavailable store.
     fn find(&self, hash: [u8; 32], reply: oneshot::Sender<Result<Option<ApiKey>, StoreError>>);
@@ -97,7 +96,7 @@ impl Keyring {
         Keyring { admin, source: Some(source), seen: Mutex::default() }
     }
 
-    /// A ring that knows the configured admin key only.
+    /// A keyring that knows only the configured admin key.
     pub fn without_store(admin: Option<Secret>) -> Keyring {
         Keyring { admin, source: None, seen: Mutex::default() }
     }
@@ -108,7 +107,7 @@ impl Keyring {
         admin.matches(presented).then(|| identity(ADMIN, Scopes::ALL))
     }
 
-    /// Decides from what is known. `None`: the store must be asked.
+    /// Decides from the cache. `None`: the store must be asked.
     pub fn verify_now(&self, presented: &str) -> Option<Result<Identity, AuthError>> {
         if let Some(identity) = self.admin(presented) {
             return Some(Ok(identity));
@@ -127,7 +126,7 @@ impl Keyring {
         let (hash, asked_at) = (hash(presented), Instant::now());
         let (reply, answer) = oneshot::channel();
         source.find(hash, reply);
-        let found = match tokio::time::timeout(PATIENCE, answer).await {
+        let found = match tokio::time::timeout(LOOKUP_TIMEOUT, answer).await {
             Ok(Ok(Ok(found))) => found,
             _ => return Err(AuthError::Unavailable),
         };
@@ -175,8 +174,8 @@ fn judge(presented: &str, hash: &[u8; 32], found: Option<ApiKey>) -> Result<Iden
     }
 }
 
-/// What a key may do with channels follows from its scopes: `publish` speaks anywhere, `presence` sees and joins
-/// anywhere, `admin` listens anywhere.
+/// What a key may do with channels follows from its scopes: `publish` publishes anywhere, `presence` sees and joins
+/// anywhere, `admin` subscribes anywhere.
 fn identity(id: &str, scopes: Scopes) -> Identity {
     let verbs = scopes.iter().flat_map(|scope| match scope {
         Scope::Publish => &[Verb::Publish][..],
@@ -240,7 +239,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_revoked_key_is_refused_when_the_memory_of_it_is_old() {
+    async fn a_revoked_key_is_refused_when_its_cache_entry_expires() {
         let key = mint("ci", Scopes::ALL, Time(5)).unwrap();
         let (shelf, ring) = ring(&[&key]);
         ring.verify(key.text.expose()).await.unwrap();
@@ -255,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn the_memory_of_keys_is_bounded() {
+    fn the_cache_of_keys_is_bounded() {
         let (_, ring) = ring(&[]);
         for n in 0..=KEPT as u64 {
             let mut hash = [0; 32];
@@ -266,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_has_a_name_and_a_purpose() {
+    fn a_key_needs_a_name_and_a_scope() {
         assert!(matches!(mint("", Scopes::ALL, Time(0)), Err(KeyError::Name)));
         assert!(matches!(mint("a\tb", Scopes::ALL, Time(0)), Err(KeyError::Name)));
         assert!(matches!(mint("ci", Scopes::NONE, Time(0)), Err(KeyError::NoScope)));

@@ -22,7 +22,7 @@ pub enum AuthError {
     Algorithm,
     #[error("the signature of the token is wrong")]
     Signature,
-    #[error("the token has no exp: tokens must say when they end")]
+    #[error("the token has no exp: tokens must expire")]
     NoExpiry,
     #[error("the token has expired")]
     Expired,
@@ -32,11 +32,11 @@ pub enum AuthError {
     Claim(&'static str),
     #[error("the token allows the unknown verb {0:?}; the verbs are subscribe, publish, join, presence")]
     UnknownVerb(String),
-    #[error("the API key is not known or was revoked")]
+    #[error("the API key is unknown or revoked")]
     UnknownKey,
     #[error("the user name is empty, too long or holds control characters")]
     UserName,
     /// The store could not be asked; the client should try again.
-    #[error("keys cannot be checked at the moment")]
+    #[error("cannot check API keys now; retry")]
     Unavailable,
 }

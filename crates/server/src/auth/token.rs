@@ -1,6 +1,6 @@
 //! Tokens: JWTs, signed with the secret (HS256) or checked against configured public keys. The time is an input.
 //! Must hold: the algorithm is that of the key, never that of the header; a token without an end is refused; leeway is
-//! zero, so a token is dead at exactly its `exp`.
+//! zero, so a token expires at exactly its `exp`.
 
 use super::AuthError;
 use crate::config::{Config, Secret};
@@ -41,7 +41,7 @@ pub enum TokenKeyError {
     NotAKey { file: PathBuf, algorithm: String },
 }
 
-/// Checks tokens. Cheap to share, never changes.
+/// Verifies tokens. Immutable.
 pub struct Verifier {
     keys: Vec<TrustedKey>,
 }
@@ -204,7 +204,7 @@ fn shortened(verb: &str) -> String {
     verb.chars().take(32).collect()
 }
 
-/// Seconds, whole or not, as a moment. Negative and absurd ones are none.
+/// Seconds, whole or not, as a time. None: negative or not finite.
 fn moment(seconds: &serde_json::Number) -> Option<Time> {
     if let Some(whole) = seconds.as_u64() {
         return Some(Time(whole.saturating_mul(1_000)));

@@ -1,4 +1,4 @@
-//! What tokens are accepted and which are not, by example.
+//! Which tokens are accepted, by example.
 
 use super::*;
 use base64::Engine;
@@ -28,7 +28,7 @@ fn unsigned(header: &str, claims: &str, signature: &str) -> String {
 const EXP: u64 = 1_800_000_060;
 
 #[test]
-fn a_good_token_says_who_and_what() {
+fn a_valid_token_gives_user_and_rights() {
     let identity = verify(json!({
         "sub": "ann", "name": "Ann", "exp": EXP, "iss": "somebody", "aud": "else",
         "allow": {"game#*": ["subscribe", "join"], "lobby": ["publish"]},
@@ -51,7 +51,7 @@ fn a_token_without_sub_is_anonymous() {
 }
 
 #[test]
-fn a_token_ends_at_exactly_its_exp() {
+fn a_token_expires_at_exactly_its_exp() {
     let token = signed(Algorithm::HS256, secret().expose(), &json!({"exp": EXP}));
     let verifier = Verifier::from_secret(&secret());
     assert!(verifier.verify(&token, Time(EXP * 1_000 - 1)).is_ok());
@@ -132,7 +132,7 @@ fn a_public_key_is_never_an_hmac_secret() {
     header.kid = Some("k2".into());
     let other = jsonwebtoken::encode(&header, &claims, &private).unwrap();
     assert_eq!(verifier.verify(&other, NOW), Err(AuthError::Algorithm));
-    // Whoever knows the public key must not be able to sign with it.
+    // The public key must not be usable as an HMAC secret.
     for key in [pem.as_str(), pem.trim()] {
         let confused = signed(Algorithm::HS256, key, &claims);
         assert_eq!(verifier.verify(&confused, NOW), Err(AuthError::Algorithm));
@@ -142,7 +142,7 @@ fn a_public_key_is_never_an_hmac_secret() {
 }
 
 #[test]
-fn what_is_signed_is_verified() {
+fn a_signed_token_verifies() {
     let claims = Claims { sub: Some("ann".into()), exp: Some(EXP.into()), ..Claims::default() };
     let token = sign(&secret(), &claims).unwrap();
     assert_eq!(Verifier::from_secret(&secret()).verify(&token, NOW).unwrap().user.as_deref(), Some("ann"));

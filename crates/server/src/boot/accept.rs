@@ -4,12 +4,12 @@ use crate::auth;
 use crate::clock::NodeClock;
 use crate::config::Mode;
 use crate::connections::{self, Slot};
-use crate::http::{self, Api, Edge};
+use crate::http::{self, Api, HttpServer};
 use crate::resp::{Peer, RespServer};
 use crate::shard::Shards;
 use crate::shard::conn::{Conn, Protocol};
 use crate::shard::input::{Arrival, ShardInput};
-use crate::tls::Reloading;
+use crate::tls::TlsReloader;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,16 +23,16 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 
 pub struct HttpAcceptor {
     pub api: Arc<Api>,
-    pub tls: Option<Arc<Reloading>>,
+    pub tls: Option<Arc<TlsReloader>>,
 }
 
 impl HttpAcceptor {
     pub async fn run(self, listener: TcpListener) {
         let counts = self.api.connections.clone();
         let proxies = self.api.config.trusted_proxies.clone();
-        let edge = Edge { api: self.api, tls: self.tls };
+        let server = HttpServer { api: self.api, tls: self.tls };
         connections::accept(listener, counts, proxies, |socket, peer, slot| {
-            tokio::spawn(http::serve(edge.clone(), socket, peer, slot));
+            tokio::spawn(http::serve(server.clone(), socket, peer, slot));
         })
         .await;
     }
@@ -42,7 +42,7 @@ pub struct RedisAcceptor {
     pub resp: Arc<RespServer>,
     pub shards: Shards,
     pub clock: Arc<NodeClock>,
-    pub tls: Option<Arc<Reloading>>,
+    pub tls: Option<Arc<TlsReloader>>,
 }
 
 impl RedisAcceptor {

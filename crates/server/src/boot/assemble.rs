@@ -6,7 +6,7 @@ use crate::clock::NodeClock;
 use crate::config::Config;
 use crate::connections::{self, Connections};
 use crate::health::Health;
-use crate::http::{Api, Pings, Remembered};
+use crate::http::{Api, IdempotencyKeys, Pings};
 use crate::metrics::{MetricSources, NodeMetrics};
 use crate::resp::RespServer;
 use crate::resp::clients::Clients;
@@ -159,7 +159,7 @@ impl Parts {
             metrics: self.metrics.clone(),
             samples: self.samples.clone(),
             started: self.started,
-            remembered: Remembered::new(self.config.limits.idempotency_keys),
+            idempotency: IdempotencyKeys::new(self.config.limits.idempotency_keys),
             pings: Pings::default(),
         })
     }

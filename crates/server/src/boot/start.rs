@@ -13,7 +13,7 @@ use crate::samples::Sampler;
 use crate::shard::worker::Seed;
 use crate::store_client::StoreClient;
 use crate::supervisor::{Supervisor, Task};
-use crate::tls::Reloading;
+use crate::tls::TlsReloader;
 use crate::topics::{BatchSender, delivery, keeper, matchmaker};
 use anyhow::Context;
 use std::sync::Arc;
@@ -50,7 +50,7 @@ pub async fn start(
     // Ports first: a second server on them should fail before it touches the store.
     let ports = Ports::bind(&mut config)?;
     let tls = match &config.tls {
-        Some(files) => Some(Reloading::load(files.clone())?),
+        Some(files) => Some(TlsReloader::load(files.clone())?),
         None => None,
     };
     let config = Arc::new(config);
@@ -58,7 +58,7 @@ pub async fn start(
     let store = open_store(&config, &clock)?;
     let epoch = open_epoch(&config, &store, &clock).await?;
     let (parts, seeds) = Parts::assemble(config, clock, store, health, epoch)?;
-    // Until the delivery worker knows whether somebody listens, everything is told.
+    // Until the delivery worker knows which topics have subscriptions, everything is published.
     parts.node.tell_presence(true);
     parts.node.tell_parties(true);
     let adoption = Arc::new(Adoption {
@@ -80,7 +80,7 @@ fn start_tasks(
     parts: &Parts,
     adoption: &Arc<Adoption>,
     ports: Ports,
-    tls: Option<Arc<Reloading>>,
+    tls: Option<Arc<TlsReloader>>,
     supervisor: &Supervisor,
 ) -> anyhow::Result<Tasks> {
     let config = &parts.config;

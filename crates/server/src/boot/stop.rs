@@ -27,8 +27,8 @@ const LAST_LOOKS: usize = 30;
 pub async fn stop(running: Running, supervisor: &Supervisor, failed: bool) -> anyhow::Result<()> {
     let Running { parts, adoption, tasks } = running;
     let Tasks { liveness, adoption: adopting, delivery, stop_delivery, acceptors, others } = tasks;
-    let patience = Duration::from_millis(parts.config.sessions.drain_ms);
-    let patience = if failed { patience.min(FAILURE_DRAIN) } else { patience };
+    let timeout = Duration::from_millis(parts.config.sessions.drain_ms);
+    let timeout = if failed { timeout.min(FAILURE_DRAIN) } else { timeout };
     adoption.wake.notify_one();
     stop_delivery.notify_one();
     let finished = async {
@@ -40,11 +40,11 @@ pub async fn stop(running: Running, supervisor: &Supervisor, failed: bool) -> an
         false => finished.await,
     }
     others.iter().for_each(Task::abort);
-    let stopped = tokio::time::timeout(patience, drain(&parts, &adoption, patience, &liveness)).await;
+    let stopped = tokio::time::timeout(timeout, drain(&parts, &adoption, timeout, &liveness)).await;
     acceptors.iter().for_each(Task::abort);
     liveness.abort();
     let drained = stopped.unwrap_or_else(|_| {
-        tracing::error!(?patience, "drain timed out; some sessions are lost");
+        tracing::error!(?timeout, "drain timed out; some sessions are lost");
         Ok(())
     });
     // Shards that were not told yet end too.
@@ -62,18 +62,13 @@ pub async fn stop(running: Running, supervisor: &Supervisor, failed: bool) -> an
     drained
 }
 
-async fn drain(
-    parts: &Parts,
-    adoption: &Adoption,
-    patience: Duration,
-    liveness: &Task,
-) -> anyhow::Result<()> {
+async fn drain(parts: &Parts, adoption: &Adoption, timeout: Duration, liveness: &Task) -> anyhow::Result<()> {
     let node = &parts.node;
     // It may live under another epoch than it began with.
     let writer = Writer::new(&node.settings.node, node.epoch());
     let frozen = ask_shards(&parts.shards, ShardInput::Freeze).await;
     let drain_ms = parts.config.sessions.drain_ms;
-    let moved = tokio::time::timeout(patience / 3 * 2, migrate(&parts.shards, adoption, drain_ms)).await;
+    let moved = tokio::time::timeout(timeout / 3 * 2, migrate(&parts.shards, adoption, drain_ms)).await;
     if moved.is_err() {
         tracing::warn!("migration timed out; the remaining sessions go to the store");
     }

@@ -1,6 +1,6 @@
 //! What the HTTP handlers work with.
 
-use super::idempotency::Remembered;
+use super::idempotency::IdempotencyKeys;
 use super::party::Pings;
 use crate::auth::Authenticator;
 use crate::clock::NodeClock;
@@ -31,7 +31,7 @@ pub struct Api {
     pub metrics: Arc<MetricSources>,
     pub samples: Arc<Samples>,
     pub started: Instant,
-    pub remembered: Remembered,
+    pub idempotency: IdempotencyKeys,
     pub pings: Pings,
 }
 

@@ -1,6 +1,6 @@
-//! Files that are part of the program, with the headers that keep a page from doing more than it should.
-//! Must hold: a page runs no script but ours, writes no markup from text and reaches no server but this one; a browser
-//! that has a file is not sent it again.
+//! Files that are part of the program, with their security headers.
+//! Must hold: a page runs no script but ours, writes no markup from text and reaches no server but this one; a file that
+//! the browser has is not sent again.
 
 use super::body::{Answer, Body, whole};
 use aws_lc_rs::digest::{SHA256, digest};
@@ -15,15 +15,15 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; c
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
                       require-trusted-types-for 'script'; trusted-types 'none'";
 
-/// A file, or the word that the browser has it.
+/// A file, or 304 if the browser has it.
 pub fn give(kind: &'static str, body: Bytes, asked: &HeaderMap) -> Answer {
-    // Asked for each time: after an update no page is made of old and new files.
+    // Revalidated each time: after an update no page mixes old and new files.
     let mut answer = tagged(kind, body, asked, "no-cache");
     guard(answer.headers_mut());
     answer
 }
 
-/// The same without what only pages need; `keep` says how long a browser may use it without asking.
+/// The same without the headers of pages; `keep` is the Cache-Control value.
 pub fn tagged(kind: &'static str, body: Bytes, asked: &HeaderMap, keep: &'static str) -> Answer {
     let tag = tag_of(&body);
     let mut answer = if has_it(asked, &tag) {
@@ -40,7 +40,7 @@ pub fn tagged(kind: &'static str, body: Bytes, asked: &HeaderMap, keep: &'static
     answer
 }
 
-/// Lets a page do no more than it must.
+/// The security headers of a page.
 pub fn guard(headers: &mut HeaderMap) {
     for (name, value) in [
         ("content-security-policy", POLICY),
@@ -53,7 +53,7 @@ pub fn guard(headers: &mut HeaderMap) {
     }
 }
 
-/// What a file of this name is.
+/// The content type of a file name.
 pub fn kind(name: &str) -> &'static str {
     match name.rsplit('.').next() {
         Some("html") => "text/html; charset=utf-8",
@@ -65,7 +65,7 @@ pub fn kind(name: &str) -> &'static str {
     }
 }
 
-/// It names these bytes, so another release has another one.
+/// The ETag: a hash of the bytes.
 fn tag_of(body: &[u8]) -> HeaderValue {
     let digest = digest(&SHA256, body);
     let tag = format!("\"{}\"", URL_SAFE_NO_PAD.encode(&digest.as_ref()[..12]));
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_has_a_file_is_not_sent_it_again() {
+    fn an_unchanged_file_is_answered_with_304() {
         let mut headers = HeaderMap::new();
         let body = || Bytes::from_static(b"body { color: red }");
         let answer = give("text/css", body(), &headers);

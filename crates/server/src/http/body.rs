@@ -1,4 +1,4 @@
-//! Response bodies and the shapes of answers.
+//! Response bodies, and responses made of typed values, refusals and texts.
 
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
@@ -63,7 +63,7 @@ pub fn json(body: impl Into<Bytes>) -> Answer {
     whole(StatusCode::OK, "application/json", body)
 }
 
-/// JSON whose status is fixed by the code of the refusal in it, if there is one.
+/// JSON with the status of the refusal in it, if there is one.
 pub fn json_with(code: Option<Code>, body: Vec<u8>) -> Answer {
     let mut answer = json(body);
     if let Some(code) = code {

@@ -1,5 +1,5 @@
 //! `/client.js`: the JavaScript client, part of the program, so that a page needs no other place to load it from.
-//! Must hold: what is served is the file in `clients/js`, byte for byte, and a browser that has it is not sent it again.
+//! Must hold: what is served is the file in `clients/js`, byte for byte, and not sent again to a browser that has it.
 
 use super::asset;
 use super::body::Answer;
@@ -9,7 +9,7 @@ use http::header::HeaderMap;
 const SCRIPT: &[u8] = include_bytes!("../../../../clients/js/tavern.js");
 
 pub fn script(headers: &HeaderMap) -> Answer {
-    // Short: after an update of the server pages have its client within minutes.
+    // Short: after an update pages have the new client within minutes.
     let keep = "public, max-age=300";
     asset::tagged("text/javascript; charset=utf-8", Bytes::from_static(SCRIPT), headers, keep)
 }
@@ -21,7 +21,7 @@ mod tests {
     use http::header::{ETAG, HeaderValue, IF_NONE_MATCH};
 
     #[test]
-    fn whoever_has_it_is_not_sent_it_again() {
+    fn an_unchanged_script_is_answered_with_304() {
         let mut headers = HeaderMap::new();
         assert_eq!(script(&headers).status(), StatusCode::OK);
         headers.insert(IF_NONE_MATCH, HeaderValue::from_static("\"another\""));

@@ -1,8 +1,8 @@
-//! The WebSocket handshake. Afterwards the bare socket moves to a shard, and HTTP has nothing to do with it any more.
+//! The WebSocket handshake. Afterwards the socket moves to a shard and leaves HTTP.
 
 use super::body::{Answer, Body, refusal};
-use super::edge::{Guest, Tls};
 use super::request::{self, Query};
+use super::server::{Connection, Tls};
 use crate::connections::Slot;
 use crate::shard::Shards;
 use crate::shard::conn::{Conn, Protocol};
@@ -25,16 +25,16 @@ use tavern_hub::{Caller, Format, Link, LinkId};
 use tavern_wire::error::{Code, Refusal};
 use tokio::net::TcpStream;
 
-pub async fn connect(guest: &Guest, request: Request<Incoming>) -> Answer {
+pub async fn connect(connection: &Connection, request: Request<Incoming>) -> Answer {
     let (parts, body) = request.into_parts();
-    match prepare(guest, &parts).await {
-        Ok((accept, protocol, welcome)) => {
+    match prepare(connection, &parts).await {
+        Ok((accept, protocol, accepted)) => {
             let upgrade = hyper::upgrade::on(Request::from_parts(parts, body));
-            let shards = guest.api.shards.clone();
+            let shards = connection.api.shards.clone();
             tokio::spawn(async move {
                 match upgrade.await {
-                    Ok(upgraded) => welcome.arrive(&shards, upgraded),
-                    Err(error) => tracing::debug!(%error, "a WebSocket handshake did not end"),
+                    Ok(upgraded) => accepted.hand_over(&shards, upgraded),
+                    Err(error) => tracing::debug!(%error, "WebSocket upgrade failed"),
                 }
             });
             switching(accept, protocol)
@@ -43,8 +43,8 @@ pub async fn connect(guest: &Guest, request: Request<Incoming>) -> Answer {
     }
 }
 
-/// A client that was let in and whose socket is on its way.
-struct Welcome {
+/// An accepted client whose socket is not upgraded yet.
+struct Accepted {
     identity: Option<Identity>,
     hello: Option<ImplicitHello>,
     shard: usize,
@@ -52,10 +52,10 @@ struct Welcome {
 }
 
 async fn prepare(
-    guest: &Guest,
+    connection: &Connection,
     parts: &Parts,
-) -> Result<(HeaderValue, Option<HeaderValue>, Welcome), Refusal> {
-    let api = &guest.api;
+) -> Result<(HeaderValue, Option<HeaderValue>, Accepted), Refusal> {
+    let api = &connection.api;
     let accept = accept_key(parts)?;
     let query = Query::of(parts);
     let identity = request::identity(api, parts, &query).await?;
@@ -63,14 +63,14 @@ async fn prepare(
     let seq = query.number("seq")?;
     let shard = api.shards.of_session(session.as_ref());
     let hello = identity.is_some().then_some(ImplicitHello { session, seq });
-    let slot = guest.take_slot(request::client_address(api, guest.peer, parts));
+    let slot = connection.take_slot(request::client_address(api, connection.peer, parts));
     let Some(slot) = slot else {
         return Err(
             Refusal::new(Code::RateLimited, "too many connections from this address").retry_after(5000)
         );
     };
     let protocol = parts.headers.get(SEC_WEBSOCKET_PROTOCOL).and_then(first_protocol);
-    Ok((accept, protocol, Welcome { identity, hello, shard, slot }))
+    Ok((accept, protocol, Accepted { identity, hello, shard, slot }))
 }
 
 /// The answer to the client's key, if this is a proper handshake.
@@ -81,7 +81,7 @@ pub(crate) fn accept_key(parts: &Parts) -> Result<HeaderValue, Refusal> {
     };
     let bad = |message: &'static str| Err(Refusal::new(Code::BadRequest, message));
     if parts.method != http::Method::GET || !has(CONNECTION, "upgrade") || !has(UPGRADE, "websocket") {
-        return bad("this address speaks WebSocket; elsewhere are /v1/stream, /v1/poll and /v1/command");
+        return bad("expected a WebSocket upgrade; for plain HTTP use /v1/stream, /v1/poll or /v1/command");
     }
     if !has(SEC_WEBSOCKET_VERSION, "13") {
         return bad("the WebSocket version must be 13");
@@ -96,7 +96,7 @@ pub(crate) fn accept_key(parts: &Parts) -> Result<HeaderValue, Refusal> {
     text.extend_from_slice(b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11");
     let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA1_FOR_LEGACY_USE_ONLY, &text);
     HeaderValue::from_str(&STANDARD.encode(digest.as_ref()))
-        .map_err(|_| Refusal::new(Code::Internal, "the handshake could not be answered"))
+        .map_err(|_| Refusal::new(Code::Internal, "cannot answer the handshake"))
 }
 
 /// Clients that offer subprotocols expect one of them back.
@@ -118,12 +118,12 @@ fn switching(accept: HeaderValue, protocol: Option<HeaderValue>) -> Answer {
     response
 }
 
-impl Welcome {
-    fn arrive(self, shards: &Shards, upgraded: Upgraded) {
+impl Accepted {
+    fn hand_over(self, shards: &Shards, upgraded: Upgraded) {
         let (socket, tls, input) = match take_socket(upgraded) {
             Ok(taken) => taken,
             Err(error) => {
-                tracing::warn!(%error, "a WebSocket could not be handed to its shard");
+                tracing::warn!(%error, "cannot hand a WebSocket to its shard");
                 return;
             }
         };
@@ -132,16 +132,16 @@ impl Welcome {
         let protocol = Protocol::WebSocket(Box::new(WebSocket::new(caller)));
         let conn = Conn::new(socket, tls, protocol, self.slot);
         let arrival = Arrival { conn, input, commands: Vec::new(), hello: self.hello };
-        // A full shard refuses: the client sees its connection close and tries again.
+        // The client sees its connection close and retries.
         if shards.put(self.shard, ShardInput::Arrival(Box::new(arrival))).is_err() {
-            tracing::warn!(shard = self.shard, "a connection was refused: the shard has too much to do");
+            tracing::warn!(shard = self.shard, "connection refused: shard queue full");
         }
     }
 }
 
 type Taken = (mio::net::TcpStream, Option<Box<rustls::ServerConnection>>, Vec<u8>);
 
-/// The bare socket under an upgraded connection, its TLS state, and what was read too early.
+/// The socket of an upgraded connection, its TLS state, and what was already read.
 fn take_socket(upgraded: Upgraded) -> std::io::Result<Taken> {
     let upgraded = match upgraded.downcast::<TokioIo<TcpStream>>() {
         Ok(parts) => {
@@ -156,6 +156,6 @@ fn take_socket(upgraded: Upgraded) -> std::io::Result<Taken> {
             let socket = mio::net::TcpStream::from_std(socket.into_std()?);
             Ok((socket, Some(Box::new(tls)), parts.read_buf.to_vec()))
         }
-        Err(_) => Err(std::io::Error::other("the connection is of no known kind")),
+        Err(_) => Err(std::io::Error::other("unknown kind of connection")),
     }
 }

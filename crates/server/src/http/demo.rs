@@ -1,12 +1,12 @@
 //! The demo at `/demo`: a small game lobby, its files part of the program and served as they are in `demo/`, and what its page
-//! needs besides them: how long the graces are, and the events that a service would be given.
-//! Must hold: outside dev mode and beyond this machine nothing but a page that says so.
+//! needs besides them: grace periods, and the events that a service would get.
+//! Must hold: outside dev mode and from other machines only a page that says so is served.
 
 use super::api::Api;
 use super::asset;
 use super::body::{Answer, json, refusal, typed};
-use super::edge::Guest;
 use super::request::Query;
+use super::server::Connection;
 use crate::config::{Config, Mode};
 use crate::topics::office::{self, Question, Wish};
 use bytes::Bytes;
@@ -34,7 +34,7 @@ macro_rules! files {
     };
 }
 
-/// Every file of the folder; a test looks whether one is missing.
+/// Every file of the folder; a test finds missing ones.
 static FILES: &[File] = files![
     "app.js",
     "chat.js",
@@ -52,12 +52,14 @@ static FILES: &[File] = files![
     "serve.html",
 ];
 
-pub async fn answer(guest: &Guest, parts: &Parts) -> Answer {
-    let here = guest.api.config.mode == Mode::Dev && guest.peer.ip().is_loopback();
+pub async fn answer(connection: &Connection, parts: &Parts) -> Answer {
+    let here = connection.api.config.mode == Mode::Dev && connection.peer.ip().is_loopback();
     match parts.uri.path() {
         "/demo" | "/demo/" => file(if here { "index.html" } else { "serve.html" }, parts),
-        "/demo/house.json" if here => house(&guest.api.config),
-        "/demo/events" if here => events(&guest.api, parts).await.unwrap_or_else(|refused| refusal(&refused)),
+        "/demo/house.json" if here => settings(&connection.api.config),
+        "/demo/events" if here => {
+            events(&connection.api, parts).await.unwrap_or_else(|refused| refusal(&refused))
+        }
         path => {
             let name = path.strip_prefix("/demo/").unwrap_or_default();
             let known = FILES.iter().any(|file| file.name == name) && !name.ends_with(".html");
@@ -75,11 +77,11 @@ pub fn file(name: &str, parts: &Parts) -> Answer {
 }
 
 fn missing(path: &str) -> Answer {
-    refusal(&Refusal::new(Code::NotFound, format!("there is nothing at {path}")))
+    refusal(&Refusal::new(Code::NotFound, format!("nothing at {path}")))
 }
 
-/// What the page tells about the time that everybody has.
-fn house(config: &Config) -> Answer {
+/// The grace periods that the page shows.
+fn settings(config: &Config) -> Answer {
     typed(&DemoSettings {
         grace_ms: config.kind(LOBBY).grace_ms,
         matchmaker: config.parties.matchmaker_url.is_some(),
@@ -87,8 +89,8 @@ fn house(config: &Config) -> Answer {
     })
 }
 
-/// What a service is told: the next events of a subscription that the page keeps. What one window has acknowledged another
-/// may still read, so that any number of windows follow it.
+/// What a service would get: the next events of a subscription that the page keeps. Events that one window has
+/// acknowledged can still be read by another.
 async fn events(api: &Api, parts: &Parts) -> Result<Answer, Refusal> {
     let query = Query::of(parts);
     let wait = Duration::from_millis(query.number("wait_ms")?.unwrap_or(0));

@@ -1,15 +1,15 @@
-//! Answers remembered by `Idempotency-Key`, so that a repeated write is answered and done once. In this node's memory.
+//! Answers by `Idempotency-Key`, so that a retried write is done once. In this node's memory.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long an answer is remembered.
+/// How long an answer is kept.
 const KEPT: Duration = Duration::from_secs(24 * 3600);
 /// Longer keys are refused.
 pub const KEY_BYTES: usize = 255;
 
-pub struct Remembered {
+pub struct IdempotencyKeys {
     most: usize,
     state: Mutex<State>,
 }
@@ -22,20 +22,20 @@ struct State {
 
 /// What is known of a key.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Known {
-    /// Nobody used it: go on, then `finish` or `forget`.
+pub enum KeyState {
+    /// First use: go on, then `finish` or `forget`.
     New,
-    /// The first request with it is still under way.
-    UnderWay,
+    /// The first request with it has not finished.
+    InProgress,
     Answered(Vec<u8>),
 }
 
-impl Remembered {
-    pub fn new(most: usize) -> Remembered {
-        Remembered { most, state: Mutex::default() }
+impl IdempotencyKeys {
+    pub fn new(most: usize) -> IdempotencyKeys {
+        IdempotencyKeys { most, state: Mutex::default() }
     }
 
-    pub fn begin(&self, key: &str, now: Instant) -> Known {
+    pub fn begin(&self, key: &str, now: Instant) -> KeyState {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         while let Some((at, old)) = state.order.front() {
             if state.order.len() < self.most.max(1) && now.duration_since(*at) < KEPT {
@@ -46,12 +46,12 @@ impl Remembered {
             state.order.pop_front();
         }
         match state.answers.get(key) {
-            Some(Some(answer)) => Known::Answered(answer.clone()),
-            Some(None) => Known::UnderWay,
+            Some(Some(answer)) => KeyState::Answered(answer.clone()),
+            Some(None) => KeyState::InProgress,
             None => {
                 state.answers.insert(key.to_owned(), None);
                 state.order.push_back((now, key.to_owned()));
-                Known::New
+                KeyState::New
             }
         }
     }
@@ -63,7 +63,7 @@ impl Remembered {
         }
     }
 
-    /// The request failed: it may be tried again with the same key.
+    /// The request failed: a retry may use the same key.
     pub fn forget(&self, key: &str) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.answers.remove(key);
@@ -76,26 +76,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_is_done_once_and_may_be_tried_again_after_a_failure() {
-        let remembered = Remembered::new(2);
+    fn a_key_is_used_once_and_again_after_a_failure() {
+        let keys = IdempotencyKeys::new(2);
         let now = Instant::now();
-        assert_eq!(remembered.begin("a", now), Known::New);
-        assert_eq!(remembered.begin("a", now), Known::UnderWay);
-        remembered.forget("a");
-        assert_eq!(remembered.begin("a", now), Known::New);
-        remembered.finish("a", b"1");
-        assert_eq!(remembered.begin("a", now), Known::Answered(b"1".to_vec()));
-        assert_eq!(remembered.begin("b", now), Known::New);
-        assert_eq!(remembered.begin("c", now), Known::New);
-        assert_eq!(remembered.begin("a", now), Known::New, "the oldest had to go");
+        assert_eq!(keys.begin("a", now), KeyState::New);
+        assert_eq!(keys.begin("a", now), KeyState::InProgress);
+        keys.forget("a");
+        assert_eq!(keys.begin("a", now), KeyState::New);
+        keys.finish("a", b"1");
+        assert_eq!(keys.begin("a", now), KeyState::Answered(b"1".to_vec()));
+        assert_eq!(keys.begin("b", now), KeyState::New);
+        assert_eq!(keys.begin("c", now), KeyState::New);
+        assert_eq!(keys.begin("a", now), KeyState::New, "the oldest had to go");
     }
 
     #[test]
-    fn answers_age() {
-        let remembered = Remembered::new(9);
+    fn old_answers_are_forgotten() {
+        let keys = IdempotencyKeys::new(9);
         let now = Instant::now();
-        remembered.begin("a", now);
-        remembered.finish("a", b"1");
-        assert_eq!(remembered.begin("a", now + KEPT), Known::New);
+        keys.begin("a", now);
+        keys.finish("a", b"1");
+        assert_eq!(keys.begin("a", now + KEPT), KeyState::New);
     }
 }

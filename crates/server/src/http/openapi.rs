@@ -13,7 +13,7 @@ mod tests {
     use super::DESCRIPTION;
 
     #[test]
-    fn every_route_is_described_and_every_code_has_its_status() {
+    fn every_route_and_code_is_described() {
         let description: serde_json::Value = serde_json::from_str(DESCRIPTION).unwrap();
         for (method, path) in [
             ("get", "/v1/connect"),

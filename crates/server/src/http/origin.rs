@@ -4,20 +4,20 @@ use crate::config::{Config, Mode};
 use http::HeaderMap;
 use http::header::{HOST, HeaderName, HeaderValue, ORIGIN};
 
-/// Whether the page that sent this may. None: no page sent it.
+/// Whether the web origin is allowed. None: the request does not come from a page.
 pub fn allowed<'a>(config: &Config, headers: &'a HeaderMap) -> Option<Result<&'a HeaderValue, ()>> {
     let origin = headers.get(ORIGIN)?;
     let text = origin.to_str().unwrap_or_default();
     let host = headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
     let dev = config.mode == Mode::Dev;
-    // In dev mode a name is enough to come in, so a page that pretends to be this host by DNS must not.
+    // In dev mode a user name is enough to log in, so DNS rebinding must not work.
     let same = !dev && text.split_once("://").is_some_and(|(_, rest)| !host.is_empty() && rest == host);
     let listed = config.origins.iter().any(|allowed| allowed == "*" || allowed == text);
     Some(if same || listed || (dev && is_loopback(text)) { Ok(origin) } else { Err(()) })
 }
 
-/// Whether the request was meant for this server. In dev mode anybody on this machine may come in by name, so a
-/// foreign host name that points here is refused: it is a web page's trick.
+/// Whether the Host is this server. In dev mode a user name is enough to log in, so a foreign host name that points here
+/// is refused: it is DNS rebinding by a web page.
 pub fn host_allowed(config: &Config, headers: &HeaderMap) -> bool {
     let Some(host) = headers.get(HOST) else { return true };
     config.mode != Mode::Dev || host.to_str().is_ok_and(is_loopback_host)
@@ -54,7 +54,7 @@ mod tests {
     use super::is_loopback;
 
     #[test]
-    fn loopback_in_every_spelling_and_nothing_else() {
+    fn only_loopback_is_allowed_in_every_spelling() {
         for origin in
             ["http://localhost:3000", "http://127.0.0.1", "https://[::1]:8080", "http://127.1.2.3:1"]
         {

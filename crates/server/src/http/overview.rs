@@ -1,4 +1,4 @@
-//! What an operator sees first: this node's numbers with their last two minutes, and its settings as they are in effect.
+//! The overview for operators: this node's numbers with their last two minutes, and its settings in effect.
 //! Must hold: the numbers are those of `/metrics`; no secret is shown, because settings are shown through `entries` alone.
 
 use super::api::Api;
@@ -47,7 +47,7 @@ fn mode(config: &Config) -> &'static str {
     if config.mode == Mode::Dev { "dev" } else { "serve" }
 }
 
-/// Every value that holds, as `tavern check` shows it.
+/// Every setting in effect, as `tavern check` shows it.
 pub fn settings(config: &Config) -> Answer {
     let entries = config.entries();
     let values = entries.iter().map(|entry| SettingValue {

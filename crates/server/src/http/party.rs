@@ -1,12 +1,12 @@
-//! Parties over HTTP: for api that hold a key with the scope `parties`, and in the form that the first party servers
-//! spoke: `POST /party` with form fields, `/party/ping` that waits for events.
+//! Parties over HTTP: for services that hold a key with the scope `parties`, and in the form of the first party servers:
+//! `POST /party` with form fields, `/party/ping` that waits for events.
 
 use super::api::Api;
 use super::body::{Answer, json, json_with};
-use super::edge::Guest;
 use super::people::carry_out;
 use super::request::{self, Query, decode};
 use super::rest::{holder_of, page_of};
+use super::server::Connection;
 use super::session::{put, stopping};
 use crate::shard::input::{HttpPoll, SessionName, ShardInput};
 use bytes::Bytes;
@@ -25,9 +25,9 @@ use tavern_wire::json::party::{self, Wish};
 use tavern_wire::record::{PARTY, read_party};
 use tokio::sync::oneshot;
 
-/// What a form or a command about parties may hold.
+/// The largest form or command about parties.
 const BODY_BYTES: usize = 16 * 1024;
-/// Users who ping this node; beyond it the one who was heard least lately begins anew.
+/// Users whose pings this node remembers. With more, all begin anew.
 const PINGS: usize = 100_000;
 
 /// The routes below `/v1/parties` and `/v1/users/{user}/party`.
@@ -36,17 +36,17 @@ pub async fn answer(api: &Api, parts: &Parts, path: &[&str], body: Incoming) -> 
     match (parts.method.as_str(), path) {
         ("GET", ["parties"]) => list(api, parts).await,
         ("GET", ["parties", id]) => {
-            let call = Call { party: Some(number("party", id)?), ..nobody(Command::Get) };
+            let call = Call { party: Some(number("party", id)?), ..without_user(Command::Get) };
             order(api, call).await
         }
         ("POST", ["parties", id, "go", go_id]) => {
             let body = request::body(body, BODY_BYTES).await?;
             let (matched, details) = party::parse_answer(&body)?;
             let (party, go_id) = (number("party", id)?, number("go", go_id)?);
-            order(api, nobody(Command::Answer { party, go_id, matched, details })).await
+            order(api, without_user(Command::Answer { party, go_id, matched, details })).await
         }
         ("GET", ["users", user, "party"]) => {
-            order(api, Call { user: Some((*user).into()), ..nobody(Command::Get) }).await
+            order(api, Call { user: Some((*user).into()), ..without_user(Command::Get) }).await
         }
         ("POST", ["users", user, "party"]) => {
             let body = request::body(body, BODY_BYTES).await?;
@@ -54,17 +54,18 @@ pub async fn answer(api: &Api, parts: &Parts, path: &[&str], body: Incoming) -> 
             order(api, Call { user: Some((*user).into()), ..call }).await
         }
         (method, path) => {
-            let message = format!("there is nothing at {method} /v1/{}", path.join("/"));
+            let message = format!("no route for {method} /v1/{}", path.join("/"));
             Err(Refusal::new(Code::NotFound, message))
         }
     }
 }
 
 fn number(what: &str, text: &str) -> Result<u64, Refusal> {
-    text.parse().map_err(|_| Refusal::new(Code::BadRequest, format!("a {what} has a number, not {text:?}")))
+    text.parse()
+        .map_err(|_| Refusal::new(Code::BadRequest, format!("the {what} id must be a number, not {text:?}")))
 }
 
-fn nobody(command: Command) -> Call {
+fn without_user(command: Command) -> Call {
     Call { user: None, name: None, party: None, if_version: None, rid: None, command }
 }
 
@@ -72,7 +73,7 @@ fn called(wish: Wish) -> Result<Call, Refusal> {
     match wish {
         Wish::Call(call) => Ok(call),
         Wish::Say(_) => {
-            let message = "what is said in a party is said by a session: op party.say";
+            let message = "only a session can say something in a party: use the op party.say";
             Err(Refusal::new(Code::BadRequest, message))
         }
     }
@@ -82,7 +83,7 @@ async fn order(api: &Api, call: Call) -> Result<Answer, Refusal> {
     carry_out(api, Order::Party { call: Box::new(call), limited: false }).await.map(json)
 }
 
-/// Parties by their numbers, from the store: the same on every node.
+/// Parties by id, from the store: the same on every node.
 async fn list(api: &Api, parts: &Parts) -> Result<Answer, Refusal> {
     let (after, limit) = page_of(parts)?;
     let key = RowKey::Document(DocumentKey::new(PARTY, &after));
@@ -104,7 +105,7 @@ async fn list(api: &Api, parts: &Parts) -> Result<Answer, Refusal> {
     Ok(json(list.finish(more)))
 }
 
-/// Who sends a request of the old form: a user with a token.
+/// The user of a request of the old form.
 async fn user_of(api: &Api, parts: &Parts) -> Result<(Identity, Arc<str>), Refusal> {
     let identity = request::identity(api, parts, &Query::of(parts)).await?;
     let identity = identity.ok_or_else(|| Refusal::new(Code::Unauthenticated, "a token is needed"))?;
@@ -115,8 +116,8 @@ async fn user_of(api: &Api, parts: &Parts) -> Result<(Identity, Arc<str>), Refus
 }
 
 /// `POST /party` with `action=party&cmd=…`. Answers with the members of the reply, or with `error` as a text beside its code.
-pub async fn form(guest: &Guest, parts: &Parts, body: Incoming) -> Answer {
-    match carry_form(&guest.api, parts, body).await {
+pub async fn form(connection: &Connection, parts: &Parts, body: Incoming) -> Answer {
+    match carry_form(&connection.api, parts, body).await {
         Ok(reply) => json(reply),
         Err(refusal) => json_with(Some(refusal.code), encode(&FormRefusal::of(&refusal))),
     }
@@ -141,7 +142,7 @@ fn read_form(body: &Bytes) -> Result<Call, Refusal> {
     called(party::parse(&form_command(fields))?)
 }
 
-/// The sessions of those who ping this node, and how far each has been answered.
+/// The session of each user who pings this node, and the cursor of their last answer.
 #[derive(Default)]
 pub struct Pings(Mutex<HashMap<Arc<str>, (String, u64)>>);
 
@@ -159,9 +160,9 @@ impl Pings {
     }
 }
 
-/// `/party/ping`: waits for events of parties; acknowledges what the previous one was answered.
-pub async fn ping(guest: &Guest, parts: &Parts) -> Result<Answer, Refusal> {
-    let api = &guest.api;
+/// `/party/ping`: waits for party events; acknowledges those of the previous answer.
+pub async fn ping(connection: &Connection, parts: &Parts) -> Result<Answer, Refusal> {
+    let api = &connection.api;
     let (identity, user) = user_of(api, parts).await?;
     let known = api.pings.of(&user);
     let (text, cursor) = known.map_or((None, None), |(text, cursor)| (Some(text), Some(cursor)));
@@ -170,8 +171,8 @@ pub async fn ping(guest: &Guest, parts: &Parts) -> Result<Answer, Refusal> {
     let (reply, waiting) = oneshot::channel();
     let timeout_ms = limits::POLL_PARK_MS;
     let identity = Some(identity);
-    let mail = HttpPoll { named: session.is_some(), session, identity, cursor, timeout_ms, answer: reply };
-    put(api, shard, ShardInput::Poll(Box::new(mail)))?;
+    let input = HttpPoll { named: session.is_some(), session, identity, cursor, timeout_ms, answer: reply };
+    put(api, shard, ShardInput::Poll(Box::new(input)))?;
     let (_, body) = waiting.await.map_err(|_| stopping())??;
     let ping = Ping::of_poll(&body).ok_or_else(|| Refusal::new(Code::Internal, "the poll has no answer"))?;
     api.pings.keep(user, ping.session, ping.cursor);

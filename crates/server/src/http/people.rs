@@ -1,10 +1,10 @@
-//! Follows and visibility for api: the same as the users' own commands, for anybody. Orders go to a shard, which tells
-//! everybody whom they concern.
+//! Follows, visibility, presence and inbox messages for services: the users' own commands, for any user. They run on a
+//! shard, which notifies the sessions they concern.
 
 use super::api::Api;
 use super::body::{Answer, json};
 use super::request;
-use super::rest::{idempotency_key, remembered};
+use super::rest::{idempotency_key, run_once};
 use super::session::{put, stopping};
 use crate::shard::input::{HttpOrder, ShardInput};
 use http::request::Parts;
@@ -29,7 +29,7 @@ pub async fn show(api: &Api, user: &str, body: Incoming) -> Result<Answer, Refus
     order(api, Order::Show { user: user.into(), value }).await
 }
 
-/// Puts a user into a channel, for as long as the app says so.
+/// Makes a user present in a channel for as long as the app says so.
 pub async fn hold(api: &Api, channel: &str, user: &str, body: Incoming) -> Result<Answer, Refusal> {
     let body = request::body(body, api.config.limits.json_frame_bytes).await?;
     let HoldRequest { with, ttl_ms } = parse_hold(&body)?;
@@ -40,7 +40,7 @@ pub async fn release(api: &Api, channel: &str, user: &str) -> Result<Answer, Ref
     order(api, Order::Release { channel: channel.into(), user: user.into() }).await
 }
 
-/// A durable letter to a user. A request with a key is carried out once, also when it is repeated on another node.
+/// A durable inbox message. A request with a key is done once, also when it is retried on another node.
 pub async fn write(api: &Api, parts: &Parts, user: &str, body: Incoming) -> Result<Answer, Refusal> {
     let body = request::body(body, api.config.limits.json_frame_bytes).await?;
     let data: Arc<str> = parse_message_body(&body)?.into();
@@ -50,23 +50,23 @@ pub async fn write(api: &Api, parts: &Parts, user: &str, body: Incoming) -> Resu
         digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect::<String>().into()
     });
     let letter = Order::Letter { user: user.into(), data, once: named };
-    remembered(api, once.as_deref(), carry_out(api, letter)).await
+    run_once(api, once.as_deref(), carry_out(api, letter)).await
 }
 
-/// Gives an order to a shard and waits for what becomes of it.
+/// Runs an order on a shard and waits for its outcome.
 pub async fn order(api: &Api, order: Order) -> Result<Answer, Refusal> {
     carry_out(api, order).await.map(json)
 }
 
 pub async fn carry_out(api: &Api, order: Order) -> Result<Vec<u8>, Refusal> {
     let (answer, waiting) = oneshot::channel();
-    let mail = ShardInput::Order(Box::new(HttpOrder { order, answer }));
-    put(api, api.shards.next(), mail)?;
+    let input = ShardInput::Order(Box::new(HttpOrder { order, answer }));
+    put(api, api.shards.next(), input)?;
     let body = waiting.await.map_err(|_| stopping())??;
     Ok(if body.is_empty() { EMPTY.to_vec() } else { body })
 }
 
-/// Whom a user follows, or who follows him.
+/// Whom a user follows, or who follows them.
 pub async fn list(
     api: &Api,
     user: &str,

@@ -18,11 +18,11 @@ use tavern_domain::Identity;
 use tavern_wire::error::{Code, Refusal};
 
 /// How long a client may take to send a body.
-const BODY_PATIENCE: Duration = Duration::from_secs(15);
+const BODY_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// What is read of a body that is too large, and for how long.
+/// How much is read of a body that is too large, and for how long.
 const DRAIN_BYTES: usize = 4 << 20;
-const DRAIN_PATIENCE: Duration = Duration::from_secs(1);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The members of a query string, decoded.
 pub struct Query(Vec<(String, String)>);
@@ -47,7 +47,7 @@ impl Query {
 
     pub fn number(&self, name: &str) -> Result<Option<u64>, Refusal> {
         let Some(text) = self.get(name) else { return Ok(None) };
-        let bad = || Refusal::new(Code::BadRequest, format!("{name} must be a number, it is {text:?}"));
+        let bad = || Refusal::new(Code::BadRequest, format!("{name} must be a number, not {text:?}"));
         text.parse().map(Some).map_err(|_| bad())
     }
 }
@@ -83,7 +83,7 @@ fn unauthenticated(error: AuthError) -> Refusal {
     }
 }
 
-/// What the request shows of its sender: header first, then `?token=`, then `?user=` in dev mode.
+/// The credential in the request: header first, then `?token=`, then `?user=` in dev mode.
 pub fn credential(parts: &Parts, query: &Query) -> Result<Option<Credential>, Refusal> {
     if let Some(header) = parts.headers.get(AUTHORIZATION) {
         let text = header.to_str().map_err(|_| unauthenticated(AuthError::Malformed))?;
@@ -95,7 +95,7 @@ pub fn credential(parts: &Parts, query: &Query) -> Result<Option<Credential>, Re
     Ok(query.get("user").map(|user| Credential::User(user.to_owned())))
 }
 
-/// Who sends the request; None when it shows nothing.
+/// The identity behind the request; None without a credential.
 pub async fn identity(api: &Api, parts: &Parts, query: &Query) -> Result<Option<Identity>, Refusal> {
     match credential(parts, query)? {
         Some(Credential::User(_)) if api.config.mode != Mode::Dev => {
@@ -114,11 +114,11 @@ pub async fn admit(api: &Api, credential: &Credential) -> Result<Identity, Refus
 pub async fn body(mut incoming: Incoming, most: usize) -> Result<Bytes, Refusal> {
     let collected = {
         let mut collecting = pin!(Limited::new(&mut incoming, most).collect());
-        // A small body has mostly come with its head: then no timer is needed.
+        // A small body has usually arrived with the head: then no timer is needed.
         let at_once = poll_fn(|context| Poll::Ready(collecting.as_mut().poll(context))).await;
         match at_once {
             Poll::Ready(collected) => Ok(collected),
-            Poll::Pending => tokio::time::timeout(BODY_PATIENCE, collecting).await,
+            Poll::Pending => tokio::time::timeout(BODY_TIMEOUT, collecting).await,
         }
     };
     match collected {
@@ -127,12 +127,12 @@ pub async fn body(mut incoming: Incoming, most: usize) -> Result<Bytes, Refusal>
             drain(incoming).await;
             Err(Refusal::new(Code::TooLarge, format!("the body is larger than {most} bytes")))
         }
-        Ok(Err(_)) => Err(Refusal::new(Code::BadRequest, "the body could not be read")),
-        Err(_) => Err(Refusal::new(Code::BadRequest, "the body did not come within 15 s")),
+        Ok(Err(_)) => Err(Refusal::new(Code::BadRequest, "cannot read the body")),
+        Err(_) => Err(Refusal::new(Code::BadRequest, "the body did not arrive within 15 s")),
     }
 }
 
-/// Reads on for a while: whoever is still writing would not hear the answer.
+/// Reads on for a while: a client that is still writing would not see the answer.
 async fn drain(mut incoming: Incoming) {
     let reading = async {
         let mut left = DRAIN_BYTES;
@@ -142,7 +142,7 @@ async fn drain(mut incoming: Incoming) {
             left = left.saturating_sub(frame.data_ref().map_or(0, Bytes::len));
         }
     };
-    let _ = tokio::time::timeout(DRAIN_PATIENCE, reading).await;
+    let _ = tokio::time::timeout(DRAIN_TIMEOUT, reading).await;
 }
 
 /// The address a request came from: the peer's, or what a trusted proxy says of it. The last untrusted hop counts.
@@ -157,7 +157,7 @@ pub(crate) fn forwarded_address(proxies: &[Cidr], peer: IpAddr, headers: &Header
     }
     let forwarded = headers.get_all("x-forwarded-for").iter().filter_map(|value| value.to_str().ok());
     let hops: Vec<Option<IpAddr>> = forwarded.flat_map(|value| value.split(',')).map(hop_address).collect();
-    // A hop that cannot be read ends the walk: what stands before it is the client's own claim.
+    // An unreadable hop ends the walk: what stands before it is the client's own claim.
     let untrusted = hops.into_iter().rev().map_while(|hop| hop).find(|&hop| !trusted(hop));
     untrusted.unwrap_or(peer)
 }
@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn escapes_are_read_and_strange_ones_stay() {
+    fn invalid_percent_escapes_are_kept() {
         assert_eq!(decode("game%23A+b", true), "game#A b");
         assert_eq!(decode("game%23A+b", false), "game#A+b");
         assert_eq!(decode("100%", true), "100%");

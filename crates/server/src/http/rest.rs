@@ -1,12 +1,12 @@
-//! The server API: for api that hold an API key. Each route says which scope it needs.
+//! The server API, for services that hold an API key. Each route names the scope it needs.
 
 use super::api::Api;
 use super::body::{Answer, json, refusal, typed};
-use super::edge::Guest;
-use super::idempotency::{KEY_BYTES, Known};
+use super::idempotency::{KEY_BYTES, KeyState};
 use super::request::{self, Query, decode};
+use super::server::Connection;
 use super::session::{put, stopping};
-use super::{census, overview, party, people, topics};
+use super::{lists, overview, party, people, topics};
 use crate::shard::input::{HttpPublish, ShardInput};
 use http::request::Parts;
 use hyper::Request;
@@ -24,13 +24,13 @@ use tokio::sync::oneshot;
 const PAGE: usize = 100;
 const PAGE_MAX: usize = 1000;
 
-pub async fn route(guest: &Guest, request: Request<Incoming>) -> Answer {
+pub async fn route(connection: &Connection, request: Request<Incoming>) -> Answer {
     let (parts, body) = request.into_parts();
-    answer(guest, &parts, body).await.unwrap_or_else(|refused| refusal(&refused))
+    answer(connection, &parts, body).await.unwrap_or_else(|refused| refusal(&refused))
 }
 
-async fn answer(guest: &Guest, parts: &Parts, body: Incoming) -> Result<Answer, Refusal> {
-    let api = &guest.api;
+async fn answer(connection: &Connection, parts: &Parts, body: Incoming) -> Result<Answer, Refusal> {
+    let api = &connection.api;
     let path = parts.uri.path().trim_start_matches("/v1/").to_owned();
     let segments: Vec<String> = path.split('/').map(|segment| decode(segment, false)).collect();
     let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
@@ -41,7 +41,7 @@ async fn answer(guest: &Guest, parts: &Parts, body: Incoming) -> Result<Answer, 
         }
         ("GET", ["channels"]) => {
             holder(api, parts, Scope::Presence).await?;
-            census::channels(api, parts).await
+            lists::channels(api, parts).await
         }
         ("GET", ["channels", channel, "presence"]) => {
             holder(api, parts, Scope::Presence).await?;
@@ -65,7 +65,7 @@ async fn answer(guest: &Guest, parts: &Parts, body: Incoming) -> Result<Answer, 
         }
         ("GET", ["users"]) => {
             holder(api, parts, Scope::Presence).await?;
-            census::users(api, parts).await
+            lists::users(api, parts).await
         }
         ("GET", ["users", name, "letters"]) => {
             holder(api, parts, Scope::Admin).await?;
@@ -103,16 +103,16 @@ async fn answer(guest: &Guest, parts: &Parts, body: Incoming) -> Result<Answer, 
         }
         (_, path @ (["parties", ..] | ["users", _, "party"])) => party::answer(api, parts, path, body).await,
         (_, path @ ["topics" | "subscriptions", ..]) => topics::answer(api, parts, path, body).await,
-        (method, _) => Err(Refusal::new(Code::NotFound, format!("there is nothing at {method} /v1/{path}"))),
+        (method, _) => Err(Refusal::new(Code::NotFound, format!("no route for {method} /v1/{path}"))),
     }
 }
 
-/// The holder of the key that came along, if it has the scope.
+/// The identity of the API key in the request, if it has the scope.
 async fn holder(api: &Api, parts: &Parts, scope: Scope) -> Result<Identity, Refusal> {
     holder_of(api, parts, &[scope]).await
 }
 
-/// The holder of the key that came along, if it has one of these scopes.
+/// The identity of the API key in the request, if it has one of these scopes.
 pub async fn holder_of(api: &Api, parts: &Parts, scopes: &[Scope]) -> Result<Identity, Refusal> {
     let identity = request::identity(api, parts, &Query::of(parts)).await?;
     let Some(identity) = identity else {
@@ -141,29 +141,29 @@ async fn publish(api: &Api, parts: &Parts, name: &str, body: Incoming) -> Result
         return Err(Refusal::new(Code::TooLarge, message));
     }
     let once = idempotency_key(parts, name)?;
-    remembered(api, once.as_deref(), send(api, name, data)).await
+    run_once(api, once.as_deref(), send(api, name, data)).await
 }
 
-/// Carries a request out, or answers as the first time if it came before with the same key.
-pub async fn remembered(
+/// Runs a request, or repeats the answer to an earlier one with the same key.
+pub async fn run_once(
     api: &Api,
     once: Option<&str>,
     work: impl Future<Output = Result<Vec<u8>, Refusal>>,
 ) -> Result<Answer, Refusal> {
     if let Some(once) = once {
-        match api.remembered.begin(once, Instant::now()) {
-            Known::New => {}
-            Known::Answered(answer) => return Ok(json(answer)),
-            Known::UnderWay => {
-                let message = "a request with this Idempotency-Key is under way";
+        match api.idempotency.begin(once, Instant::now()) {
+            KeyState::New => {}
+            KeyState::Answered(answer) => return Ok(json(answer)),
+            KeyState::InProgress => {
+                let message = "a request with this Idempotency-Key is in progress";
                 return Err(Refusal::new(Code::Conflict, message).retry_after(100));
             }
         }
     }
     let outcome = work.await;
     match (&outcome, once) {
-        (Ok(body), Some(once)) => api.remembered.finish(once, body),
-        (Err(_), Some(once)) => api.remembered.forget(once),
+        (Ok(body), Some(once)) => api.idempotency.finish(once, body),
+        (Err(_), Some(once)) => api.idempotency.forget(once),
         _ => {}
     }
     outcome.map(json)
@@ -173,13 +173,13 @@ async fn send(api: &Api, name: &str, data: &str) -> Result<Vec<u8>, Refusal> {
     let (answer, waiting) = oneshot::channel();
     // All of a channel's messages go through one shard, so that one service has one order.
     let shard = name.bytes().fold(0usize, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte as usize));
-    let mail = HttpPublish { channel: name.into(), data: data.as_bytes().to_vec(), answer };
-    put(api, shard % api.shards.len(), ShardInput::Publish(Box::new(mail)))?;
+    let input = HttpPublish { channel: name.into(), data: data.as_bytes().to_vec(), answer };
+    put(api, shard % api.shards.len(), ShardInput::Publish(Box::new(input)))?;
     let receivers = waiting.await.map_err(|_| stopping())?;
     Ok(encode(&Receivers { receivers }))
 }
 
-/// The key under which a repeated request is known: a hash of the sender's credential, the channel, what it chose.
+/// The full idempotency key: a hash of the credential, the channel, and what the client chose.
 pub fn idempotency_key(parts: &Parts, name: &str) -> Result<Option<String>, Refusal> {
     let Some(given) = parts.headers.get("idempotency-key") else { return Ok(None) };
     let given = given.to_str().unwrap_or_default();
@@ -208,13 +208,13 @@ async fn presence(api: &Api, parts: &Parts, name: &str) -> Result<Answer, Refusa
     let read = Read::Roster { channel: name.into(), after, limit: limit as u32 };
     let answer = api.store.read(read).await;
     let answer = answer.map_err(|error| {
-        tracing::warn!(%error, "the store could not be asked who is in a channel");
+        tracing::warn!(%error, "cannot read a roster");
         Refusal::new(Code::Unavailable, "the store does not answer").retry_after(RETRY_AFTER_MS)
     })?;
-    // A service that holds a key sees everybody.
+    // A service that holds a key sees hidden users too.
     match tavern_hub::members_of(answer, counts_only, &|_, _| true) {
         Some(body) => Ok(json(body)),
-        None => Err(Refusal::new(Code::Internal, "the store gave no roster")),
+        None => Err(Refusal::new(Code::Internal, "the store returned no roster")),
     }
 }
 
@@ -232,7 +232,7 @@ async fn session(api: &Api, client: &str) -> Result<Answer, Refusal> {
     Err(unknown())
 }
 
-/// This node as it is, and every node that the store knows.
+/// Every node that the store knows, with details of this one.
 async fn nodes(api: &Api) -> Result<Answer, Refusal> {
     let Ok((now, known)) = crate::adoption::read_nodes(&api.store, &api.clock).await else {
         return Err(Refusal::new(Code::Unavailable, "the store does not answer").retry_after(RETRY_AFTER_MS));

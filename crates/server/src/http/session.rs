@@ -2,8 +2,8 @@
 
 use super::api::Api;
 use super::body::{Answer, json_with, refusal};
-use super::edge::Guest;
 use super::request::{self, Query};
+use super::server::Connection;
 use crate::shard::input::{HttpAnswer, HttpCommand, HttpPoll, SessionName, ShardInput};
 use http::request::Parts;
 use hyper::Request;
@@ -24,19 +24,19 @@ pub fn stopping() -> Refusal {
 }
 
 pub fn put(api: &Api, shard: usize, input: ShardInput) -> Result<(), Refusal> {
-    let busy = || Refusal::new(Code::Unavailable, "the server has too much to do").retry_after(500);
+    let busy = || Refusal::new(Code::Unavailable, "the server is overloaded; retry later").retry_after(500);
     api.shards.put(shard, input).map_err(|_| busy())
 }
 
-/// Takes a poll in. The request is gone afterwards: what parks is the receiver of its answer, and nothing that would
-/// keep the connection's buffers alive.
+/// Begins a poll. Only the receiver of its answer is kept while it is parked, nothing that would keep the connection's
+/// buffers alive.
 pub async fn begin_poll(
-    guest: &Guest,
+    connection: &Connection,
     request: Request<Incoming>,
 ) -> Result<oneshot::Receiver<HttpAnswer>, Refusal> {
     let (parts, incoming) = request.into_parts();
     let parts = &parts;
-    let api = &guest.api;
+    let api = &connection.api;
     let body = request::body(incoming, POLL_BODY_BYTES).await?;
     let poll = json::parse_poll(&body)?;
     let identity = identity(api, parts, poll.token.as_deref()).await?;
@@ -47,7 +47,7 @@ pub async fn begin_poll(
     let shard = api.shards.of_session(session.as_ref());
     let (answer, waiting) = oneshot::channel();
     let timeout_ms = poll.timeout_ms.unwrap_or(limits::POLL_PARK_MS);
-    let mail = HttpPoll {
+    let input = HttpPoll {
         session,
         named: poll.session.is_some(),
         identity,
@@ -55,45 +55,45 @@ pub async fn begin_poll(
         timeout_ms,
         answer,
     };
-    put_lazily(api, shard, ShardInput::Poll(Box::new(mail)))?;
+    put_lazily(api, shard, ShardInput::Poll(Box::new(input)))?;
     Ok(waiting)
 }
 
 /// Puts an input that may wait a moment, so that many polls at once wake their shard once.
 fn put_lazily(api: &Api, shard: usize, input: ShardInput) -> Result<(), Refusal> {
     let queue = api.shards.queue(shard);
-    let busy = || Refusal::new(Code::Unavailable, "the server has too much to do").retry_after(500);
+    let busy = || Refusal::new(Code::Unavailable, "the server is overloaded; retry later").retry_after(500);
     if queue.put_quietly(input).map_err(|_| busy())? {
         let queue = queue.clone();
         tokio::spawn(async move {
             tokio::time::sleep(POLL_DELAY).await;
-            queue.ring();
+            queue.wake();
         });
     }
     Ok(())
 }
 
-pub async fn command(guest: &Guest, parts: &Parts, incoming: Incoming) -> Answer {
-    match begin_command(guest, parts, incoming).await {
+pub async fn command(connection: &Connection, parts: &Parts, incoming: Incoming) -> Answer {
+    match begin_command(connection, parts, incoming).await {
         Ok(waiting) => answered(waiting.await),
         Err(refused) => refusal(&refused),
     }
 }
 
 async fn begin_command(
-    guest: &Guest,
+    connection: &Connection,
     parts: &Parts,
     incoming: Incoming,
 ) -> Result<oneshot::Receiver<HttpAnswer>, Refusal> {
-    let api = &guest.api;
+    let api = &connection.api;
     let frame = request::body(incoming, api.config.limits.json_frame_bytes).await?;
     let identity = identity(api, parts, None).await?;
     let named = json::session_of(&frame);
     let session = named.as_deref().and_then(SessionName::read);
     let shard = api.shards.of_session(session.as_ref());
     let (answer, waiting) = oneshot::channel();
-    let mail = HttpCommand { frame: frame.to_vec(), session, identity, answer };
-    put(api, shard, ShardInput::Command(Box::new(mail)))?;
+    let input = HttpCommand { frame: frame.to_vec(), session, identity, answer };
+    put(api, shard, ShardInput::Command(Box::new(input)))?;
     Ok(waiting)
 }
 

@@ -1,8 +1,8 @@
 //! SSE: a session's events as a response that does not end.
 
 use super::body::{Answer, Body, refusal, whole};
-use super::edge::Guest;
 use super::request::{self, Query};
+use super::server::Connection;
 use crate::shard::Shards;
 use crate::shard::input::{HttpStream, SessionName, ShardInput};
 use bytes::Bytes;
@@ -22,7 +22,7 @@ const PIECES: usize = 4;
 /// Channels in one URL.
 const CHANNELS: usize = 16;
 
-/// What a shard gives to an SSE response, piece by piece.
+/// The body of an SSE response, which a shard fills piece by piece.
 pub struct Events {
     pieces: mpsc::Receiver<Bytes>,
     link: LinkId,
@@ -41,12 +41,12 @@ impl Events {
     }
 }
 
-pub async fn stream(guest: &Guest, parts: &Parts) -> Answer {
-    match open(guest, parts).await {
+pub async fn stream(connection: &Connection, parts: &Parts) -> Answer {
+    match open(connection, parts).await {
         Ok(events) => {
             let mut answer = whole(StatusCode::OK, "text/event-stream", Bytes::new());
             *answer.body_mut() = Body::Events(events);
-            // A proxy that buffers would turn a stream into silence.
+            // A proxy must not buffer the stream.
             let name = HeaderName::from_static("x-accel-buffering");
             answer.headers_mut().insert(name, HeaderValue::from_static("no"));
             answer
@@ -55,12 +55,12 @@ pub async fn stream(guest: &Guest, parts: &Parts) -> Answer {
     }
 }
 
-async fn open(guest: &Guest, parts: &Parts) -> Result<Events, Refusal> {
-    let api = &guest.api;
+async fn open(connection: &Connection, parts: &Parts) -> Result<Events, Refusal> {
+    let api = &connection.api;
     let query = Query::of(parts);
     let identity = request::identity(api, parts, &query).await?;
     let session = query.get("session").and_then(SessionName::read);
-    // A browser that reconnects by itself tells how far it got in this header; it is newer than the URL.
+    // A browser that reconnects by itself sends its position in this header; it is newer than the URL.
     let last = parts.headers.get("last-event-id").and_then(|id| id.to_str().ok()?.parse().ok());
     let seq = match last {
         Some(seq) => Some(seq),

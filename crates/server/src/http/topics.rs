@@ -3,7 +3,7 @@
 
 use super::api::Api;
 use super::body::{Answer, json, typed, whole};
-use super::idempotency::Known;
+use super::idempotency::KeyState;
 use super::request::{self, Query};
 use super::rest::{holder_of, idempotency_key, page_of};
 use super::session;
@@ -85,7 +85,7 @@ pub async fn answer(api: &Api, parts: &Parts, segments: &[&str], body: Incoming)
         }
         (method, _) => {
             let path = parts.uri.path();
-            Err(Refusal::new(Code::NotFound, format!("there is nothing at {method} {path}")))
+            Err(Refusal::new(Code::NotFound, format!("no route for {method} {path}")))
         }
     }
 }
@@ -124,11 +124,11 @@ async fn publish(
         return accepted(report(topic, &published));
     };
     // The log knows the key too; this node also knows what it answered, whatever comes with the key this time.
-    match api.remembered.begin(&once, Instant::now()) {
-        Known::New => {}
-        Known::Answered(answer) => return accepted(answer),
-        Known::UnderWay => {
-            let message = "a request with this Idempotency-Key is under way";
+    match api.idempotency.begin(&once, Instant::now()) {
+        KeyState::New => {}
+        KeyState::Answered(answer) => return accepted(answer),
+        KeyState::InProgress => {
+            let message = "a request with this Idempotency-Key is in progress";
             return Err(Refusal::new(Code::Conflict, message).retry_after(100));
         }
     }
@@ -136,11 +136,11 @@ async fn publish(
     match add_events(api, caller, topic, given, body).await {
         Ok(published) => {
             let body = report(topic, &published);
-            api.remembered.finish(&once, &body);
+            api.idempotency.finish(&once, &body);
             accepted(body)
         }
         Err(refused) => {
-            api.remembered.forget(&once);
+            api.idempotency.forget(&once);
             Err(refused)
         }
     }

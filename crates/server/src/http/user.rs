@@ -1,5 +1,5 @@
-//! `GET /v1/users/{user}`: where a user is, what that means, and why he counts as online; and his inbox. From the store: the
-//! same on every node.
+//! `GET /v1/users/{user}`: where a user is, what they do, and why they count as online; and their inbox. From the store:
+//! the same on every node.
 
 use super::api::Api;
 use super::body::{Answer, typed};
@@ -30,12 +30,12 @@ pub async fn user(api: &Api, name: &str) -> Result<Answer, Refusal> {
     let last_seen = known.and_then(|user| user.last_seen);
     let left =
         presences.iter().filter_map(|presence| presence.attendance.departed()).map(|gone| gone.seen).max();
-    // His own channel says whether he is there at all.
+    // Their own channel says whether they are online at all.
     let own = presences.iter().find(|presence| is_own_channel(&presence.key.channel));
     let online = own.is_some();
     let leaving = own.is_some_and(|presence| presence.attendance.is_leaving());
     let places: Vec<Whereabouts> = presences.iter().map(whereabouts).collect();
-    // Whoever may still come back has not gone: what was told of him as gone would have to be taken back.
+    // A user within the grace period has not gone yet: their last-seen time would have to be taken back.
     let last_seen = if online { last_seen } else { last_seen.max(left) };
     let status = api.node.settings.activities.status(online, leaving, &places, last_seen);
     let activities = status.activities.iter().map(|one| ActivityReport {
@@ -69,20 +69,20 @@ fn named(name: &str) -> Result<Arc<str>, Refusal> {
 async fn membership(api: &Api, name: &str) -> Result<Guest, Refusal> {
     match api.store.read(Read::Document(DocumentKey::new(GUEST, name))).await {
         Ok(Found::Document(Some(found))) => read_guest(&found.row.body)
-            .map_err(|_| Refusal::new(Code::Internal, "what is kept of this user's party cannot be read")),
+            .map_err(|_| Refusal::new(Code::Internal, "cannot read this user's party record")),
         Ok(Found::Document(None)) => Ok(Guest::default()),
         _ => Err(unavailable()),
     }
 }
 
-/// What waits in his inbox, the oldest first. Reading it here acknowledges nothing.
+/// The messages in their inbox, oldest first. Reading them here acknowledges nothing.
 pub async fn letters(api: &Api, name: &str, after: &str, limit: usize) -> Result<Answer, Refusal> {
     let user = named(name)?;
     let after: u64 = match after {
         "" => 0,
-        after => {
-            after.parse().map_err(|_| Refusal::new(Code::BadRequest, "after is the number of a letter"))?
-        }
+        after => after
+            .parse()
+            .map_err(|_| Refusal::new(Code::BadRequest, "after must be the number of an inbox message"))?,
     };
     let Ok(Found::Inbox(Letters { dropped, page })) =
         api.store.read(Read::Inbox { user, after, limit: limit as u32 }).await
@@ -140,13 +140,13 @@ fn client(client: &Attendee) -> ClientPresence<'_> {
 
 fn why(now: Time, presences: &[Presence]) -> String {
     if presences.is_empty() {
-        return "no client is present anywhere, and no grace is running".to_owned();
+        return "no client is present, and no grace period is running".to_owned();
     }
     let living: usize = presences.iter().map(|presence| presence.attendance.living().count()).sum();
     if living > 0 {
         let channels = presences.iter().filter(|presence| !presence.attendance.is_leaving()).count();
-        return format!("{living} living presences of clients in {channels} channels; each names its node");
+        return format!("{living} client presences in {channels} channels; each names its node");
     }
     let until = presences.iter().filter_map(|presence| presence.attendance.next_wake()).max().unwrap_or(now);
-    format!("every client is lost; the last grace ends in {} ms", until.since(now))
+    format!("every client is lost; the last grace period ends in {} ms", until.since(now))
 }

@@ -1,4 +1,4 @@
-//! All numbers as one line of the log, each `metrics.log_ms`: a JSON object by the names that Prometheus sees.
+//! All numbers as one line of the log, every `metrics.log_ms`: a JSON object by the names that Prometheus sees.
 //! Must hold: a line is bounded; what did not fit is counted in it.
 
 use super::{MetricSources, Series};

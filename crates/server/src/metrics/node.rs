@@ -28,7 +28,7 @@ const SHARDS: &[(&str, &str, Kind, &str)] = &[
         Kind::Counter,
         "Redis connections closed because messages of another node were lost",
     ),
-    ("rumours", "tavern_rumours_total", Kind::Counter, "Changes of users told to their followers, each once"),
+    ("rumours", "tavern_rumours_total", Kind::Counter, "Status updates of users, each counted once"),
     ("statuses", "tavern_statuses_total", Kind::Counter, "Statuses put into mailboxes of followers"),
     ("sessions_opened", "tavern_sessions_opened_total", Kind::Counter, "Sessions opened"),
     (
@@ -48,7 +48,7 @@ const SHARDS: &[(&str, &str, Kind, &str)] = &[
         "sessions_expired",
         "tavern_sessions_expired_total",
         Kind::Counter,
-        "Sessions ended because nobody came back",
+        "Sessions that expired without being resumed",
     ),
     ("sessions_came", "tavern_sessions_came_total", Kind::Counter, "Sessions that came from other nodes"),
     ("sessions_left", "tavern_sessions_left_total", Kind::Counter, "Sessions that went to other nodes"),
@@ -163,7 +163,7 @@ impl NodeMetrics {
     }
 }
 
-/// What is left on the disk of this folder.
+/// Free bytes on the disk of this folder.
 fn free_bytes(folder: &PathBuf) -> Option<Series> {
     let stat = rustix::fs::statvfs(folder).ok()?;
     let free = stat.f_bavail.saturating_mul(stat.f_frsize);

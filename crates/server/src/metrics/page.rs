@@ -1,4 +1,4 @@
-//! The text format of Prometheus. The labels' values are of letters that need no escape.
+//! The text format of Prometheus. Label values need no escaping.
 
 use super::series::Series;
 use std::fmt::Write;

@@ -1,5 +1,5 @@
-//! All numbers to a StatsD receiver, in Datadog's flavour (tags), over UDP, each `config.statsd_ms`. Counters go as what was added since
-//! they went last, gauges as they are. Must hold: a datagram is never longer than `DATAGRAM_BYTES`; nothing waits for the
+//! All numbers to a StatsD receiver, in Datadog's flavour (tags), over UDP, every `metrics.statsd_ms`. Counters are sent as
+//! what was added since the last time, gauges as they are. Must hold: a datagram is never longer than `DATAGRAM_BYTES`; nothing waits for the
 //! receiver; what the socket refused is sent the next time.
 
 use super::{Kind, Label, MetricSources, Series};
@@ -13,18 +13,18 @@ const DATAGRAM_BYTES: usize = 1_432;
 /// A name may come to mean another address.
 const LOOK_UP_AGAIN: Duration = Duration::from_secs(60);
 const LOOK_UP: Duration = Duration::from_secs(2);
-/// Datagrams after which others get their turn.
+/// Datagrams after which other tasks may run.
 const TURN: usize = 64;
 
 pub async fn send(metrics: &MetricSources, config: &MetricsConfig, node: &str) {
     let mut sent = Sent::new(&config.statsd_prefix, node);
-    let mut line: Option<(UdpSocket, Instant)> = None;
+    let mut socket: Option<(UdpSocket, Instant)> = None;
     let mut known_dead = false;
     loop {
         tokio::time::sleep(Duration::from_millis(config.statsd_ms)).await;
-        line = line.filter(|(_, since)| since.elapsed() < LOOK_UP_AGAIN);
-        if line.is_none() {
-            line = match dial(&config.statsd).await {
+        socket = socket.filter(|(_, since)| since.elapsed() < LOOK_UP_AGAIN);
+        if socket.is_none() {
+            socket = match dial(&config.statsd).await {
                 Ok(socket) => Some((socket, Instant::now())),
                 Err(error) => {
                     if !std::mem::replace(&mut known_dead, true) {
@@ -35,7 +35,7 @@ pub async fn send(metrics: &MetricSources, config: &MetricsConfig, node: &str) {
             };
             known_dead = false;
         }
-        let Some((socket, _)) = &line else { continue };
+        let Some((socket, _)) = &socket else { continue };
         for (at, datagram) in sent.datagrams(&metrics.gather()).into_iter().enumerate() {
             // Nothing waits for the receiver: what it misses is in the next one.
             if socket.send(datagram.text.as_bytes()).is_ok() {
@@ -50,8 +50,8 @@ pub async fn send(metrics: &MetricSources, config: &MetricsConfig, node: &str) {
 
 async fn dial(address: &str) -> std::io::Result<UdpSocket> {
     let looked_up = tokio::time::timeout(LOOK_UP, tokio::net::lookup_host(address)).await;
-    let found = looked_up.map_err(|_| std::io::Error::other("its name was not found in time"))??.next();
-    let address = found.ok_or_else(|| std::io::Error::other("its name has no address"))?;
+    let found = looked_up.map_err(|_| std::io::Error::other("name lookup timed out"))??.next();
+    let address = found.ok_or_else(|| std::io::Error::other("the name has no address"))?;
     let here: SocketAddr = match address {
         SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
         SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
@@ -131,7 +131,7 @@ impl Sent {
     }
 }
 
-/// The signs of the format itself may not stand in a tag.
+/// Replaces the separators of the format.
 fn clean(text: &str) -> String {
     text.replace([',', '|', '#', ':', '\n', '\r'], "_")
 }

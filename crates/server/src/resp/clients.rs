@@ -27,7 +27,7 @@ pub struct ClientInfo {
     since: Time,
     /// Where it lives: the shard above, the link below.
     place: AtomicU64,
-    /// When it last said something, and which command, in the low 16 bits.
+    /// When its last command came, and which, in the low 16 bits.
     last: AtomicU64,
     /// Subscriptions to channels, patterns, shard channels.
     counts: [AtomicU32; 3],
@@ -51,7 +51,7 @@ const RESP3: u8 = 1;
 pub const NO_EVICT: u8 = 2;
 pub const NO_TOUCH: u8 = 4;
 
-/// The name of those whose token or key names nobody.
+/// The name of clients whose token or key names no user.
 pub const DEFAULT_USER: &str = "default";
 
 impl Clients {
@@ -120,7 +120,7 @@ impl ClientInfo {
         ((place >> 32) as usize, LinkId(place as u32))
     }
 
-    /// It said something: when, and the code of the command.
+    /// Notes a command: when it came, and its code.
     pub fn touch(&self, now: Time, code: u16) {
         self.last.store(now.ms() << 16 | u64::from(code), Ordering::Relaxed);
     }
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fresh_client_has_said_nothing() {
+    fn a_new_client_has_no_command() {
         let client = ClientInfo::new(1, address(1), address(2), Time(0));
         let mut line = String::new();
         client.write_line(Time(0), &mut line);

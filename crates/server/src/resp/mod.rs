@@ -1,5 +1,5 @@
 //! The Redis protocol over one connection: bytes into commands, replies in order. Rules are the hub's.
-//! Must hold: commands of a connection run in order; a reply stands after the messages that came before it.
+//! Must hold: commands of a connection run in order; a reply comes after the messages before it.
 
 use crate::auth::{AuthError, Authenticator};
 use crate::config::Config;
@@ -135,7 +135,7 @@ pub fn consume(out: &mut Vec<u8>, peer: &mut Peer, context: &mut Context<'_>, in
     (at, next)
 }
 
-/// Who has said goodbye is counted nowhere any more, even while the socket lingers.
+/// A closed client is counted nowhere any more, even while its socket lingers.
 fn leave(peer: &mut Peer, context: &mut Context<'_>) {
     if let Some(id) = peer.listener.take() {
         context.hub.end(id);
@@ -143,7 +143,7 @@ fn leave(peer: &mut Peer, context: &mut Context<'_>) {
     context.server.clients.leave(peer.info.id);
 }
 
-/// A message somewhat too large is read and refused, and the connection lives; one far too large ends it.
+/// A message somewhat too large is read and refused, and the connection stays; one far too large closes it.
 const ARG_BYTES_LEAST: usize = 64 * 1024;
 
 fn limits(peer: &Peer, context: &Context<'_>) -> Limits {
@@ -158,7 +158,7 @@ fn limits(peer: &Peer, context: &Context<'_>) -> Limits {
     }
 }
 
-/// The arguments of a command, wherever they lie.
+/// The arguments of a command, borrowed or owned.
 pub enum Args<'a> {
     Ranges { input: &'a [u8], ranges: &'a [Range<usize>] },
     Owned(&'a [Vec<u8>]),
@@ -176,7 +176,7 @@ impl<'a> Args<'a> {
         self.len() == 0
     }
 
-    /// The argument at a place that exists.
+    /// The argument at an index that exists.
     pub fn at(&self, index: usize) -> &'a [u8] {
         match self {
             Args::Ranges { input, ranges } => &input[ranges[index].clone()],

@@ -17,7 +17,7 @@ pub enum Names {
     Listened,
     /// Every argument is a pattern.
     Patterns,
-    /// The first argument is a channel to speak in.
+    /// The first argument is a channel to publish to.
     Published,
 }
 
@@ -39,7 +39,7 @@ pub fn is_admin(peer: &Peer, context: &Context<'_>) -> bool {
         || peer.identity.as_ref().is_some_and(|identity| identity.scopes.has(Scope::Admin))
 }
 
-/// Whether it may know that somebody listens there. Keys are for servers, which know.
+/// Whether it may know that a channel has subscribers. Clients with an API key may.
 pub fn may_see(peer: &Peer, context: &Context<'_>, name: &[u8]) -> bool {
     if context.server.config.mode == Mode::Dev {
         return true;

@@ -20,7 +20,7 @@ pub struct Conn {
     pub input: Vec<u8>,
     /// Commands that wait for an answer from outside, and what came after them.
     pub stalled: Option<Box<Stalled>>,
-    /// Milliseconds since the shard's start at which something was last heard.
+    /// Milliseconds since the shard's start at which something was last read.
     pub heard_ms: u32,
     pub state: State,
     /// Its slot in the counts of connections; given back when it is dropped.
@@ -45,9 +45,9 @@ pub struct Stalled {
 pub struct State {
     /// The socket refused bytes; it will say when it has room.
     pub blocked: bool,
-    /// It stands in the list of connections with events.
+    /// It is in the list of connections with events.
     pub touched: bool,
-    /// It stands in the list of connections with replies.
+    /// It is in the list of connections with replies.
     pub replies: bool,
     /// There may be more to read than was read.
     pub unread: bool,
@@ -133,7 +133,7 @@ impl Conn {
         self.tls.as_ref().is_some_and(|tls| tls.wants_write())
     }
 
-    /// Tries to get rid of encrypted bytes.
+    /// Writes encrypted bytes as far as the socket takes them.
     pub fn write_encrypted(&mut self) -> io::Result<()> {
         let Some(tls) = &mut self.tls else { return Ok(()) };
         while tls.wants_write() {

@@ -1,6 +1,6 @@
 //! Carries out what the hub asked for in a turn: messages to other shards and the bus, work for the store, questions to the
 //! app, waiting commands that may run, then the writing.
-//! Must hold: nobody waits longer than one round over all touched connections; a backlog made by waiting stays far below
+//! Must hold: no connection waits longer than one round over all touched ones; a backlog made by waiting stays far below
 //! what a mailbox holds.
 
 use crate::shard::conn::Conn;
@@ -19,7 +19,7 @@ impl Worker {
         self.flush_some(EVENTS_PER_TURN);
     }
 
-    /// Writes to everybody: before a mailbox could overflow, and at the end.
+    /// Writes to all connections: before a mailbox could overflow, and at the end.
     pub fn flush_all(&mut self) {
         self.flush_some(usize::MAX);
     }

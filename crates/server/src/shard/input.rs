@@ -69,7 +69,7 @@ impl ShardInput {
         )
     }
 
-    /// How much of the inbox's bound it takes.
+    /// How much of the queue's bound it takes.
     pub fn weight(&self) -> usize {
         match self {
             ShardInput::Parcels(parcels) => parcels.len().max(1),
@@ -138,7 +138,7 @@ pub struct HttpStream {
     pub events: mpsc::Sender<bytes::Bytes>,
     /// Set while the shard waits for room; the body then sends `StreamRoom`.
     pub wants_room: Arc<AtomicBool>,
-    /// Tells that the stream began, or why not, and by which link to ask for more room.
+    /// The link of the stream, or why it did not begin.
     pub begun: oneshot::Sender<Result<LinkId, Refusal>>,
 }
 

@@ -1,5 +1,5 @@
-//! The way into a shard from other threads: a bounded queue and a bell that rings only when the shard sleeps.
-//! Must hold: what was put in is seen at the latest in the next turn; no bell is lost between looking and sleeping.
+//! The queue of a shard, filled by other threads: bounded, with a waker that is used only while the shard sleeps.
+//! Must hold: an input is seen in the next turn at the latest; no wake-up is lost between the last look and the sleep.
 
 use crate::shard::input::ShardInput;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -10,71 +10,71 @@ pub struct ShardQueue {
     weight: AtomicUsize,
     bound: usize,
     asleep: AtomicBool,
-    /// Somebody will ring soon for mail that was put in quietly.
-    promised: AtomicBool,
-    bell: mio::Waker,
-    /// The shard has ended: nobody takes anything out any more.
+    /// A caller of `put_quietly` will call `wake` soon.
+    wake_promised: AtomicBool,
+    waker: mio::Waker,
+    /// The shard has ended and takes nothing any more.
     closed: AtomicBool,
 }
 
-/// The shard has more to do than it can; the sender must stop producing or say "unavailable".
+/// Backpressure: the sender must stop producing or answer "unavailable".
 #[derive(Debug)]
 pub struct Full;
 
 impl ShardQueue {
-    pub fn new(bell: mio::Waker, bound: usize) -> ShardQueue {
+    pub fn new(waker: mio::Waker, bound: usize) -> ShardQueue {
         ShardQueue {
             queue: Mutex::default(),
             weight: AtomicUsize::new(0),
             bound,
             asleep: AtomicBool::new(false),
-            promised: AtomicBool::new(false),
-            bell,
+            wake_promised: AtomicBool::new(false),
+            waker,
             closed: AtomicBool::new(false),
         }
     }
 
-    /// Puts mail in; refused when the inbox is full.
-    pub fn put(&self, mail: ShardInput) -> Result<(), Full> {
+    /// Adds an input, unless the queue is full.
+    pub fn put(&self, input: ShardInput) -> Result<(), Full> {
         if self.is_full() {
             return Err(Full);
         }
-        self.force(mail);
+        self.force(input);
         Ok(())
     }
 
-    /// Puts mail in whatever the bound: for what must not be lost and is itself bounded elsewhere.
-    pub fn force(&self, mail: ShardInput) {
-        self.push(mail);
+    /// Adds an input whatever the bound: for what must not be lost and is itself bounded elsewhere.
+    pub fn force(&self, input: ShardInput) {
+        self.push(input);
         if self.asleep.swap(false, Ordering::SeqCst) {
-            // A bell that cannot ring means that the poller is gone, and with it the shard.
-            let _ = self.bell.wake();
+            // A waker that fails means that the poll is gone, and with it the shard.
+            let _ = self.waker.wake();
         }
     }
 
-    /// Puts mail in without waking the shard. True: the caller must `ring` in a moment; nobody else will.
-    pub fn put_quietly(&self, mail: ShardInput) -> Result<bool, Full> {
+    /// Adds an input without waking the shard. True: the caller must call `wake` in a moment; no other will.
+    pub fn put_quietly(&self, input: ShardInput) -> Result<bool, Full> {
         if self.is_full() {
             return Err(Full);
         }
-        self.push(mail);
-        Ok(!self.promised.swap(true, Ordering::SeqCst))
+        self.push(input);
+        Ok(!self.wake_promised.swap(true, Ordering::SeqCst))
     }
 
     /// Wakes the shard for what was put in quietly.
-    pub fn ring(&self) {
-        self.promised.store(false, Ordering::SeqCst);
+    pub fn wake(&self) {
+        self.wake_promised.store(false, Ordering::SeqCst);
         if self.asleep.swap(false, Ordering::SeqCst) {
-            let _ = self.bell.wake();
+            let _ = self.waker.wake();
         }
     }
 
-    /// What is put into a closed inbox is dropped, so that whoever waits for an answer learns that none comes.
-    fn push(&self, mail: ShardInput) {
+    /// An input for a closed queue is dropped, so that the sender learns that no answer comes.
+    fn push(&self, input: ShardInput) {
         let mut queue = self.queue();
         if !self.is_closed() {
-            self.weight.fetch_add(mail.weight(), Ordering::Relaxed);
-            queue.push(mail);
+            self.weight.fetch_add(input.weight(), Ordering::Relaxed);
+            queue.push(input);
         }
     }
 
@@ -86,7 +86,7 @@ impl ShardQueue {
             self.weight.store(0, Ordering::Relaxed);
             std::mem::take(&mut *queue)
         };
-        // Not under the lock: what is dropped may put something in.
+        // Not under the lock: a dropped input may add another.
         drop(left);
     }
 
@@ -102,8 +102,8 @@ impl ShardQueue {
         self.weight.load(Ordering::Relaxed) >= self.bound
     }
 
-    /// Says that the shard is about to sleep. False: something is there, do not sleep.
-    pub fn doze(&self) -> bool {
+    /// Announces that the shard is about to sleep. False: there is an input, do not sleep.
+    pub fn begin_sleep(&self) -> bool {
         self.asleep.store(true, Ordering::SeqCst);
         let empty = self.queue().is_empty();
         if !empty {

@@ -229,7 +229,7 @@ impl SocketReader {
         state.links.put(link, Target::Socket(conn));
         state.touch(link);
         self.resume(state, link);
-        // Edge-triggered: what came before the registration wakes nobody.
+        // Edge-triggered: what came before the registration wakes no one.
         state.unread.push(link);
     }
 

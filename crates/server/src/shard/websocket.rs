@@ -1,5 +1,5 @@
 //! The WebSocket transport: frames into commands, replies into frames. Knows no rules.
-//! Must hold: a frame that is no JSON gets an error and the connection lives; a broken frame ends it with a reason.
+//! Must hold: a message that is not JSON gets an error and the connection stays; a broken frame ends it with a reason.
 
 use crate::shard::conn::Conn;
 use tavern_domain::Time;
@@ -129,7 +129,7 @@ fn run_message(conn: &mut Conn, socket: &mut WebSocket, context: &mut Context<'_
     Next::Go
 }
 
-/// Runs one command; its reply stands after the events that came before it.
+/// Runs one command; its reply comes after the events before it.
 pub fn run(conn: &mut Conn, socket: &mut WebSocket, context: &mut Context<'_>, command: &[u8]) -> Next {
     context.reply.clear();
     let flow = context.hub.command(context.now, &mut socket.caller, command, context.reply);
@@ -177,7 +177,7 @@ fn append_events(conn: &mut Conn, context: &mut Context<'_>, caller: &Caller) {
     conn.out.extend_from_slice(&context.scratch.bytes);
 }
 
-/// The frames that end a connection from our side.
+/// The frames that close a connection from our side.
 pub fn write_goodbye(out: &mut Vec<u8>, goodbye: Goodbye, reconnect_after_ms: u64) {
     let mut event = Vec::new();
     match goodbye {

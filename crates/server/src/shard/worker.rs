@@ -23,8 +23,8 @@ use tavern_store::Clock;
 pub const WAKE: Token = Token(usize::MAX);
 /// Sockets looked at in one turn.
 const EVENTS: usize = 1024;
-/// Publishes in a turn before everybody is written to: far below what a mailbox holds, so that a burst overflows
-/// nobody who reads.
+/// Publishes in a turn before all connections are written to: far below what a mailbox holds, so that a burst overflows
+/// no client that reads.
 const PUBLISHES_PER_FLUSH: u64 = 256;
 /// While another shard or the bus is full, it is looked at again after this long.
 const CONGESTED_MS: u64 = 1;
@@ -65,7 +65,7 @@ impl Seed {
     /// Runs until it is told to stop, on the thread that made the hub.
     pub fn run(self, hub: Shard) {
         let queue = self.context.shards.queue(self.index).clone();
-        // However the shard ends, nobody waits for it any more.
+        // However the shard ends, its senders must not wait for it.
         let _closing = Closing(queue.clone());
         let name = self.name();
         Worker::new(self, queue, hub).run(&name);
@@ -92,7 +92,7 @@ pub struct Worker {
     inputs: Vec<ShardInput>,
     /// Messages that came from other shards, answers of the store: all of it may have filled mailboxes.
     received: u64,
-    /// Messages published when everybody had last been written to.
+    /// Messages published when all connections had last been written to.
     pub published_at_flush: u64,
     /// Told to stop: the time until which the last bytes may still be read.
     stop_at: Option<Time>,
@@ -142,7 +142,7 @@ impl Worker {
         if state.congested {
             return Some(Duration::from_millis(CONGESTED_MS));
         }
-        if state.is_busy() || !self.queue.doze() {
+        if state.is_busy() || !self.queue.begin_sleep() {
             return Some(Duration::ZERO);
         }
         let wakes = [state.hub.next_wake(), self.reader.next_wake(), self.keepalive.next_wake(&state.links)];
@@ -260,7 +260,7 @@ impl Worker {
             ShardInput::Stream(stream) => streams::open(state, *stream),
             ShardInput::StreamRoom(link) => streams::has_room(state, link),
             ShardInput::Inspect(client, reply) => {
-                // The client may have gone away; then nobody wants to know.
+                // The client may have gone away.
                 let _ = reply.send(report::of_client(state, client));
             }
             ShardInput::Adopt(packed, late, done) => {
@@ -270,7 +270,7 @@ impl Worker {
                         false => state.hub.adopt(now, &packed),
                     };
                 }
-                // Whoever waits for it may have given up.
+                // The receiver may have given up.
                 let _ = done.send(());
             }
             ShardInput::Freeze(reply) => {

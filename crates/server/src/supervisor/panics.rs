@@ -1,4 +1,4 @@
-//! Panics: written to the log as an event with fields, counted, and kept away from whoever did not cause them.
+//! Panics: logged as an event with fields, counted, and contained to the request that caused them.
 //! Must hold: a panic inside the log itself is still written to stderr and does not come back here.
 
 use std::any::Any;
@@ -73,7 +73,7 @@ pub struct Panicked;
 pub async fn contain<T>(work: impl Future<Output = T>) -> Result<T, Panicked> {
     let mut work = pin!(work);
     poll_fn(move |context| {
-        // After a panic the work is only dropped, so nobody sees the state that it left.
+        // After a panic the work is only dropped, so the state that it left is not used.
         match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(context))) {
             Ok(Poll::Pending) => Poll::Pending,
             Ok(Poll::Ready(done)) => Poll::Ready(Ok(done)),

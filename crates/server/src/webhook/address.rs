@@ -1,4 +1,4 @@
-//! Which addresses may be dialled. Knows no names: it judges what a name or a literal turned out to be.
+//! Which addresses may be dialled, whatever name led to them.
 //! Must hold: an address that reaches this machine, its network or the metadata service of its cloud is refused in every
 //! wrapping that IPv6 has for it; what is not known to be public is refused.
 
@@ -17,7 +17,7 @@ pub struct Policy {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{address} may not be called: {what}")]
+#[error("{address} is not allowed: {what}")]
 pub struct Forbidden {
     pub address: IpAddr,
     pub what: &'static str,
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_public_is_refused() {
+    fn addresses_that_are_not_public_are_refused() {
         for address in [
             "0.0.0.0",
             "0.1.2.3",
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_public_is_dialled() {
+    fn public_addresses_are_allowed() {
         for address in [
             "1.1.1.1",
             "8.8.8.8",
@@ -222,6 +222,6 @@ mod tests {
         let all = Policy { allow_private: true, ..Policy::default() };
         assert!(all.check(IpAddr::V4(Ipv4Addr::LOCALHOST)).is_ok());
         let told = check("169.254.169.254").expect_err("refused").to_string();
-        assert_eq!(told, "169.254.169.254 may not be called: it is a link-local address");
+        assert_eq!(told, "169.254.169.254 is not allowed: it is a link-local address");
     }
 }

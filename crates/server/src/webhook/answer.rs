@@ -1,6 +1,6 @@
 //! What an endpoint's answer means. Reads no socket and no clock.
-//! Must hold: events that an endpoint named as failed are never taken for delivered; what is told to the operator is one
-//! short line without the endpoint's own words.
+//! Must hold: events that an endpoint named as failed are never taken for delivered; the detail for the operator is one
+//! short line without text from the endpoint.
 
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, StatusCode};
@@ -11,7 +11,7 @@ use tavern_domain::delivery::{DeliveryOutcome, EndpointReply};
 
 /// The longest time that an endpoint can make us wait.
 const RETRY_AFTER_MS: u64 = 3_600_000;
-/// Of a detail; the chain of causes of a TLS error can be long.
+/// The longest detail: the chain of causes of a TLS error can be long.
 const DETAIL_BYTES: usize = 240;
 
 #[derive(Clone, Debug)]
@@ -112,7 +112,7 @@ struct Said {
     failed: Option<Value>,
 }
 
-/// The events that a body names as failed. Anything but a list under `failed` is somebody's own way of saying yes.
+/// The events that a body names as failed. Anything but a list under `failed` is a success.
 fn named(body: &[u8]) -> Named {
     if body.trim_ascii_start().first() != Some(&b'{') {
         return Named::Nothing;

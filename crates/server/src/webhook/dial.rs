@@ -23,11 +23,11 @@ use tokio::time::{Instant, timeout, timeout_at};
 use tower_service::Service;
 
 #[derive(Clone, Copy)]
-pub(super) struct Patience {
+pub(super) struct DialTimeouts {
     pub connect: Duration,
-    /// How long what was sent may stay unconfirmed. An idle connection that the network has forgotten is noticed by this,
-    /// while there is time to post on another.
-    pub silence: Duration,
+    /// How long sent bytes may stay unacknowledged. This notices an idle connection that the network has dropped while there
+    /// is time to post on another.
+    pub unacknowledged: Duration,
 }
 
 /// Addresses of one name that are tried. They share the time.
@@ -39,24 +39,24 @@ pub(super) enum DialError {
     Plain,
     #[error("the address has no host")]
     NoHost,
-    #[error("{name} could not be looked up")]
+    #[error("cannot look up {name}")]
     Lookup { name: String, source: io::Error },
-    #[error("{0} was not looked up in time")]
-    LookupLate(String),
+    #[error("the lookup of {0} timed out")]
+    LookupTimeout(String),
     #[error("{0} has no address")]
     NoAddress(String),
-    #[error("{name} leads nowhere that is allowed")]
-    Nowhere { name: String, source: Forbidden },
+    #[error("{name} has no allowed address")]
+    NoAllowedAddress { name: String, source: Forbidden },
     #[error(transparent)]
     Forbidden(#[from] Forbidden),
-    #[error("{address} did not take the connection")]
+    #[error("cannot connect to {address}")]
     Connect { address: SocketAddr, source: io::Error },
-    #[error("{0} did not take the connection in time")]
-    ConnectLate(SocketAddr),
-    #[error("no TLS")]
+    #[error("the connection to {0} timed out")]
+    ConnectTimeout(SocketAddr),
+    #[error("TLS failed")]
     Tls(#[source] Box<dyn std::error::Error + Send + Sync>),
-    #[error("the TLS handshake did not end in time")]
-    TlsLate,
+    #[error("the TLS handshake timed out")]
+    TlsTimeout,
 }
 
 /// A socket to a checked address.
@@ -64,7 +64,7 @@ pub(super) enum DialError {
 struct Dialler {
     policy: Arc<Policy>,
     resolver: Arc<dyn Resolver>,
-    patience: Patience,
+    timeouts: DialTimeouts,
 }
 
 impl Dialler {
@@ -75,17 +75,17 @@ impl Dialler {
         }
         let host = uri.host().ok_or(DialError::NoHost)?;
         let port = uri.port_u16().unwrap_or(if plain { 80 } else { 443 });
-        let until = Instant::now() + self.patience.connect;
+        let until = Instant::now() + self.timeouts.connect;
         let addresses = self.addresses(host, until).await?;
         let mut failure = DialError::NoAddress(host.to_owned());
         for (tried, address) in addresses.iter().enumerate() {
             let address = SocketAddr::new(*address, port);
-            // One that swallows everything leaves time for those after it.
+            // An address that does not answer leaves time for the others.
             let share = until.saturating_duration_since(Instant::now()) / (addresses.len() - tried) as u32;
             match timeout(share, TcpStream::connect(address)).await {
                 Ok(Ok(socket)) => return self.wire(socket, address),
                 Ok(Err(source)) => failure = DialError::Connect { address, source },
-                Err(_) => failure = DialError::ConnectLate(address),
+                Err(_) => failure = DialError::ConnectTimeout(address),
             }
         }
         Err(failure)
@@ -95,7 +95,9 @@ impl Dialler {
         let failed = |source| DialError::Connect { address, source };
         socket.set_nodelay(true).map_err(failed)?;
         #[cfg(target_os = "linux")]
-        socket2::SockRef::from(&socket).set_tcp_user_timeout(Some(self.patience.silence)).map_err(failed)?;
+        socket2::SockRef::from(&socket)
+            .set_tcp_user_timeout(Some(self.timeouts.unacknowledged))
+            .map_err(failed)?;
         Ok(Wire { io: TokioIo::new(socket), mark: Mark::default() })
     }
 
@@ -108,7 +110,7 @@ impl Dialler {
         }
         let name = || host.to_owned();
         let found = timeout_at(until, self.resolver.look_up(host)).await;
-        let found = found.map_err(|_| DialError::LookupLate(name()))?;
+        let found = found.map_err(|_| DialError::LookupTimeout(name()))?;
         let found = found.map_err(|source| DialError::Lookup { name: name(), source })?;
         let mut allowed = Vec::new();
         let mut forbidden = None;
@@ -121,7 +123,7 @@ impl Dialler {
         }
         match forbidden {
             _ if !allowed.is_empty() => Ok(allowed),
-            Some(source) => Err(DialError::Nowhere { name: name(), source }),
+            Some(source) => Err(DialError::NoAllowedAddress { name: name(), source }),
             None => Err(DialError::NoAddress(name())),
         }
     }
@@ -148,7 +150,7 @@ impl Service<Uri> for Dialler {
 #[derive(Clone)]
 pub(super) struct Connector {
     https: HttpsConnector<Dialler>,
-    patience: Duration,
+    timeout: Duration,
 }
 
 impl Connector {
@@ -156,12 +158,12 @@ impl Connector {
         policy: Policy,
         resolver: Arc<dyn Resolver>,
         tls: ClientConfig,
-        patience: Patience,
+        timeouts: DialTimeouts,
     ) -> Connector {
-        let dialler = Dialler { policy: Arc::new(policy), resolver, patience };
+        let dialler = Dialler { policy: Arc::new(policy), resolver, timeouts };
         let builder = hyper_rustls::HttpsConnectorBuilder::new().with_tls_config(tls);
         let https = builder.https_or_http().enable_all_versions().wrap_connector(dialler);
-        Connector { https, patience: patience.connect }
+        Connector { https, timeout: timeouts.connect }
     }
 }
 
@@ -176,9 +178,9 @@ impl Service<Uri> for Connector {
 
     fn call(&mut self, uri: Uri) -> Self::Future {
         // The dial has its own limit; what is left after it is for the handshake, at least as much again.
-        let connecting = timeout(self.patience * 2, self.https.call(uri));
+        let connecting = timeout(self.timeout * 2, self.https.call(uri));
         Box::pin(async move {
-            let connected = connecting.await.map_err(|_| DialError::TlsLate)?;
+            let connected = connecting.await.map_err(|_| DialError::TlsTimeout)?;
             connected.map_err(|error| match error.downcast::<DialError>() {
                 Ok(dial) => *dial,
                 Err(other) => DialError::Tls(other),
@@ -193,7 +195,7 @@ pub(super) struct Wire {
     mark: Mark,
 }
 
-/// Whether this connection has answered before: if so, an end without a word means that it had been idle for too long.
+/// Whether this connection has answered before: if so, an end without an answer means that it was idle for too long.
 #[derive(Clone, Default)]
 pub(super) struct Mark(Arc<AtomicBool>);
 

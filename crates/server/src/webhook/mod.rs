@@ -1,5 +1,5 @@
-//! Webhooks out: one signed POST to an address that somebody else chose, and what its answer means. Knows no topics,
-//! subscriptions or stores, and decides nothing about retries: whoever asks it to post does.
+//! Outgoing webhooks: one signed POST to an address that a subscriber chose, and what its answer means. Knows no topics,
+//! subscriptions or stores; retries are decided by the caller.
 //! Must hold: only an address that was checked is dialled, at every dial; no redirect is followed; every wait, every answer
 //! and every queue has a bound; no secret reaches a log.
 

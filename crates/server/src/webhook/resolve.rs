@@ -1,5 +1,5 @@
-//! What addresses a name has now. Judges none of them. Must hold: names that nobody answers for occupy a bounded number of
-//! threads.
+//! Looks up the addresses of a name; which are allowed is decided elsewhere. Must hold: slow name servers occupy a bounded
+//! number of threads.
 
 use std::future::Future;
 use std::io;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tokio::sync::Semaphore;
 
 /// Lookups under way at once. The system's resolver blocks a thread, for many seconds when a name server is silent, and
-/// cannot be interrupted; the others wait their turn within their own patience.
+/// cannot be interrupted; the others wait within their own timeouts.
 const AT_ONCE: usize = 64;
 
 pub type Addresses<'a> = Pin<Box<dyn Future<Output = io::Result<Vec<IpAddr>>> + Send + 'a>>;
@@ -35,7 +35,7 @@ impl Resolver for SystemResolver {
         Box::pin(async move {
             let turn = self.turns.clone().acquire_owned().await.map_err(io::Error::other)?;
             let name = name.to_owned();
-            // Whoever asked may have given up; the thread is busy all the same, so the turn ends with it.
+            // The caller may have given up; the thread is busy all the same, so its permit is held until it ends.
             let looking = tokio::spawn(async move {
                 let found = tokio::net::lookup_host((name.as_str(), 0)).await;
                 drop(turn);

@@ -1,10 +1,10 @@
-//! Posts to endpoints and says what came of it. Keeps connections and uses them again: HTTP/1.1 one post at a time, HTTP/2
+//! Posts to endpoints and returns the outcome. Keeps connections and uses them again: HTTP/1.1 one post at a time, HTTP/2
 //! many. Must hold: a post ends within its time, whatever the endpoint does; an endpoint that hangs costs its socket and
 //! little else; a post that an idle connection lost without an answer is sent again on another, so it may arrive twice.
 
 use super::address::Policy;
 use super::answer::{Answer, Body, End, causes, judge, wants_body};
-use super::dial::{Connector, Mark, Patience};
+use super::dial::{Connector, DialTimeouts, Mark};
 use super::resolve::{Resolver, SystemResolver};
 use super::target::Target;
 use bytes::Bytes;
@@ -21,7 +21,7 @@ use std::time::{Duration, SystemTime};
 use tavern_domain::delivery::DeliveryOutcome;
 use tokio::time::{Instant, timeout_at};
 
-/// Names us to the endpoint.
+/// The User-Agent.
 const AGENT: HeaderValue = HeaderValue::from_static(concat!("tavern/", env!("CARGO_PKG_VERSION")));
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
@@ -35,12 +35,12 @@ const STREAM_WINDOW: u32 = 64 * 1024;
 const CONNECTION_WINDOW: u32 = 1024 * 1024;
 /// What is written ahead for one HTTP/2 post whose endpoint does not read.
 const SEND_AHEAD: usize = 64 * 1024;
-/// A connection that has posts under way and is silent is asked whether it is there; without an answer it is given up.
+/// A silent connection with posts in flight is pinged; without an answer it is closed.
 const PING_EVERY: Duration = Duration::from_secs(5);
 const PING_PATIENCE: Duration = Duration::from_secs(5);
-/// Connections that may turn out to have been idle for too long, for one post.
+/// Stale connections that one post may meet.
 const STALE_MAX: usize = 3;
-/// For a body that changes nothing: it is read only so that its connection can be used again.
+/// For a body that changes nothing: it is read only so that the connection can be reused.
 const DRAIN: Duration = Duration::from_millis(500);
 
 /// The defaults are those of the manual.
@@ -75,9 +75,9 @@ impl Default for Settings {
 
 #[derive(Debug, thiserror::Error)]
 pub enum SenderError {
-    #[error("a certificate authority cannot be used: {0}")]
+    #[error("cannot use a certificate authority: {0}")]
     Authority(#[source] rustls::Error),
-    #[error("TLS cannot be set up: {0}")]
+    #[error("cannot set up TLS: {0}")]
     Tls(#[source] rustls::Error),
 }
 
@@ -96,8 +96,8 @@ pub struct Sender {
     answer_bytes: usize,
 }
 
-/// Whether a header is free to be chosen. The others say where a message begins, ends and goes: whoever chose them could
-/// write into the posts of others.
+/// Whether a subscription may set this header. The others frame and route the message: setting them would be request
+/// smuggling.
 pub fn may_send(name: &HeaderName) -> bool {
     let reserved = [
         header::HOST,
@@ -119,8 +119,8 @@ impl Sender {
     pub fn new(settings: Settings) -> Result<Sender, SenderError> {
         let Settings { policy, connect_timeout, request_timeout, .. } = settings;
         let tls = tls(settings.authorities)?;
-        let patience = Patience { connect: connect_timeout, silence: request_timeout / 2 };
-        let connector = Connector::new(policy, settings.resolver, tls, patience);
+        let timeouts = DialTimeouts { connect: connect_timeout, unacknowledged: request_timeout / 2 };
+        let connector = Connector::new(policy, settings.resolver, tls, timeouts);
         let client = Client::builder(TokioExecutor::new())
             .timer(TokioTimer::new())
             .pool_timer(TokioTimer::new())
@@ -222,7 +222,7 @@ fn was_stale(error: &Error) -> bool {
     ended && extensions.get::<Mark>().is_some_and(Mark::has_answered)
 }
 
-/// What went wrong, without the library's own words around it.
+/// The cause of an error, without the library's wrappers.
 fn told(error: &Error) -> String {
     match std::error::Error::source(error) {
         Some(source) => causes(source),
@@ -230,7 +230,7 @@ fn told(error: &Error) -> String {
     }
 }
 
-/// Whom to trust: the public authorities and some more.
+/// The trusted roots: the public authorities and some more.
 fn tls(authorities: Vec<CertificateDer<'static>>) -> Result<ClientConfig, SenderError> {
     let mut roots = RootCertStore::empty();
     roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());

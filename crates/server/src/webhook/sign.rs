@@ -13,7 +13,7 @@ pub const ID: HeaderName = HeaderName::from_static("webhook-id");
 pub const TIMESTAMP: HeaderName = HeaderName::from_static("webhook-timestamp");
 pub const SIGNATURE: HeaderName = HeaderName::from_static("webhook-signature");
 
-/// How far the clocks of sender and receiver may differ; an older message may be a copy that somebody kept.
+/// How far the clocks of sender and receiver may differ; an older message may be a replay.
 pub const TOLERANCE_S: u64 = 300;
 
 const PREFIX: &str = "whsec_";
@@ -133,11 +133,11 @@ pub enum VerifyError {
     Missing(HeaderName),
     #[error("webhook-timestamp is not a number of seconds")]
     Timestamp,
-    #[error("the message is {0} s old; at most 300 s are believed")]
+    #[error("the message is {0} s old; at most 300 s are accepted")]
     Old(u64),
-    #[error("the message is {0} s ahead of this clock; at most 300 s are believed")]
+    #[error("the message is {0} s ahead of this clock; at most 300 s are accepted")]
     Early(u64),
-    #[error("no signature fits the secret")]
+    #[error("no signature matches the secret")]
     Signature,
 }
 
@@ -164,7 +164,7 @@ pub fn verify(
     if !signatures.split(' ').take(SIGNATURES_MAX).any(fits) {
         return Err(VerifyError::Signature);
     }
-    // Who cannot sign learns nothing about our clock.
+    // A sender without the secret learns nothing about our clock.
     match (now_s.saturating_sub(sent_s), sent_s.saturating_sub(now_s)) {
         (old, _) if old > TOLERANCE_S => Err(VerifyError::Old(old)),
         (_, early) if early > TOLERANCE_S => Err(VerifyError::Early(early)),

@@ -1,4 +1,4 @@
-//! Where a webhook goes: an address that was looked at before anybody keeps it. Looks up no names; those are checked when
+//! The target of a webhook: an address that is checked before it is stored. Looks up no names; those are checked when
 //! they are dialled. Must hold: a target has the scheme http or https, a host, no user and no fragment; a literal address
 //! in it has one spelling and is allowed.
 
@@ -30,7 +30,7 @@ pub enum TargetError {
     Fragment,
     #[error("the address holds a character that must be percent-encoded")]
     Character,
-    #[error("{0:?} is no host")]
+    #[error("{0:?} is not a host name")]
     Host(String),
     #[error("the port must be a number from 1 to 65535")]
     Port,

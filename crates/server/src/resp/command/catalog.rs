@@ -1,4 +1,4 @@
-//! COMMAND: tells about the commands in the table, and the HELP of every container of subcommands.
+//! COMMAND: describes the commands of the table, and the HELP of every container of subcommands.
 
 use super::table::{self, Flags, Spec, TABLE};
 use super::{Call, text};
@@ -98,7 +98,7 @@ const FLAGS: [(Flags, &str); 12] = [
     (Flags::ALLOW_BUSY, "allow_busy"),
 ];
 
-/// Families in the order Redis tells them; some follow from flags.
+/// Families in the order of Redis; some follow from flags.
 const CATEGORIES: [(Flags, &str); 10] = [
     (Flags::KEYSPACE, "@keyspace"),
     (Flags::READONLY, "@read"),
@@ -115,7 +115,7 @@ const CATEGORIES: [(Flags, &str); 10] = [
 fn categories(flags: Flags) -> impl Iterator<Item = &'static str> {
     let named = CATEGORIES.into_iter().flat_map(move |(flag, name)| {
         let found = flags.has(flag).then_some(name);
-        // Whoever is not fast is slow; that word stands where `@fast` would.
+        // Commands that are not fast are slow; `@slow` takes the place of `@fast`.
         let slow = (flag == Flags::FAST && !flags.has(flag)).then_some("@slow");
         found.into_iter().chain(slow)
     });
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_that_is_told_can_be_read() {
+    fn every_reply_can_be_parsed() {
         for proto in [Proto::Resp2, Proto::Resp3] {
             let all: Vec<&Spec> = TABLE.iter().collect();
             let out = written(|out| write_docs(out, proto, &all));

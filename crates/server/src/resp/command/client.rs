@@ -150,12 +150,12 @@ fn chosen(call: &Call<'_, '_>) -> Result<Vec<Arc<ClientInfo>>, Vec<u8>> {
     }
 }
 
-/// The types of clients. Nobody is a master or a replica here.
+/// The types of clients. There are no masters and replicas here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Normal,
     Pubsub,
-    Nobody,
+    None,
 }
 
 impl Kind {
@@ -163,7 +163,7 @@ impl Kind {
         match word.to_ascii_lowercase().as_slice() {
             b"normal" => Ok(Kind::Normal),
             b"pubsub" => Ok(Kind::Pubsub),
-            b"master" | b"replica" | b"slave" => Ok(Kind::Nobody),
+            b"master" | b"replica" | b"slave" => Ok(Kind::None),
             _ => Err([b"ERR Unknown client type '", text::quoted(word, LABEL_BYTES), b"'"].concat()),
         }
     }
@@ -172,7 +172,7 @@ impl Kind {
         match self {
             Kind::Normal => !client.listens(),
             Kind::Pubsub => client.listens(),
-            Kind::Nobody => false,
+            Kind::None => false,
         }
     }
 }

@@ -105,7 +105,7 @@ fn check_set(args: &[&[u8]], known: &[(&'static str, String)]) -> Result<(), Vec
     Ok(())
 }
 
-/// Counters of this server only grow: whoever reads them takes differences.
+/// Counters of this server only grow: readers take differences.
 pub fn resetstat(call: &mut Call<'_, '_>) -> Next {
     call.ok()
 }

@@ -1,5 +1,5 @@
 //! The connection itself: PING, ECHO, QUIT, RESET, HELLO, AUTH, SELECT.
-//! Must hold: a credential is never part of a reply or a log line; who fails to log in stays who he was.
+//! Must hold: a credential is never part of a reply or a log line; a failed login changes nothing.
 
 use super::{Call, PeerState, pubsub, text, transaction};
 use crate::auth::{AuthError, Credential};
@@ -132,8 +132,8 @@ fn login(call: &mut Call<'_, '_>, user: Option<&[u8]>, password: &[u8]) -> Login
             enter(call, identity);
             Login::In
         }
-        Err(AuthError::Unavailable) => Login::Refused("ERR keys cannot be checked at the moment".to_string()),
-        // Dev mode is a Redis without a password: its default user may say anything.
+        Err(AuthError::Unavailable) => Login::Refused("ERR cannot check API keys now; retry".to_string()),
+        // Dev mode is a Redis without a password: any password of the default user is accepted.
         Err(_) if call.context.server.config.mode == Mode::Dev => match user {
             None => Login::Refused(NO_PASSWORD.to_string()),
             Some(user) if user == DEFAULT_USER.as_bytes() => Login::In,

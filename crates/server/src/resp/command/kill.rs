@@ -1,5 +1,5 @@
 //! CLIENT KILL: closes connections of this node, by address or by what `CLIENT LIST` shows of them.
-//! Must hold: whoever kills himself gets his answer first.
+//! Must hold: a client that kills itself gets its reply first.
 
 use super::client::Kind;
 use super::{Call, text};
@@ -8,7 +8,7 @@ use crate::resp::clients::{ClientInfo, DEFAULT_USER};
 use tavern_domain::Time;
 use tavern_wire::resp as reply;
 
-/// Who is to be closed: everybody who fits all that is said.
+/// Which connections to close: those that match every condition.
 #[derive(Debug, PartialEq, Eq)]
 struct Filter {
     id: Option<u64>,
@@ -109,7 +109,7 @@ pub fn kill(call: &mut Call<'_, '_>) -> Next {
     next
 }
 
-/// Closes all who fit; tells how many, and whether the caller is one of them.
+/// Closes all that match; returns how many, and whether the caller is one of them.
 fn close(call: &mut Call<'_, '_>, filter: &Filter) -> (i64, Next) {
     let server = call.context.server;
     let (mut killed, mut next) = (0, Next::Go);
@@ -123,7 +123,7 @@ fn close(call: &mut Call<'_, '_>, filter: &Filter) -> (i64, Next) {
             next = Next::Close;
             continue;
         }
-        // Gone for everybody who asks from now on; its shard closes the socket when it reads this.
+        // Out of the list at once; its shard closes the socket in its next turn.
         server.clients.leave(client.id);
         let (shard, link) = client.place();
         server.shards.kill(shard, link, client.id);

@@ -1,6 +1,6 @@
 //! The commands of the Redis protocol: one file per family, every command a function of the same shape. This file
 //! decides, in the order Redis does, whether a command runs, is queued or is rejected.
-//! Must hold: a reply stands after the messages that came before it; a command that stalls has changed nothing.
+//! Must hold: a reply comes after the messages before it; a command that stalls has changed nothing.
 
 mod catalog;
 mod client;
@@ -59,7 +59,7 @@ impl PeerState {
     }
 }
 
-/// One command on its way: who said it, with what, and where its reply goes.
+/// One command being run: its client, its arguments, and where its reply goes.
 struct Call<'a, 'd> {
     out: &'a mut Vec<u8>,
     peer: &'a mut Peer,
@@ -107,7 +107,7 @@ pub fn run(out: &mut Vec<u8>, peer: &mut Peer, context: &mut Context<'_>, args: 
     next
 }
 
-/// Somebody is logged in and his token has not ended.
+/// The client is logged in and its token has not expired.
 fn is_current(peer: &Peer, context: &Context<'_>) -> bool {
     peer.identity.as_ref().is_some_and(|identity| context.now < identity.expires)
 }
@@ -139,7 +139,7 @@ fn dispatch(out: &mut Vec<u8>, peer: &mut Peer, context: &mut Context<'_>, args:
     perform(&mut Call { out, peer, context, args, spec, in_exec: false })
 }
 
-/// Runs a command that may run. What it said is unsaid when the client wants no replies; what is pushed stays.
+/// Runs a command that may run. Its reply is dropped when the client wants none; what is pushed stays.
 fn perform(call: &mut Call<'_, '_>) -> Next {
     let mark = call.out.len();
     let next = (call.spec.run)(call);

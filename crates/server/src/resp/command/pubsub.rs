@@ -1,4 +1,4 @@
-//! Listening and speaking: SUBSCRIBE and its kin, PUBLISH, SPUBLISH, PUBSUB.
+//! SUBSCRIBE and its variants, PUBLISH, SPUBLISH, PUBSUB.
 //! Must hold: one confirmation per argument; channels and patterns share a counter, shard channels have their own;
 //! a publisher that listens to itself gets the number first, then the message.
 
@@ -99,7 +99,7 @@ fn carry(call: &mut Call<'_, '_>, space: Space, hold: &mut Hold<'_>) -> Result<(
         match hold.carry(space, &used, link) {
             Carried::Yes => {}
             Carried::Wait => {
-                // Whoever waits may be gone before it is carried.
+                // The connection may be gone before the bus confirms.
                 call.context.hub.linger(space, (*used).into());
                 waits = !call.in_exec;
             }

@@ -1,4 +1,4 @@
-//! The table of commands: names, arities, flags and families as Redis tells them, and what is our own: who may run
+//! The table of commands: names, arities, flags and families as in Redis, and our own: who may run
 //! them when. Must hold: every command that runs stands here, and `COMMAND` shows nothing else.
 
 use super::{Run, catalog, client, config, connection, kill, pubsub, server, tavern, text, transaction};
@@ -55,7 +55,7 @@ impl Flags {
     }
 }
 
-/// What we add to Redis' own words about a command.
+/// Our own flags of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Own(u8);
 
@@ -187,7 +187,7 @@ const QUIET: Flags = Flags::LOADING.and(Flags::STALE);
 const PUBSUB: Flags = QUIET.and(Flags::PUBSUB);
 const LISTEN: Flags = PUBSUB.and(Flags::NOSCRIPT);
 const SESSION: Flags = QUIET.and(Flags::NOSCRIPT).and(Flags::CONNECTION);
-const DOOR: Flags = SESSION.and(Flags::FAST).and(Flags::NO_AUTH).and(Flags::ALLOW_BUSY);
+const LOGIN: Flags = SESSION.and(Flags::FAST).and(Flags::NO_AUTH).and(Flags::ALLOW_BUSY);
 const OPERATOR: Flags = QUIET.and(Flags::NOSCRIPT).and(Flags::ADMIN).and(Flags::DANGEROUS);
 const MULTI: Flags = QUIET.and(Flags::NOSCRIPT).and(Flags::TRANSACTION);
 const CONFIRMED: Own = Own::WHILE_SUBSCRIBED.and(Own::PUSHES);
@@ -244,7 +244,7 @@ pub static TABLE: &[Spec] = &[
         .names(Names::Published)
         .since("7.0.0"),
     Spec::new("pubsub", -2, "pubsub", catalog::help, "Tells who listens where").since("2.8.0").with(&[
-        Spec::new("pubsub|channels", -2, "pubsub", pubsub::channels, "The channels somebody listens to")
+        Spec::new("pubsub|channels", -2, "pubsub", pubsub::channels, "The channels with subscriptions")
             .flags(PUBSUB)
             .since("2.8.0"),
         Spec::new("pubsub|numsub", -2, "pubsub", pubsub::numsub, "How many listen to each channel")
@@ -270,10 +270,10 @@ pub static TABLE: &[Spec] = &[
     Spec::new("echo", 2, "connection", connection::echo, "Gives the argument back")
         .flags(QUIET.and(Flags::FAST).and(Flags::CONNECTION)),
     Spec::new("quit", -1, "connection", connection::quit, "Closes the connection")
-        .flags(DOOR)
+        .flags(LOGIN)
         .own(Own::WHILE_SUBSCRIBED.and(Own::NOT_QUEUED)),
     Spec::new("reset", 1, "connection", connection::reset, "Makes the connection as it was when it began")
-        .flags(DOOR)
+        .flags(LOGIN)
         .own(Own::WHILE_SUBSCRIBED.and(Own::NOT_QUEUED))
         .since("6.2.0"),
     Spec::new(
@@ -283,9 +283,9 @@ pub static TABLE: &[Spec] = &[
         connection::hello,
         "Chooses the protocol, logs in, names the client",
     )
-    .flags(DOOR)
+    .flags(LOGIN)
     .since("6.0.0"),
-    Spec::new("auth", -2, "connection", connection::auth, "Logs in with a token or an API key").flags(DOOR),
+    Spec::new("auth", -2, "connection", connection::auth, "Logs in with a token or an API key").flags(LOGIN),
     Spec::new("select", 2, "connection", connection::select, "Accepts the number of a database")
         .flags(QUIET.and(Flags::FAST).and(Flags::CONNECTION)),
     Spec::new("client", -2, "connection", catalog::help, "About connections").since("2.4.0").with(&[

@@ -214,7 +214,7 @@ fn a_transaction_answers_as_one_and_messages_follow_it() {
 }
 
 #[test]
-fn silence_spares_what_is_pushed() {
+fn client_reply_off_does_not_drop_pushed_messages() {
     let mut world = dev();
     let ann = world.join();
     world.say(ann, "HELLO 3");
@@ -283,7 +283,7 @@ fn a_wait_ends_with_a_message_or_with_its_time() {
 }
 
 #[test]
-fn nobody_does_anything_before_he_logs_in() {
+fn commands_before_login_are_refused() {
     let mut world = world(Mode::Serve, Settings::default());
     let ann = world.join();
     assert_eq!(world.say(ann, "PING"), "-NOAUTH Authentication required.");
@@ -383,7 +383,7 @@ fn clients_see_and_close_each_other() {
 }
 
 #[test]
-fn small_commands_answer_as_redis() {
+fn small_commands_reply_as_redis() {
     let mut world = dev();
     let ann = world.join();
     for (line, expected) in [

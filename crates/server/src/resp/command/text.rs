@@ -1,10 +1,10 @@
-//! Texts that many commands share: numbers as Redis reads them, errors that quote what was sent, and the signs that
-//! somebody speaks HTTP to the wrong port.
+//! Texts that many commands share: numbers as Redis reads them, errors that quote what was sent, and how
+//! HTTP on the wrong port is recognised.
 
 use crate::resp::Args;
 use std::sync::Once;
 
-/// What is quoted of a command that nobody knows.
+/// How much of an unknown command is quoted.
 const QUOTED_BYTES: usize = 128;
 
 pub const SYNTAX: &str = "ERR syntax error";
@@ -91,7 +91,7 @@ pub fn is_http(args: &Args<'_>) -> bool {
 pub fn warn_of_http() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        tracing::warn!("an HTTP request came to the port of the Redis protocol and was refused; said once");
+        tracing::warn!("refused an HTTP request on the Redis port; logged once");
     });
 }
 

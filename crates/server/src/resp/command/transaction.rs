@@ -96,7 +96,7 @@ fn run_queued(call: &mut Call<'_, '_>, command: &[Vec<u8>]) -> Next {
     let (out, peer, context) = (&mut *call.out, &mut *call.peer, &mut *call.context);
     let next = perform(&mut Call { out, peer, context, args: &args, spec, in_exec: true });
     if next == Next::Stall {
-        // Only after an AUTH in the same transaction, whose new rights nobody could ask for in advance.
+        // Only after an AUTH in the same transaction, whose new rights could not be checked in advance.
         if !call.peer.state.is_quiet() {
             reply::error(call.out, "ERR the rights are not known yet, try again outside of MULTI");
         }

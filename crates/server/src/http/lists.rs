@@ -1,5 +1,5 @@
-//! Lists to look through: channels with how many are in them, users by name. From the store, so the same on every node, but for
-//! the subscriptions, which are this node's own.
+//! Lists: channels with their counts, users by name. From the store, so the same on every node, except for subscriptions,
+//! which are counted on this node.
 //! Must hold: a page costs at most two reads for each channel in it; users' own channels are listed only when asked for.
 
 use super::api::Api;
@@ -18,9 +18,9 @@ use tavern_store::{Found, Presence, PresenceKey, Read, Row, RowKey, RowKind, Use
 use tavern_wire::error::{Code, Refusal};
 use tavern_wire::json::api::{ChannelCount, ChannelList, UserList, UserSummary};
 
-/// Names hold no control characters: this ends the names that begin with a name, and begins no other.
+/// Sorts after a name and before any longer name that begins with it: names hold no control characters.
 const END: char = '\u{1}';
-/// The first name after all own channels of users.
+/// Sorts after the own channels of all users.
 const AFTER_USERS: &str = "user$";
 
 #[derive(Default)]
@@ -29,7 +29,7 @@ struct Counted {
     present: u64,
 }
 
-/// Channels somebody listens to on this node; with `present=true` also those where somebody is, and how many.
+/// Channels with a subscription on this node; with `present=true` also those with users in them, and how many.
 pub async fn channels(api: &Api, parts: &Parts) -> Result<Answer, Refusal> {
     let (after, limit) = page_of(parts)?;
     let query = Query::of(parts);
@@ -43,8 +43,8 @@ pub async fn channels(api: &Api, parts: &Parts) -> Result<Answer, Refusal> {
         }
     }
     if present {
-        // Those that nobody listens to here come along; those beyond the page are counted in vain and not shown.
-        for (name, count) in inhabited(api, prefix, &after, limit + 1).await? {
+        // Also channels without a subscription here. Those beyond the page are counted and not shown.
+        for (name, count) in channels_with_users(api, prefix, &after, limit + 1).await? {
             found.entry(name).or_default().present = count;
         }
     }
@@ -59,8 +59,8 @@ pub async fn channels(api: &Api, parts: &Parts) -> Result<Answer, Refusal> {
     Ok(typed(&ChannelList { channels: channels.collect(), next }))
 }
 
-/// The first channels with somebody in them, by name.
-async fn inhabited(
+/// The first channels with users in them, by name.
+async fn channels_with_users(
     api: &Api,
     prefix: &str,
     after: &str,
@@ -96,7 +96,7 @@ async fn inhabited(
             // The page may have cut this channel.
             let channel = last.key.channel.clone();
             if let Some((_, count)) = found.last_mut() {
-                *count = headcount(api, &channel).await?;
+                *count = count_users(api, &channel).await?;
             }
             PresenceKey::new(&format!("{channel}{END}"), "")
         };
@@ -116,7 +116,7 @@ async fn rows(api: &Api, kind: RowKind, after: RowKey, limit: u32) -> Result<(Ve
     }
 }
 
-async fn headcount(api: &Api, channel: &Arc<str>) -> Result<u64, Refusal> {
+async fn count_users(api: &Api, channel: &Arc<str>) -> Result<u64, Refusal> {
     match api.store.read(Read::Roster { channel: channel.clone(), after: None, limit: 1 }).await {
         Ok(Found::Roster(roster)) => Ok(roster.users),
         _ => Err(unavailable()),
@@ -127,7 +127,7 @@ fn unavailable() -> Refusal {
     Refusal::new(Code::Unavailable, "the store does not answer").retry_after(RETRY_AFTER_MS)
 }
 
-/// How the names begin that are asked for.
+/// The prefix of the names to list.
 fn prefix(query: &Query, most: usize) -> Result<&str, Refusal> {
     let prefix = query.get("prefix").unwrap_or_default();
     if prefix.len() > most {
@@ -144,7 +144,7 @@ struct Known {
     last_seen: Option<u64>,
 }
 
-/// Users by name: who is online, and whoever was.
+/// Users by name: those online, and those who were.
 pub async fn users(api: &Api, parts: &Parts) -> Result<Answer, Refusal> {
     let (after, limit) = page_of(parts)?;
     let query = Query::of(parts);
@@ -163,7 +163,7 @@ pub async fn users(api: &Api, parts: &Parts) -> Result<Answer, Refusal> {
         let known = Known { online: true, leaving, name: presence.name, last_seen: None };
         found.insert(presence.key.user, known);
     }
-    // A name is not after itself: whoever is called exactly so is asked for by himself.
+    // Pages begin after a key: the user whose name is exactly the prefix is read separately.
     let exact = api.store.read(Read::People { users: vec![prefix.into()], viewer: None });
     let exact = match prefix.is_empty() || from != prefix {
         true => None,

@@ -1,6 +1,6 @@
 //! The dashboard: `/` and the files under `/assets/`, all of them part of the program and served as they are in `dashboard/`.
-//! Must hold: a page can run no script but ours, write no markup from text, and reach no server but this one; a browser that
-//! has a file is not sent it again.
+//! Must hold: a page can run no script but ours, write no markup from text, and reach no server but this one; a file
+//! that the browser has is not sent again.
 
 use super::asset;
 use super::body::{Answer, refusal};
@@ -19,7 +19,7 @@ macro_rules! files {
     };
 }
 
-/// Every file of the folder; a test looks whether one is missing.
+/// Every file of the folder; a test finds missing ones.
 static FILES: &[File] = files![
     "index.html",
     "app.js",
@@ -50,7 +50,7 @@ pub fn asset(path: &str, headers: &HeaderMap) -> Answer {
 }
 
 fn missing(path: &str) -> Answer {
-    refusal(&Refusal::new(Code::NotFound, format!("there is nothing at {path}")))
+    refusal(&Refusal::new(Code::NotFound, format!("nothing at {path}")))
 }
 
 fn serve(name: &str, headers: &HeaderMap) -> Option<Answer> {
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn the_headers_keep_strangers_out() {
+    fn pages_have_restrictive_headers() {
         let none = HeaderMap::new();
         for answer in [index(&none), asset("/assets/app.js", &none), asset("/assets/style.css", &none)] {
             assert_eq!(answer.status(), StatusCode::OK);
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_has_a_file_is_not_sent_it_again() {
+    fn an_unchanged_file_is_answered_with_304() {
         let mut headers = HeaderMap::new();
         let tag = index(&headers).headers()[ETAG].to_str().unwrap().to_owned();
         headers.insert(IF_NONE_MATCH, HeaderValue::from_str(&format!("\"other\", W/{tag}")).unwrap());

@@ -1,9 +1,9 @@
-//! The edge of HTTP: one connection, its requests in turn, each to its handler.
+//! Serves one HTTP connection: its requests in turn, each to its handler.
 //! Must hold: a hostile request costs bounded time and memory and gets an answer; routes are in one table.
 
 use super::api::Api;
 use super::body::{Answer, Body, refusal, text, whole};
-use super::{client, connect, demo, docs_site, openapi, origin, page, party, rest, session, stream};
+use super::{client, connect, dashboard, demo, docs_site, openapi, origin, party, rest, session, stream};
 use crate::connections::Slot;
 use crate::health::is_bus_up;
 use crate::metrics;
@@ -30,8 +30,8 @@ const HEAD_BYTES: usize = 16 * 1024;
 /// How long a TLS handshake may take.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 
-/// One HTTP connection's sender.
-pub struct Guest {
+/// One HTTP connection and what its requests need.
+pub struct Connection {
     pub api: Arc<Api>,
     pub peer: SocketAddr,
     /// Taken along when the connection becomes a WebSocket.
@@ -39,7 +39,7 @@ pub struct Guest {
     proxied: bool,
 }
 
-impl Guest {
+impl Connection {
     /// The slot for a connection that leaves HTTP; behind a proxy it is counted for the client's own address.
     pub fn take_slot(&self, address: IpAddr) -> Option<Slot> {
         let slot = self.slot.lock().unwrap_or_else(PoisonError::into_inner).take()?;
@@ -47,36 +47,36 @@ impl Guest {
     }
 }
 
-/// How connections are served: shared by the accept loop.
+/// What every connection is served with.
 #[derive(Clone)]
-pub struct Edge {
+pub struct HttpServer {
     pub api: Arc<Api>,
-    pub tls: Option<Arc<crate::tls::Reloading>>,
+    pub tls: Option<Arc<crate::tls::TlsReloader>>,
 }
 
-pub async fn serve(edge: Edge, socket: TcpStream, peer: SocketAddr, slot: Slot) {
-    let proxied = edge.api.config.trusted_proxies.iter().any(|proxy| proxy.contains(peer.ip()));
-    let guest = Arc::new(Guest { api: edge.api, peer, slot: Mutex::new(Some(slot)), proxied });
-    match &edge.tls {
-        None => talk(TokioIo::new(socket), guest).await,
+pub async fn serve(server: HttpServer, socket: TcpStream, peer: SocketAddr, slot: Slot) {
+    let proxied = server.api.config.trusted_proxies.iter().any(|proxy| proxy.contains(peer.ip()));
+    let connection = Arc::new(Connection { api: server.api, peer, slot: Mutex::new(Some(slot)), proxied });
+    match &server.tls {
+        None => serve_io(TokioIo::new(socket), connection).await,
         Some(tls) => {
             // Boxed: a plain connection does not carry the size of TLS.
             let handshake = Box::pin(tokio::time::timeout(HANDSHAKE, tls.acceptor().accept(socket)));
             if let Ok(Ok(socket)) = handshake.await {
-                Box::pin(talk(TokioIo::new(socket), guest)).await;
+                Box::pin(serve_io(TokioIo::new(socket), connection)).await;
             }
         }
     }
 }
 
-async fn talk<I>(io: I, guest: Arc<Guest>)
+async fn serve_io<I>(io: I, connection: Arc<Connection>)
 where
     I: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
 {
-    let header_ms = guest.api.config.limits.http_header_ms;
+    let header_ms = connection.api.config.limits.http_header_ms;
     let service = service_fn(move |request| {
-        // Boxed and gone when the request has been looked at: a parked poll holds none of it.
-        let begun = Box::pin(panics::contain(begin(guest.clone(), request)));
+        // Boxed and freed once the request is handled: a parked poll holds none of it.
+        let begun = Box::pin(panics::contain(begin(connection.clone(), request)));
         async move {
             let (step, page) = begun.await.unwrap_or_else(|panicked| (failed(panicked), None));
             let mut answer = match step {
@@ -96,13 +96,12 @@ where
         .half_close(false)
         .serve_connection(io, service)
         .with_upgrades();
-    // Broken connections are the client's business; there is nobody to tell.
     if let Err(error) = connection.await {
-        tracing::trace!(%error, "an HTTP connection ended");
+        tracing::trace!(%error, "HTTP connection failed");
     }
 }
 
-/// How far a request got.
+/// What a request needs before it can be answered.
 enum Step {
     Answer(Answer),
     /// A poll that waits.
@@ -113,9 +112,9 @@ fn failed(panicked: panics::Panicked) -> Step {
     Step::Answer(refusal(&Refusal::new(Code::Internal, panicked.to_string())))
 }
 
-/// Checks the page a request comes from, then hands it to its route. Tells for which page the answer is.
-async fn begin(guest: Arc<Guest>, request: Request<Incoming>) -> (Step, Option<HeaderValue>) {
-    let config = &guest.api.config;
+/// Checks the web origin of a request, then routes it. Returns the origin for the CORS headers.
+async fn begin(connection: Arc<Connection>, request: Request<Incoming>) -> (Step, Option<HeaderValue>) {
+    let config = &connection.api.config;
     let refused = |message: &'static str| Step::Answer(refusal(&Refusal::new(Code::NotAllowed, message)));
     if !origin::host_allowed(config, request.headers()) {
         return (refused("in dev mode the Host must be a loopback name or address"), None);
@@ -131,12 +130,12 @@ async fn begin(guest: Arc<Guest>, request: Request<Incoming>) -> (Step, Option<H
         }
     };
     let step = if request.method() == Method::POST && request.uri().path() == "/v1/poll" {
-        match session::begin_poll(&guest, request).await {
+        match session::begin_poll(&connection, request).await {
             Ok(waiting) => Step::Wait(waiting),
             Err(refused) => Step::Answer(refusal(&refused)),
         }
     } else {
-        Step::Answer(Box::pin(route(&guest, request)).await)
+        Step::Answer(Box::pin(route(&connection, request)).await)
     };
     (step, page)
 }
@@ -154,8 +153,8 @@ fn readiness(api: &Api) -> Answer {
     whole(StatusCode::SERVICE_UNAVAILABLE, "text/plain; charset=utf-8", reason)
 }
 
-async fn route(guest: &Arc<Guest>, request: Request<Incoming>) -> Answer {
-    let api = &guest.api;
+async fn route(connection: &Arc<Connection>, request: Request<Incoming>) -> Answer {
+    let api = &connection.api;
     let path = request.uri().path().to_owned();
     let method = request.method().clone();
     fault::strikes("request");
@@ -165,19 +164,19 @@ async fn route(guest: &Arc<Guest>, request: Request<Incoming>) -> Answer {
         return response;
     }
     match (method.as_str(), path.as_str()) {
-        (_, "/v1/connect") => connect::connect(guest, request).await,
-        ("GET", "/v1/stream") => stream::stream(guest, &request.into_parts().0).await,
+        (_, "/v1/connect") => connect::connect(connection, request).await,
+        ("GET", "/v1/stream") => stream::stream(connection, &request.into_parts().0).await,
         ("POST", "/v1/command") => {
             let (parts, body) = request.into_parts();
-            session::command(guest, &parts, body).await
+            session::command(connection, &parts, body).await
         }
         ("POST", "/party") => {
             let (parts, body) = request.into_parts();
-            party::form(guest, &parts, body).await
+            party::form(connection, &parts, body).await
         }
         ("GET" | "POST", "/party/ping") => {
             let (parts, _) = request.into_parts();
-            party::ping(guest, &parts).await.unwrap_or_else(|refused| refusal(&refused))
+            party::ping(connection, &parts).await.unwrap_or_else(|refused| refusal(&refused))
         }
         ("GET", "/livez") => text(StatusCode::OK, "ok\n"),
         ("GET", "/readyz") => readiness(api),
@@ -187,15 +186,15 @@ async fn route(guest: &Arc<Guest>, request: Request<Incoming>) -> Answer {
         }
         ("GET", "/openapi.json") => openapi::page(),
         ("GET", "/client.js") => client::script(request.headers()),
-        ("GET", "/") => page::index(request.headers()),
-        ("GET", file) if file.starts_with("/assets/") => page::asset(file, request.headers()),
+        ("GET", "/") => dashboard::index(request.headers()),
+        ("GET", file) if file.starts_with("/assets/") => dashboard::asset(file, request.headers()),
         ("GET", path) if path == "/demo" || path.starts_with("/demo/") => {
-            demo::answer(guest, &request.into_parts().0).await
+            demo::answer(connection, &request.into_parts().0).await
         }
         ("GET", path) if path == "/docs" || path.starts_with("/docs/") => {
             docs_site::answer(&request.into_parts().0)
         }
-        (_, path) if path.starts_with("/v1/") => rest::route(guest, request).await,
-        _ => refusal(&Refusal::new(Code::NotFound, format!("there is nothing at {method} {path}"))),
+        (_, path) if path.starts_with("/v1/") => rest::route(connection, request).await,
+        _ => refusal(&Refusal::new(Code::NotFound, format!("no route for {method} {path}"))),
     }
 }
