@@ -427,7 +427,7 @@ def test_a_user_is_explained(server, room):
     zoe.ok("join", channel=room, state=7)
     zoe.ok("join", channel="lobby#puzzles")
     shown = ask("zoe").json()
-    assert shown["online"] and not shown["leaving"] and "3 living" in shown["why"]
+    assert shown["online"] and not shown["leaving"] and "3 client presences" in shown["why"]
     assert [one["activity"] for one in shown["activities"]] == ["in_game_channel", "solving_puzzles"]
     client = next(one for one in shown["channels"] if one["channel"] == room)["clients"][0]
     assert client["client"] == zoe.hello["client"] and client["node"] == zoe.hello["node"] and client["state"] == 7
