@@ -437,7 +437,7 @@ def test_a_user_is_explained(server, room):
     zoe.drop()
     until(lambda: ask("zoe").json()["leaving"], "she is lost everywhere")
     shown = ask("zoe").json()
-    assert "grace ends" in shown["why"] and all("gone_in_ms" in one for one in shown["channels"])
+    assert "grace period ends" in shown["why"] and all("gone_in_ms" in one for one in shown["channels"])
 
 
 def test_somebody_without_a_name_is_counted_and_never_named(server, room, watcher):
