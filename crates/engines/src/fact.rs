@@ -5,7 +5,7 @@
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fact {
     pub health: Health,
-    /// A word or two.
+    /// What was checked, in a word or two.
     pub about: &'static str,
     /// What was found and, if it is not good, what to do.
     pub text: String,

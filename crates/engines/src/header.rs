@@ -23,20 +23,20 @@ pub(crate) struct Header<'a> {
     pub note: &'a [u8],
 }
 
-pub(crate) fn length(parcel: &BusMessage) -> usize {
-    1 + 8 + 8 + 1 + parcel.from.node.len() + 4 + parcel.note.len()
+pub(crate) fn length(message: &BusMessage) -> usize {
+    1 + 8 + 8 + 1 + message.from.node.len() + 4 + message.note.len()
 }
 
-pub(crate) fn write(parcel: &BusMessage, out: &mut Vec<u8>) {
-    let node = u8::try_from(parcel.from.node.len()).expect("the name of a node is bounded");
-    let note = u32::try_from(parcel.note.len()).expect("a note is bounded by its message");
+pub(crate) fn write(message: &BusMessage, out: &mut Vec<u8>) {
+    let node = u8::try_from(message.from.node.len()).expect("the name of a node is bounded");
+    let note = u32::try_from(message.note.len()).expect("a note is bounded by its message");
     out.push(VERSION);
-    out.extend_from_slice(&parcel.from.epoch.0.to_be_bytes());
-    out.extend_from_slice(&parcel.n.to_be_bytes());
+    out.extend_from_slice(&message.from.epoch.0.to_be_bytes());
+    out.extend_from_slice(&message.n.to_be_bytes());
     out.push(node);
-    out.extend_from_slice(parcel.from.node.as_bytes());
+    out.extend_from_slice(message.from.node.as_bytes());
     out.extend_from_slice(&note.to_be_bytes());
-    out.extend_from_slice(&parcel.note);
+    out.extend_from_slice(&message.note);
 }
 
 /// The header and what follows it.
@@ -61,7 +61,7 @@ mod tests {
 
     #[test]
     fn a_header_is_read_as_it_was_written() {
-        let parcel = BusMessage {
+        let message = BusMessage {
             subject: Subject::of_channel("tavern", b"game#A").unwrap(),
             from: Writer::new("n1", Epoch(7)),
             n: 3,
@@ -69,21 +69,21 @@ mod tests {
             payload: Arc::from([]),
         };
         let mut whole = Vec::new();
-        write(&parcel, &mut whole);
-        assert_eq!(whole.len(), length(&parcel));
+        write(&message, &mut whole);
+        assert_eq!(whole.len(), length(&message));
         whole.extend_from_slice(b"payload");
-        let header = Header { from: parcel.from.clone(), n: 3, note: b"own" };
+        let header = Header { from: message.from.clone(), n: 3, note: b"own" };
         assert_eq!(read(&whole), Some((header, &b"payload"[..])));
-        for end in 0..length(&parcel) {
+        for end in 0..length(&message) {
             assert_eq!(read(&whole[..end]), None, "cut at {end}");
         }
     }
 
     #[test]
     fn bytes_that_no_node_wrote_are_no_header() {
-        let nobody = [&[VERSION][..], &[0; 8], &[0; 8], &[0], &[0; 4]].concat();
+        let empty_name = [&[VERSION][..], &[0; 8], &[0; 8], &[0], &[0; 4]].concat();
         let other = [&[VERSION + 1][..], &[0; 8], &[0; 8], b"\x02n1", &[0; 4]].concat();
-        for bytes in [&b""[..], b"{}", &nobody, &other] {
+        for bytes in [&b""[..], b"{}", &empty_name, &other] {
             assert_eq!(read(bytes), None);
         }
     }

@@ -1,5 +1,4 @@
-//! Work that waits for an engine's thread or task. Must hold: bounded by count and by bytes; taken in the order in which
-//! it came.
+//! Work that waits for a thread or task of an engine. Must hold: bounded by count and by bytes; first in, first out.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -7,7 +6,7 @@ use tavern_store::limits;
 
 pub(crate) struct Queue<T> {
     state: Mutex<State<T>>,
-    /// For threads that wait, and for tasks that do.
+    /// Wakes threads; `awaited` wakes tasks.
     ready: Condvar,
     #[cfg(any(feature = "postgres", feature = "redis"))]
     awaited: tokio::sync::Notify,
@@ -17,7 +16,7 @@ struct State<T> {
     items: VecDeque<(usize, T)>,
     bytes: usize,
     closed: bool,
-    /// Threads that wait: only they cost a call of the kernel to be woken.
+    /// Threads that wait: waking one is a system call, which is saved when there is none.
     waiting: usize,
 }
 
@@ -38,11 +37,11 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Takes what fits; gives the rest back.
+    /// Queues what fits; returns the rest.
     pub fn push(&self, items: Vec<(usize, T)>) -> Vec<(Refused, T)> {
         let mut refused = Vec::new();
         if items.is_empty() {
-            // Nobody is woken for nothing.
+            // No waiter is woken.
             return refused;
         }
         let mut state = self.lock();
@@ -87,7 +86,7 @@ impl<T> Queue<T> {
                 let taken = state.take(most, bytes);
                 if !taken.is_empty() {
                     if !state.items.is_empty() {
-                        // Somebody else may wait too.
+                        // Another task may wait too.
                         self.awaited.notify_one();
                     }
                     return Some(taken);

@@ -135,8 +135,8 @@ impl RedisAddress {
     /// Changes when the server restarts; None: this login may not ask.
     pub async fn run_id(&self, socket: &mut Socket, input: &mut BytesMut) -> io::Result<Option<String>> {
         Ok(match ask(socket, input, &[b"INFO", b"server"]).await {
-            Ok((Value::Bulk(place), said)) => {
-                let text = String::from_utf8_lossy(&said[place]).into_owned();
+            Ok((Value::Bulk(place), received)) => {
+                let text = String::from_utf8_lossy(&received[place]).into_owned();
                 text.lines().find_map(|line| line.strip_prefix("run_id:")).map(str::to_owned)
             }
             _ => None,
@@ -157,10 +157,10 @@ impl RedisAddress {
             answer => answer?,
         };
         match answer {
-            (Value::List(parts), said) => match &parts[..] {
+            (Value::List(parts), received) => match &parts[..] {
                 [Value::Bulk(name), Value::Bulk(port)] => {
-                    let name = String::from_utf8_lossy(&said[name.clone()]).into_owned();
-                    let port = String::from_utf8_lossy(&said[port.clone()]).parse();
+                    let name = String::from_utf8_lossy(&received[name.clone()]).into_owned();
+                    let port = String::from_utf8_lossy(&received[port.clone()]).parse();
                     Ok(Host { name, port: port.map_err(|_| broken("a sentinel sent no port"))? })
                 }
                 _ => Err(broken("a sentinel sent no server")),

@@ -7,7 +7,7 @@
 use super::address::RedisAddress;
 use super::socket::{self, ask};
 use crate::options::BusOptions;
-use crate::remote::{Dialect, Frame, Host, RemoteBus, Socket, broken};
+use crate::remote::{Frame, Host, Protocol, RemoteBus, Socket, broken};
 use bytes::BytesMut;
 use std::io;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use tavern_store::subject::Subject;
 use tavern_wire::resp::{self, Value};
 
 /// Redis takes far more; a server with shorter messages stays responsive for others.
-const LONGEST: usize = 1024 * 1024;
+const MAX_MESSAGE: usize = 1024 * 1024;
 
 pub fn open(
     url: &str,
@@ -36,7 +36,7 @@ fn listening<'a>(exact: &'a str, wide: &'a str, subject: &Subject) -> (&'a str, 
     }
 }
 
-impl Dialect for Redis {
+impl Protocol for Redis {
     const NAME: &'static str = "redis";
 
     fn hosts(&self) -> &[Host] {
@@ -51,8 +51,8 @@ impl Dialect for Redis {
         Ok((socket, input))
     }
 
-    fn longest(&self) -> usize {
-        LONGEST
+    fn max_message(&self) -> usize {
+        MAX_MESSAGE
     }
 
     fn begin(&self, subject: &Subject, length: usize, out: &mut Vec<u8>) {
@@ -89,7 +89,7 @@ impl Dialect for Redis {
                 [Value::Bulk(kind), .., Value::Bulk(subject), Value::Bulk(body)]
                     if matches!(&whole[kind.clone()], b"message" | b"pmessage") =>
                 {
-                    Frame::Word { subject: whole.slice(subject.clone()), body: whole.slice(body.clone()) }
+                    Frame::Message { subject: whole.slice(subject.clone()), body: whole.slice(body.clone()) }
                 }
                 _ => Frame::Other,
             },
@@ -104,15 +104,15 @@ mod tests {
 
     #[test]
     fn frames_are_read_whole() {
-        let said = b">3\r\n$9\r\nsubscribe\r\n$1\r\nx\r\n:1\r\n>3\r\n$7\r\nmessage\r\n$8\r\np.game.A\r\n$5\r\nhe\r\no\r\n+PONG\r\n\
+        let received = b">3\r\n$9\r\nsubscribe\r\n$1\r\nx\r\n:1\r\n>3\r\n$7\r\nmessage\r\n$8\r\np.game.A\r\n$5\r\nhe\r\no\r\n+PONG\r\n\
             >4\r\n$8\r\npmessage\r\n$3\r\np.*\r\n$5\r\np.b.c\r\n$0\r\n\r\n:1\r\n-NOPERM no\r\n";
         let mut read = Vec::new();
         let mut input = BytesMut::new();
-        for &byte in said {
+        for &byte in received {
             input.extend_from_slice(&[byte]);
             read.extend(Redis::read(&mut input).unwrap());
         }
-        let word = |subject: &'static str, body: &'static str| Frame::Word {
+        let message = |subject: &'static str, body: &'static str| Frame::Message {
             subject: subject.into(),
             body: body.into(),
         };
@@ -120,9 +120,9 @@ mod tests {
             read,
             [
                 Frame::Other,
-                word("p.game.A", "he\r\no"),
+                message("p.game.A", "he\r\no"),
                 Frame::Pong,
-                word("p.b.c", ""),
+                message("p.b.c", ""),
                 Frame::Other,
                 Frame::Refused("NOPERM no".into())
             ]

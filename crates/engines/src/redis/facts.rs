@@ -3,7 +3,7 @@
 use super::address::RedisAddress;
 use super::socket;
 use crate::fact::{Fact, secrecy, version_number};
-use crate::remote::{Socket, broken, look};
+use crate::remote::{Socket, ask, broken};
 use bytes::BytesMut;
 use std::collections::BTreeMap;
 use std::io;
@@ -24,7 +24,7 @@ type Settings = BTreeMap<String, String>;
 
 pub fn facts(url: &str, duty: Use) -> Result<Vec<Fact>, BusError> {
     let address = RedisAddress::parse(url)?;
-    let (info, config) = look(ask(&address))?;
+    let (info, config) = ask(read_settings(&address))?;
     let hosts: Vec<&str> = address.hosts.iter().map(|host| &*host.name).collect();
     let secrecy = secrecy(address.is_tls(), &hosts, "write rediss:// instead of redis://");
     let mut facts = vec![version(&info), secrecy];
@@ -36,7 +36,7 @@ pub fn facts(url: &str, duty: Use) -> Result<Vec<Fact>, BusError> {
 }
 
 /// Both are optional: their commands may be forbidden.
-async fn ask(address: &RedisAddress) -> io::Result<(Option<Settings>, Option<Settings>)> {
+async fn read_settings(address: &RedisAddress) -> io::Result<(Option<Settings>, Option<Settings>)> {
     let mut outcome = Err(broken("the address has no server"));
     for host in &address.hosts {
         outcome = match address.primary(host).await {
@@ -70,13 +70,13 @@ async fn texts(
     input: &mut BytesMut,
     parts: &[&[u8]],
 ) -> io::Result<Option<Vec<String>>> {
-    let (value, said) = match socket::ask(socket, input, parts).await {
+    let (value, received) = match socket::ask(socket, input, parts).await {
         Err(error) if error.kind() == io::ErrorKind::InvalidData => return Ok(None),
         reply => reply?,
     };
     let text = |value: &Value| match value {
         Value::Bulk(place) | Value::Simple(place) => {
-            String::from_utf8_lossy(&said[place.clone()]).into_owned()
+            String::from_utf8_lossy(&received[place.clone()]).into_owned()
         }
         _ => String::new(),
     };

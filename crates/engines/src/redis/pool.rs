@@ -309,16 +309,16 @@ mod tests {
     #[test]
     fn a_redirection_names_a_server() {
         let asked = Host { name: "here".into(), port: 1 };
-        for (said, name, port) in [
+        for (received, name, port) in [
             ("MOVED 42 10.0.0.1:7000", "10.0.0.1", 7000),
             ("ASK 42 ::1:7000", "::1", 7000),
             ("MOVED 42 :7001", "here", 7001),
         ] {
-            let host = redirection(&RedisError::Refused(said.into()), &asked).unwrap();
-            assert_eq!(host, Host { name: name.into(), port }, "{said}");
+            let host = redirection(&RedisError::Refused(received.into()), &asked).unwrap();
+            assert_eq!(host, Host { name: name.into(), port }, "{received}");
         }
-        for said in ["MOVED", "MOVED 42", "MOVED 42 there", "MOVED 42 there:x"] {
-            assert!(redirection(&RedisError::Refused(said.into()), &asked).is_err(), "{said}");
+        for received in ["MOVED", "MOVED 42", "MOVED 42 there", "MOVED 42 there:x"] {
+            assert!(redirection(&RedisError::Refused(received.into()), &asked).is_err(), "{received}");
         }
     }
 }

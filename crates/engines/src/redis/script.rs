@@ -79,8 +79,8 @@ impl Script {
         let mut out = Vec::with_capacity(arguments.out.len() + 2048);
         let count = keys.len();
         resp::array(&mut out, 3 + count + arguments.count);
-        for word in [&b"EVALSHA"[..], self.name.as_bytes(), count.to_string().as_bytes()] {
-            resp::bulk(&mut out, word);
+        for part in [&b"EVALSHA"[..], self.name.as_bytes(), count.to_string().as_bytes()] {
+            resp::bulk(&mut out, part);
         }
         keys.for_each(|key| resp::bulk(&mut out, key));
         out.extend_from_slice(&arguments.out);

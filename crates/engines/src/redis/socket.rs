@@ -27,11 +27,11 @@ pub(super) async fn ask(
     socket.flush().await?;
     loop {
         if let Some((value, used)) = read(input)? {
-            let said = input.split_to(used);
+            let received = input.split_to(used);
             if let Value::Error(text) = value {
-                return Err(broken(&String::from_utf8_lossy(&said[text])));
+                return Err(broken(&String::from_utf8_lossy(&received[text])));
             }
-            return Ok((value, said));
+            return Ok((value, received));
         }
         read_more(socket, input, REPLY_BYTES).await?;
     }

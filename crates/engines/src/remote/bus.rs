@@ -1,27 +1,24 @@
-//! The bus on a server, as the node sees it: takes what is said and asked, never waits. The link does the rest.
+//! The bus on a server, as the node sees it: takes messages and subscriptions, never waits. `connection` does the rest.
 
-use super::desk::Desk;
-use super::dialect::Dialect;
-use super::ear::Delivery;
-use super::link;
+use super::connection;
+use super::outbox::Outbox;
+use super::protocol::Protocol;
+use super::reader::Delivery;
+use super::shared::{Shared, unavailable};
 use crate::options::BusOptions;
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Instant;
-use tavern_store::bus::{Bus, BusCounts, BusError, BusMessage, BusReceiver, Lost};
-use tavern_store::error::Cause;
+use tavern_store::bus::{Bus, BusCounts, BusError, BusMessage, BusReceiver};
 use tavern_store::interest::Interest;
-use tavern_store::limits;
 use tavern_store::store::Ticket;
 use tavern_store::subject::Subject;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::mpsc;
 
-/// Batches between the socket and the inbox.
+/// Batches between the socket and the receiver.
 const BATCHES: usize = 64;
-/// The subject on which buses tell each other that words of theirs were lost.
-const OWN: &str = "_bus";
+const LOSS_KIND: &str = "_bus";
 
 pub struct RemoteBus {
     name: &'static str,
@@ -29,62 +26,31 @@ pub struct RemoteBus {
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
-pub(super) struct Shared {
-    pub node: Arc<str>,
-    pub own: Subject,
-    desk: Mutex<Desk>,
-    /// The desk has something new.
-    pub stirred: Notify,
-    pub ending: Notify,
-    is_full: AtomicBool,
-    is_stopping: AtomicBool,
-    began: Instant,
-    /// When the server said something last, in milliseconds since then.
-    heard_ms: AtomicU64,
-    pub counts: Tally,
-}
-
-#[derive(Default)]
-pub(super) struct Tally {
-    pub sent: AtomicU64,
-    pub received: AtomicU64,
-    pub failed: AtomicU64,
-    pub losses: AtomicU64,
-}
-
 impl RemoteBus {
     /// Returns when the server was reached, so that a wrong address shows at once.
-    pub fn open<D: Dialect>(
-        dialect: D,
+    pub fn open<P: Protocol>(
+        protocol: P,
         options: &BusOptions<'_>,
-        inbox: Arc<dyn BusReceiver>,
+        receiver: Arc<dyn BusReceiver>,
     ) -> Result<RemoteBus, BusError> {
-        let own = Subject::new(options.prefix, OWN, b"").map_err(|error| unavailable(Arc::new(error)))?;
-        let mut desk = Desk::default();
-        // Heard by the bus itself; the inbox gets nothing of it, as it carries no words.
-        desk.book.add(&own.clone().into(), 0);
-        let shared = Arc::new(Shared {
-            node: options.node.into(),
-            own,
-            desk: Mutex::new(desk),
-            stirred: Notify::new(),
-            ending: Notify::new(),
-            is_full: AtomicBool::new(false),
-            is_stopping: AtomicBool::new(false),
-            began: Instant::now(),
-            heard_ms: AtomicU64::new(0),
-            counts: Tally::default(),
-        });
+        let loss_subject = Subject::new(options.prefix, LOSS_KIND, b"");
+        let loss_subject = loss_subject.map_err(|error| unavailable(Arc::new(error)))?;
+        let mut outbox = Outbox::default();
+        // For the bus itself: its messages carry nothing for the receiver.
+        outbox.interests.add(&loss_subject.clone().into(), 0);
+        let shared = Arc::new(Shared::new(options.node, loss_subject, outbox));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| unavailable(Arc::new(error)))?;
         let (deliveries, waiting) = mpsc::channel(BATCHES);
         let (reached, answer) = std::sync::mpsc::channel();
-        let (socket, hearing) = (shared.clone(), shared.clone());
+        let (socket, receiving) = (shared.clone(), shared.clone());
         let threads = vec![
-            spawn("bus", move || runtime.block_on(link::run(&socket, dialect, deliveries, reached)))?,
-            spawn("bus-in", move || hearing.hand_over(&*inbox, waiting))?,
+            spawn("bus", move || {
+                runtime.block_on(connection::run(&socket, protocol, deliveries, reached));
+            })?,
+            spawn("bus-in", move || hand_over(&receiving, &*receiver, waiting))?,
         ];
-        let bus = RemoteBus { name: D::NAME, shared, threads: Mutex::new(threads) };
+        let bus = RemoteBus { name: P::NAME, shared, threads: Mutex::new(threads) };
         match answer.recv() {
             Ok(Ok(())) => Ok(bus),
             Ok(Err(error)) => Err(unavailable(Arc::new(error))),
@@ -93,11 +59,11 @@ impl RemoteBus {
     }
 }
 
-/// Asks a server something, for somebody who only looks.
-pub fn look<T>(asking: impl Future<Output = io::Result<T>>) -> Result<T, BusError> {
+/// Runs a few questions to a server, for `tavern doctor`.
+pub fn ask<T>(asking: impl Future<Output = io::Result<T>>) -> Result<T, BusError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| unavailable(Arc::new(error)))?;
-    let asked = runtime.block_on(async { tokio::time::timeout(link::PATIENCE, asking).await });
+    let asked = runtime.block_on(async { tokio::time::timeout(connection::CONNECT_TIMEOUT, asking).await });
     let answer = asked.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
     answer.map_err(|error| unavailable(Arc::new(error)))
 }
@@ -107,31 +73,49 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<(
     spawned.map_err(|error| unavailable(Arc::new(error)))
 }
 
-pub(super) fn unavailable(source: Cause) -> BusError {
-    BusError::Unavailable { retry_after_ms: limits::RETRY_AFTER_MS, source }
+/// The thread that calls the receiver.
+fn hand_over(shared: &Shared, receiver: &dyn BusReceiver, mut waiting: mpsc::Receiver<Delivery>) {
+    while let Some(delivery) = waiting.blocking_recv() {
+        if shared.is_stopping() {
+            continue;
+        }
+        match delivery {
+            Delivery::Messages(messages) => {
+                shared.counts.received.fetch_add(messages.len() as u64, Ordering::Relaxed);
+                receiver.messages(messages);
+            }
+            Delivery::Confirmed(tickets, outcome) => {
+                tickets.into_iter().for_each(|ticket| receiver.confirmed(ticket, outcome.clone()));
+            }
+            Delivery::Lost(lost) => {
+                shared.counts.losses.fetch_add(1, Ordering::Relaxed);
+                receiver.lost(lost);
+            }
+        }
+    }
 }
 
 impl Bus for RemoteBus {
     fn publish(&self, batch: Vec<BusMessage>) {
-        let mut desk = self.shared.desk();
-        let failed = desk.say(batch);
-        self.shared.note_fullness(&desk);
-        drop(desk);
+        let mut outbox = self.shared.outbox();
+        let failed = outbox.publish(batch);
+        self.shared.note_fullness(&outbox);
+        drop(outbox);
         self.shared.counts.failed.fetch_add(failed as u64, Ordering::Relaxed);
-        self.shared.stirred.notify_one();
+        self.shared.changed.notify_one();
     }
 
     fn subscribe(&self, interests: Vec<Interest>, ticket: Ticket) -> bool {
-        let holds = self.shared.desk().subscribe(interests, ticket);
+        let holds = self.shared.outbox().subscribe(interests, ticket);
         if !holds {
-            self.shared.stirred.notify_one();
+            self.shared.changed.notify_one();
         }
         holds
     }
 
     fn unsubscribe(&self, interests: Vec<Interest>) {
-        self.shared.desk().unsubscribe(&interests);
-        self.shared.stirred.notify_one();
+        self.shared.outbox().unsubscribe(&interests);
+        self.shared.changed.notify_one();
     }
 
     fn reaches_services(&self) -> bool {
@@ -139,13 +123,13 @@ impl Bus for RemoteBus {
     }
 
     fn is_full(&self) -> bool {
-        self.shared.is_full.load(Ordering::Relaxed)
+        self.shared.is_full()
     }
 
-    /// Asked often enough, a server that is well has answered within two questions.
+    /// A server that is well has answered within two pings.
     fn is_connected(&self) -> bool {
-        let silent = self.shared.now_ms().saturating_sub(self.shared.heard_ms.load(Ordering::Relaxed));
-        self.shared.desk().is_connected() && silent < 2 * link::PING_EVERY.as_millis() as u64
+        let silence = 2 * connection::PING_EVERY.as_millis() as u64;
+        self.shared.outbox().is_connected() && self.shared.silent_ms() < silence
     }
 
     fn name(&self) -> &'static str {
@@ -153,24 +137,16 @@ impl Bus for RemoteBus {
     }
 
     fn counts(&self) -> BusCounts {
-        let counts = &self.shared.counts;
-        BusCounts {
-            sent: counts.sent.load(Ordering::Relaxed),
-            received: counts.received.load(Ordering::Relaxed),
-            failed: counts.failed.load(Ordering::Relaxed),
-            losses: counts.losses.load(Ordering::Relaxed),
-        }
+        self.shared.counts.read()
     }
 
-    /// What was said before is written first, if the server takes it in time.
+    /// Queued messages are sent first, if the server takes them in time.
     fn stop(&self) {
-        self.shared.is_stopping.store(true, Ordering::SeqCst);
-        self.shared.ending.notify_one();
-        self.shared.stirred.notify_one();
+        self.shared.stop();
         let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
         for thread in threads {
             if thread.join().is_err() {
-                tracing::error!("a thread of the bus failed");
+                tracing::error!("bus thread panicked");
             }
         }
     }
@@ -179,52 +155,5 @@ impl Bus for RemoteBus {
 impl Drop for RemoteBus {
     fn drop(&mut self) {
         self.stop();
-    }
-}
-
-impl Shared {
-    pub fn desk(&self) -> MutexGuard<'_, Desk> {
-        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub fn note_fullness(&self, desk: &Desk) {
-        self.is_full.store(desk.is_full(), Ordering::Relaxed);
-    }
-
-    /// The server said something.
-    pub fn hear(&self) {
-        self.heard_ms.store(self.now_ms(), Ordering::Relaxed);
-    }
-
-    fn now_ms(&self) -> u64 {
-        self.began.elapsed().as_millis() as u64
-    }
-
-    pub fn is_stopping(&self) -> bool {
-        self.is_stopping.load(Ordering::SeqCst)
-    }
-
-    /// The thread that fills the inbox.
-    fn hand_over(&self, inbox: &dyn BusReceiver, mut waiting: mpsc::Receiver<Delivery>) {
-        while let Some(delivery) = waiting.blocking_recv() {
-            if self.is_stopping() {
-                continue;
-            }
-            match delivery {
-                Delivery::Words(parcels) => {
-                    self.counts.received.fetch_add(parcels.len() as u64, Ordering::Relaxed);
-                    inbox.messages(parcels);
-                }
-                Delivery::Confirmed(tickets, outcome) => {
-                    tickets.into_iter().for_each(|ticket| inbox.confirmed(ticket, outcome.clone()));
-                }
-                Delivery::Lost(lost) => self.tell(inbox, lost),
-            }
-        }
-    }
-
-    fn tell(&self, inbox: &dyn BusReceiver, lost: Lost) {
-        self.counts.losses.fetch_add(1, Ordering::Relaxed);
-        inbox.lost(lost);
     }
 }

@@ -1,26 +1,29 @@
-//! What the buses on a server have in common: the queue in front of the socket, the book of what is listened to, the
-//! connection that comes back, the envelope around each word. An engine adds its `Dialect`: how to log in, and how to
-//! say and read the few things that are said here.
+//! What the buses on a server have in common: the queue in front of the socket, the interests of the node, the connection
+//! that is made again, and how messages are numbered and split. An engine adds its `Protocol`: how to log in, and how to
+//! write and read the few things that are needed here.
 //!
-//! One thread runs the socket, another hands over to the inbox; between them stands a bounded queue. A node that is too
-//! slow lets the queue fill, then the socket, and the server closes the connection: the loss is heard as such.
+//! One thread runs the socket, another calls the receiver; between them is a bounded queue. A node that is too slow lets
+//! the queue fill, then the socket, and the server closes the connection: the loss is reported as such.
 //!
-//! All subscriptions of a node share one connection and one reader, because words of one shard of a node must arrive
+//! All subscriptions of a node share one connection and one reader, because messages of one shard of a node must arrive
 //! in order on all subjects. That is why the client libraries are not used: those with a queue for each subscription
 //! lose that order, those with an unbounded queue hide from the server that the node is too slow.
 
 mod address;
-mod book;
 mod bus;
-mod desk;
-mod dialect;
-mod ear;
-mod envelope;
-mod link;
-mod pen;
+mod connection;
+mod fragment;
+mod interests;
+mod line;
+mod outbox;
+mod protocol;
+mod reader;
+mod shared;
 mod socket;
+mod writer;
 
 pub(crate) use address::{Address, Host};
-pub(crate) use bus::{RemoteBus, look};
-pub(crate) use dialect::{Dialect, Frame, broken, line};
+pub(crate) use bus::{RemoteBus, ask};
+pub(crate) use line::{broken, line};
+pub(crate) use protocol::{Frame, Protocol};
 pub(crate) use socket::{Socket, Tls, dial, read_more};

@@ -1,7 +1,7 @@
-//! Sockets to a server: plain or TLS. Knows no protocol and no patience: the link gives up for it.
+//! Sockets to a server: plain or TLS. Knows no protocol and no timeout.
 
 use super::address::Host;
-use super::dialect::broken;
+use super::line::broken;
 use bytes::BytesMut;
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::pem::PemObject;
@@ -45,12 +45,12 @@ pub async fn read_more(
     }
 }
 
-/// Whom to trust.
+/// The authorities to trust.
 #[derive(Clone)]
 pub struct Tls(TlsConnector);
 
 impl Tls {
-    /// The authorities that browsers trust, or those in a PEM file alone.
+    /// The public authorities, or only those in a PEM file.
     pub fn new(authorities: Option<&str>) -> Result<Tls, BusError> {
         let mut roots = RootCertStore::empty();
         match authorities {

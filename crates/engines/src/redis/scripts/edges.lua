@@ -1,4 +1,4 @@
--- A page of follows from one end, each with whether the other follows back.
+-- A page of follows from one end, and whether the other user follows back.
 -- KEYS: the list, follows. ARGV: from, to, how many, 'swap' when the list begins with the followee.
 local page = {}
 for _, member in ipairs(redis.call('ZRANGEBYLEX', KEYS[1], ARGV[1], ARGV[2], 'LIMIT', 0, ARGV[3])) do

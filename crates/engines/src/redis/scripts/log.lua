@@ -1,4 +1,4 @@
--- A part of the log with its ends, of one moment.
+-- A page of the log with its ends, of one moment.
 -- KEYS: log-ends, log, log-topics. ARGV: after which position, the same with all its digits, how many, how many bytes, topics.
 -- Answers first, head, bytes, whether bytes ran out, then the entries.
 local limit, room = tonumber(ARGV[3]), tonumber(ARGV[4])

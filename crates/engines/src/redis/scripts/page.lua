@@ -1,6 +1,6 @@
 -- A page of a list with its rows, of one moment.
 -- KEYS: the list, the rows. ARGV: from, to, how many, how many bytes, how the field of a row follows from a member: '' for no
--- rows, a number of bytes in front that are left out, or 'swap' for the two names the other way round.
+-- rows, a number of bytes to skip, or 'swap' for the two names the other way round.
 -- Answers whether bytes ran out, then member and row in turn.
 local members = redis.call('ZRANGEBYLEX', KEYS[1], ARGV[1], ARGV[2], 'LIMIT', 0, ARGV[3])
 local room, how = tonumber(ARGV[4]), ARGV[5]

@@ -1,4 +1,4 @@
--- Everything about one user at one moment: his row, whether he and the viewer follow each other, where he is.
+-- Everything about one user at one moment: the row, whether the user and the viewer follow each other, the presences.
 -- KEYS: users, follows, places, presences. ARGV: user, viewer (or ''), how many presences.
 local user, viewer = ARGV[1], ARGV[2]
 local mutual = viewer ~= '' and redis.call('HEXISTS', KEYS[2], user .. '\0' .. viewer) == 1

@@ -1,5 +1,5 @@
--- A row, the floor of the store and a page of what a list has under the name of the row, of one moment.
--- KEYS: clock, rows, list, what it lists. ARGV: name, from, to, how many, how many bytes.
+-- A row, the floor of the store and a page of the list under the name of the row, of one moment.
+-- KEYS: clock, rows, list, the rows it lists. ARGV: name, from, to, how many, how many bytes.
 local page = { redis.call('HGET', KEYS[2], ARGV[1]) or '', redis.call('HGET', KEYS[1], 'floor') or '0', '0' }
 local room = tonumber(ARGV[5])
 for _, member in ipairs(redis.call('ZRANGEBYLEX', KEYS[3], ARGV[2], ARGV[3], 'LIMIT', 0, ARGV[4])) do

@@ -1,11 +1,12 @@
--- A batch of commits: the algorithm of commit.rs, each commit refused or done for itself.
--- KEYS: every key of the store, in the order of `Table`, whose names stand in front of this as `CLOCK`, `NODES` and so on. ARGV: the wall clock in ms ('' for the server's),
--- then commits: how many words each has, its writer, and its steps in the order of the algorithm.
--- Must hold: every check of a commit comes before its first change; a number is never a double beyond 2^53; what is listed
--- agrees with the rows at the end, also when something fails in between.
+-- A batch of commits: the algorithm of `tavern_store::commit::apply`. Each commit is applied or refused by itself.
+-- KEYS: every key of the store, in the order of `Table`; their numbers are defined above as CLOCK, NODES and so on.
+-- ARGV: the wall clock in ms ('' for the server's), then the commits: the number of arguments of each, its writer, and its
+-- steps in the order of the algorithm.
+-- Must hold: every check of a commit comes before its first change; a number is never a double beyond 2^53; the lists agree
+-- with the rows at the end, also when a step fails.
 local A, K, call = ARGV, KEYS, redis.call
 local find, sub, match, format, concat = string.find, string.sub, string.match, string.format, table.concat
--- Entries that are removed together.
+-- Members in one call.
 local MANY = 500
 local MOST = 9007199254740000
 
@@ -25,7 +26,7 @@ local function text(number) return format('%d', number) end
 local function long(number) return format('%020d', number) end
 local now = text(time)
 local function begin(last) return math.max(first, floor + 1, last + 1) end
-local function bury(number) if number > floor then floor = number end end
+local function retire(number) if number > floor then floor = number end end
 
 -- The row that was read last: an expectation is followed by the change of the same row.
 local last_key, last_field, last_value
@@ -46,12 +47,12 @@ local function next_version(value)
   return begin(0)
 end
 
--- What stands behind the JSON of a row: where it is listed, as table:length:member.
-local function terms(value)
+-- The lists that a row is in, stored behind its JSON as table:length:member.
+local function entries_of(value)
   local zero = value and find(value, '\0', 1, true)
   return zero and sub(value, zero + 1) or ''
 end
--- Lists change together when everything is done: by table, whether a member is in it.
+-- Changes of lists, applied at the end: by table, whether a member is in it.
 local pending = {}
 local function list(which, member, is_in)
   local members = pending[which]
@@ -94,14 +95,14 @@ local function list_all(entries, is_in)
   end
 end
 local function relist(old, new)
-  local before = terms(old)
+  local before = entries_of(old)
   if before ~= new then
     list_all(before, false)
     list_all(new, true)
   end
 end
 
--- By name: version, users, whether it was raised. Written once, when everything is done.
+-- By name: version, users, whether it was raised. Written at the end.
 local channels = {}
 local function keep_channels()
   local new, old = { 'HSET', K[CHANNELS] }, { 'HDEL', K[CHANNELS] }
@@ -161,7 +162,7 @@ local function node(key)
     opened_at = match(value, '"opened_at":(%d+)'), lease_until = match(value, '"lease_until":(%d+)') }
 end
 
--- Of the commit under way: what it answers.
+-- The answer to the current commit.
 local answer
 local function tell(number)
   answer[#answer + 1] = text(number)

@@ -1,4 +1,4 @@
--- Steps in the life of a node.
+-- Nodes: opened, renewed, closed, stopped, forgotten.
 
 -- open: name, lease
 function steps.NO(at)
@@ -57,7 +57,7 @@ function steps.NF(at)
     if not found.closed_at then return at, 'L' .. found.lease_until end
     fences[A[at]] = nil
     call('HDEL', K[NODES], A[at])
-    bury(tonumber(A[at + 1]))
+    retire(tonumber(A[at + 1]))
   end
   return at + 2
 end

@@ -13,7 +13,7 @@ function steps.X(at)
   local old, number = get(key, field), 0
   if A[at + 3] == '1' then
     number = next_version(old)
-    bury(number)
+    retire(number)
   end
   local after
   if old then
@@ -32,7 +32,7 @@ function steps.X(at)
   return after
 end
 
--- put: table, field, channel, JSON after the version, terms, lists
+-- put: table, field, channel, JSON after the version, entries, lists
 function steps.P(at)
   local key, field, behind = K[tonumber(A[at])], A[at + 1], A[at + 4]
   local old = get(key, field)
@@ -90,7 +90,7 @@ local function raise(name, by)
     found[1] = number
   else
     found[1] = 0
-    bury(number)
+    retire(number)
   end
   answer[#answer + 1] = text(number)
   answer[#answer + 1] = last == 0 and '1' or '0'
@@ -115,7 +115,7 @@ function steps.S(at)
   return at + 3
 end
 
--- Whom one presence carries; asked only where anybody is carried at all.
+-- The holds that a presence carries; looked up only when there are any holds.
 local carries
 local function hold(front)
   if carries == nil or pending[CARRIED] then
@@ -132,14 +132,14 @@ local function hold(front)
   for _, member in ipairs(held) do answer[#answer + 1] = sub(member, #front + 1) end
 end
 
--- held: the carrier, as the members of `carried` begin
+-- held: the carrier, with which the members of `carried` begin
 function steps.H(at)
   hold(A[at])
   return at + 1
 end
 
--- What most commits are, in few words: a presence that is expected and put, and its channel raised: channel, user, version,
--- JSON, terms, by
+-- Most commits, in fewer arguments: a presence that is expected and put, and its channel raised: channel, user, version,
+-- JSON, entries, by
 function steps.J(at)
   local name, user, behind = A[at], A[at + 1], A[at + 4]
   local field = name .. '\0' .. user
@@ -164,7 +164,7 @@ function steps.J(at)
   return at + 6
 end
 
--- a deadline: table, field, JSON, terms
+-- a deadline: table, field, JSON, entries
 function steps.T(at)
   local key, field = K[tonumber(A[at])], A[at + 1]
   relist(get(key, field), A[at + 3])

@@ -1,6 +1,6 @@
 -- Leases.
 
--- Whether nobody else holds a lease: name, the JSON of who asks, which one it is
+-- check that no other node holds a lease: name, JSON of the writer, number of the lease in the commit
 function steps.K(at)
   local value = get(K[LEASES], A[at])
   if not value then return at + 3 end
@@ -15,7 +15,7 @@ function steps.K(at)
   return at + 3
 end
 
--- take a lease: name, the JSON of who asks, for how long
+-- take a lease: name, JSON of the writer, for how long
 function steps.L(at)
   local value, lease_until = get(K[LEASES], A[at]), time + A[at + 2]
   local before, holder = nil, nil

@@ -1,6 +1,6 @@
 -- The log of topics.
 
--- The ends of the log, once they are needed; kept when everything is done.
+-- The ends of the log, loaded when needed; written at the end.
 local ends
 local function log()
   if not ends then
@@ -40,7 +40,7 @@ function steps.G(at)
   return at + 4
 end
 
--- put back: position, topic, count, time, whether it has an id, id, body
+-- restore: position, topic, count, time, whether it has an id, id, body
 function steps.GR(at)
   local found, position, topic, count = log(), tonumber(A[at]), A[at + 1], A[at + 2]
   if position <= found.head then return at + 7 end

@@ -30,7 +30,7 @@ function steps.V(at)
   if A[at + 2] == '1' then found.dropped = math.max(found.dropped, through)
   elseif long(found.dropped) <= A[at + 1] then found.dropped = 0 end
   if found.messages == 0 and found.dropped == 0 then
-    bury(found.last)
+    retire(found.last)
     call('HDEL', K[INBOXES], user)
   else
     keep_inbox(user, found)
@@ -38,7 +38,7 @@ function steps.V(at)
   return at + 3
 end
 
--- post a message: user, JSON, bytes, how many messages and how many bytes may stay
+-- add a message: user, JSON, bytes, how many messages and how many bytes may stay
 function steps.B(at)
   local user, found = A[at], inbox(A[at])
   local bytes, most_messages, most_bytes = tonumber(A[at + 2]), tonumber(A[at + 3]), tonumber(A[at + 4])

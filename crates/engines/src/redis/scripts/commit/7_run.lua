@@ -1,4 +1,4 @@
--- Every commit in turn.
+-- Runs the commits in turn.
 
 local answers = {}
 local function run()

@@ -1,14 +1,14 @@
-//! What the node listens to, what the server must be asked for because of it, and which of it holds.
+//! The interests of the node, the subscriptions that the server needs for them, and which of them are confirmed.
 //! Knows no socket. Must hold: the server is asked once for each subject that some interest needs, and an interest
-//! holds only after the flight that asked for it came back.
+//! holds only after the pong of the ping that followed its subscription.
 
 use std::collections::{BTreeSet, HashMap};
 use tavern_store::interest::Interest;
 use tavern_store::subject::Subject;
 
 #[derive(Default)]
-pub struct Book {
-    /// The number of the flight that will confirm it; None: it holds.
+pub struct Interests {
+    /// The number of the ping that will confirm it; None: it holds.
     interests: HashMap<Interest, Option<u64>>,
     /// Those of them that name more than one subject.
     wide: BTreeSet<Interest>,
@@ -16,7 +16,7 @@ pub struct Book {
     subjects: HashMap<Subject, usize>,
 }
 
-impl Book {
+impl Interests {
     pub fn holds(&self, interests: &[Interest]) -> bool {
         interests.iter().all(|interest| matches!(self.interests.get(interest), Some(None)))
     }
@@ -26,15 +26,15 @@ impl Book {
             || self.wide.iter().any(|wide| wide.hears(subject))
     }
 
-    /// To be confirmed by that flight. Gives what the server is to be asked for.
-    pub fn add(&mut self, interest: &Interest, flight: u64) -> Vec<Subject> {
+    /// To be confirmed by that ping. Returns the subjects to subscribe to.
+    pub fn add(&mut self, interest: &Interest, ping: u64) -> Vec<Subject> {
         match self.interests.get_mut(interest) {
             Some(None) => return Vec::new(),
             Some(waits) => {
-                *waits = Some(flight);
+                *waits = Some(ping);
                 return Vec::new();
             }
-            None => self.interests.insert(interest.clone(), Some(flight)),
+            None => self.interests.insert(interest.clone(), Some(ping)),
         };
         if interest.exact().is_none() {
             self.wide.insert(interest.clone());
@@ -48,7 +48,7 @@ impl Book {
         fresh
     }
 
-    /// Gives what the server need not send any more.
+    /// Returns the subjects to unsubscribe from.
     pub fn remove(&mut self, interest: &Interest) -> Vec<Subject> {
         if self.interests.remove(interest).is_none() {
             return Vec::new();
@@ -66,18 +66,18 @@ impl Book {
         unneeded
     }
 
-    /// A flight came back. What was asked for anew since then waits for a later one.
-    pub fn confirm(&mut self, interests: &[Interest], flight: u64) {
+    /// The ping was answered. What was added again since then waits for a later one.
+    pub fn confirm(&mut self, interests: &[Interest], ping: u64) {
         for interest in interests {
-            if let Some(waits) = self.interests.get_mut(interest).filter(|waits| **waits == Some(flight)) {
+            if let Some(waits) = self.interests.get_mut(interest).filter(|waits| **waits == Some(ping)) {
                 *waits = None;
             }
         }
     }
 
-    /// A new connection: nothing holds until that flight comes back. Gives everything to ask for.
-    pub fn restart(&mut self, flight: u64) -> (Vec<Interest>, Vec<Subject>) {
-        self.interests.values_mut().for_each(|waits| *waits = Some(flight));
+    /// A new connection: nothing holds until that ping is answered. Returns everything to subscribe to.
+    pub fn restart(&mut self, ping: u64) -> (Vec<Interest>, Vec<Subject>) {
+        self.interests.values_mut().for_each(|waits| *waits = Some(ping));
         (self.interests.keys().cloned().collect(), self.subjects.keys().cloned().collect())
     }
 }
@@ -96,29 +96,29 @@ mod tests {
 
     #[test]
     fn a_shared_subject_is_asked_for_once() {
-        let mut book = Book::default();
-        assert_eq!(book.add(&glob("game#a*"), 1).len(), 2);
-        assert_eq!(book.add(&glob("game#b*"), 1), []);
-        assert_eq!(book.add(&Subject::every_rest("p", "game").unwrap().into(), 1), []);
-        assert_eq!(book.remove(&glob("game#a*")), []);
-        assert_eq!(book.remove(&glob("game#b*")), [Subject::every_rest("p", "_name").unwrap()]);
-        assert_eq!(book.remove(&glob("game#b*")), []);
-        assert!(book.hears(&Subject::of_channel("p", b"game#z").unwrap()));
+        let mut interests = Interests::default();
+        assert_eq!(interests.add(&glob("game#a*"), 1).len(), 2);
+        assert_eq!(interests.add(&glob("game#b*"), 1), []);
+        assert_eq!(interests.add(&Subject::every_rest("p", "game").unwrap().into(), 1), []);
+        assert_eq!(interests.remove(&glob("game#a*")), []);
+        assert_eq!(interests.remove(&glob("game#b*")), [Subject::every_rest("p", "_name").unwrap()]);
+        assert_eq!(interests.remove(&glob("game#b*")), []);
+        assert!(interests.hears(&Subject::of_channel("p", b"game#z").unwrap()));
     }
 
     #[test]
-    fn what_was_let_go_and_asked_for_again_waits_for_its_own_flight() {
-        let mut book = Book::default();
+    fn an_interest_that_was_removed_and_added_again_waits_for_its_own_ping() {
+        let mut interests = Interests::default();
         let game = exact("A");
-        book.add(&game, 1);
-        book.remove(&game);
-        book.add(&game, 2);
-        book.confirm(std::slice::from_ref(&game), 1);
-        assert!(!book.holds(std::slice::from_ref(&game)));
-        book.confirm(std::slice::from_ref(&game), 2);
-        assert!(book.holds(std::slice::from_ref(&game)));
-        let (interests, subjects) = book.restart(3);
-        assert_eq!((interests, subjects.len()), (vec![game.clone()], 1));
-        assert!(!book.holds(std::slice::from_ref(&game)));
+        interests.add(&game, 1);
+        interests.remove(&game);
+        interests.add(&game, 2);
+        interests.confirm(std::slice::from_ref(&game), 1);
+        assert!(!interests.holds(std::slice::from_ref(&game)));
+        interests.confirm(std::slice::from_ref(&game), 2);
+        assert!(interests.holds(std::slice::from_ref(&game)));
+        let (all, subjects) = interests.restart(3);
+        assert_eq!((all, subjects.len()), (vec![game.clone()], 1));
+        assert!(!interests.holds(std::slice::from_ref(&game)));
     }
 }

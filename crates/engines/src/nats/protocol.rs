@@ -1,8 +1,8 @@
 //! The protocol of NATS, as much of it as a bus needs. Subjects are the server's own: a wide one ends with `>` there too.
-//! The server is asked not to send the node's own words back.
+//! The server is asked not to echo the node's own messages.
 
 use super::credentials::Credentials;
-use crate::remote::{Address, Dialect, Frame, Host, Socket, Tls, broken, dial, line};
+use crate::remote::{Address, Frame, Host, Protocol, Socket, Tls, broken, dial, line};
 use bytes::BytesMut;
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -11,26 +11,33 @@ use tavern_store::bus::BusError;
 use tavern_store::subject::Subject;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 
-/// No message is longer than this, whatever the server says; it is NATS's own largest.
-const LONGEST: usize = 64 * 1024 * 1024;
-/// What a server takes that does not say so.
-const USUAL: usize = 1024 * 1024;
+/// No message is longer than this, whatever the server says: the limit of NATS itself.
+const LARGEST: usize = 64 * 1024 * 1024;
+/// Of a server that does not say how much it takes.
+const DEFAULT_MAX: usize = 1024 * 1024;
+
+const PORT: u16 = 4222;
+const OPTIONS: &[&str] = &["token", "creds", "ca"];
+
+pub fn parse(url: &str) -> Result<Address, BusError> {
+    Address::parse(url, PORT, OPTIONS)
+}
 
 pub struct Nats {
     address: Address,
     node: String,
     tls: Tls,
-    longest: usize,
+    max_message: usize,
     /// The server knows subscriptions by number.
     numbers: HashMap<Subject, u64>,
     numbered: u64,
 }
 
-/// What the server said about itself when it was reached.
+/// What the server says about itself when it is connected.
 pub struct Server {
     pub version: String,
-    /// The longest message that it takes.
-    pub longest: usize,
+    /// The max_message message that it takes.
+    pub max_message: usize,
     pub is_tls: bool,
 }
 
@@ -41,7 +48,7 @@ impl Nats {
             address,
             node: node.to_owned(),
             tls,
-            longest: USUAL,
+            max_message: DEFAULT_MAX,
             numbers: HashMap::new(),
             numbered: 0,
         };
@@ -49,16 +56,16 @@ impl Nats {
         Ok(nats)
     }
 
-    /// Read for each connection: such files are renewed.
+    /// Read for each connection: such files are rotated.
     fn credentials(&self) -> io::Result<Option<Credentials>> {
         let Some(path) = self.address.options.get("creds") else { return Ok(None) };
         let text = std::fs::read_to_string(path)?;
         Credentials::parse(&text).map(Some).ok_or_else(|| broken("the credentials file cannot be read"))
     }
 
-    /// What the server is told about us.
-    fn introduction(&self, info: &Value, is_tls: bool) -> io::Result<Vec<u8>> {
-        let mut words = json!({
+    /// The first commands of a connection.
+    fn hello(&self, info: &Value, is_tls: bool) -> io::Result<Vec<u8>> {
+        let mut options = json!({
             "verbose": false, "pedantic": false, "echo": false, "headers": false, "no_responders": false,
             "protocol": 1, "lang": "rust", "version": env!("CARGO_PKG_VERSION"),
             "name": format!("tavern {}", self.node), "tls_required": is_tls,
@@ -66,37 +73,38 @@ impl Nats {
         let address = &self.address;
         match (&address.user, &address.password) {
             (Some(user), Some(password)) => {
-                words["user"] = json!(user);
-                words["pass"] = json!(password);
+                options["user"] = json!(user);
+                options["pass"] = json!(password);
             }
-            (Some(token), None) => words["auth_token"] = json!(token),
+            (Some(token), None) => options["auth_token"] = json!(token),
             _ => {}
         }
         if let Some(token) = address.options.get("token") {
-            words["auth_token"] = json!(token);
+            options["auth_token"] = json!(token);
         }
         if let Some(credentials) = self.credentials()? {
-            words["jwt"] = json!(credentials.jwt);
-            words["sig"] = json!(credentials.sign(info["nonce"].as_str().unwrap_or("")));
+            options["jwt"] = json!(credentials.jwt);
+            options["sig"] = json!(credentials.sign(info["nonce"].as_str().unwrap_or("")));
         }
-        Ok(format!("CONNECT {words}\r\nPING\r\n").into_bytes())
+        Ok(format!("CONNECT {options}\r\nPING\r\n").into_bytes())
     }
 
     pub async fn log_in(&mut self, host: &Host) -> io::Result<(Socket, BytesMut, Server)> {
         let mut plain = dial(host).await?;
         let mut input = BytesMut::new();
         let first = read_line(&mut plain, &mut input).await?;
-        let info = first.strip_prefix("INFO ").ok_or_else(|| broken("this is no NATS server"))?;
-        let info: Value = serde_json::from_str(info).map_err(|_| broken("this is no NATS server"))?;
+        let info = first.strip_prefix("INFO ").ok_or_else(|| broken("not a NATS server"))?;
+        let info: Value = serde_json::from_str(info).map_err(|_| broken("not a NATS server"))?;
         let is_tls = self.address.scheme == "tls" || info["tls_required"].as_bool().unwrap_or(false);
         let mut socket: Socket = if is_tls { self.tls.wrap(plain, host).await? } else { Box::new(plain) };
-        let version = info["version"].as_str().unwrap_or("of no known version").to_owned();
-        let longest = info["max_payload"].as_u64().map_or(USUAL, |bytes| bytes as usize).min(LONGEST);
-        socket.write_all(&self.introduction(&info, is_tls)?).await?;
+        let version = info["version"].as_str().unwrap_or("unknown").to_owned();
+        let max_message =
+            info["max_payload"].as_u64().map_or(DEFAULT_MAX, |bytes| bytes as usize).min(LARGEST);
+        socket.write_all(&self.hello(&info, is_tls)?).await?;
         socket.flush().await?;
         loop {
             match read_line(&mut socket, &mut input).await?.as_str() {
-                "PONG" => return Ok((socket, input, Server { version, longest, is_tls })),
+                "PONG" => return Ok((socket, input, Server { version, max_message, is_tls })),
                 refusal if refusal.starts_with("-ERR") => return Err(broken(refusal)),
                 _ => {}
             }
@@ -117,7 +125,7 @@ async fn read_line(socket: &mut (impl AsyncRead + Unpin), input: &mut BytesMut) 
     }
 }
 
-impl Dialect for Nats {
+impl Protocol for Nats {
     const NAME: &'static str = "nats";
 
     fn hosts(&self) -> &[Host] {
@@ -127,12 +135,12 @@ impl Dialect for Nats {
     async fn connect(&mut self, host: &Host) -> io::Result<(Socket, BytesMut)> {
         self.numbers.clear();
         let (socket, input, server) = self.log_in(host).await?;
-        self.longest = server.longest;
+        self.max_message = server.max_message;
         Ok((socket, input))
     }
 
-    fn longest(&self) -> usize {
-        self.longest
+    fn max_message(&self) -> usize {
+        self.max_message
     }
 
     fn begin(&self, subject: &Subject, length: usize, out: &mut Vec<u8>) {
@@ -172,7 +180,7 @@ impl Dialect for Nats {
                     return Ok(None);
                 }
                 let whole = input.split_to(used + length + 2).freeze();
-                return Ok(Some(Frame::Word {
+                return Ok(Some(Frame::Message {
                     subject: whole.slice(4..4 + subject),
                     body: whole.slice(used..used + length),
                 }));
@@ -180,7 +188,7 @@ impl Dialect for Nats {
             other if other.starts_with(b"-ERR") => {
                 Frame::Refused(broken(&String::from_utf8_lossy(other)).to_string())
             }
-            // Newer facts about the server: its clients find out when it matters.
+            // An update of the server's settings: not needed.
             other if other.starts_with(b"INFO") || other == b"+OK" => Frame::Other,
             other => return Err(broken(&String::from_utf8_lossy(other))),
         };
@@ -193,7 +201,7 @@ impl Dialect for Nats {
 fn message(line: &[u8]) -> Option<(usize, usize)> {
     let mut parts = std::str::from_utf8(line).ok()?.split(' ').skip(1);
     let subject = parts.next()?.len();
-    let length = parts.last()?.parse().ok().filter(|&length| length <= LONGEST)?;
+    let length = parts.last()?.parse().ok().filter(|&length| length <= LARGEST)?;
     Some((subject, length))
 }
 
@@ -203,23 +211,23 @@ mod tests {
 
     #[test]
     fn frames_are_read_whole() {
-        let said = b"MSG p.game.A 7 5\r\nhe\r\no\r\nPING\r\nMSG p.b.c 8 reply.to 0\r\n\r\n+OK\r\n-ERR 'No'\r\nPONG\r\n";
+        let received = b"MSG p.game.A 7 5\r\nhe\r\no\r\nPING\r\nMSG p.b.c 8 reply.to 0\r\n\r\n+OK\r\n-ERR 'No'\r\nPONG\r\n";
         let mut read = Vec::new();
         let mut input = BytesMut::new();
-        for &byte in said {
+        for &byte in received {
             input.extend_from_slice(&[byte]);
             read.extend(Nats::read(&mut input).unwrap());
         }
-        let word = |subject: &'static str, body: &'static str| Frame::Word {
+        let message = |subject: &'static str, body: &'static str| Frame::Message {
             subject: subject.into(),
             body: body.into(),
         };
         assert_eq!(
             read,
             [
-                word("p.game.A", "he\r\no"),
+                message("p.game.A", "he\r\no"),
                 Frame::Ping,
-                word("p.b.c", ""),
+                message("p.b.c", ""),
                 Frame::Other,
                 Frame::Refused("-ERR 'No'".into()),
                 Frame::Pong
@@ -229,9 +237,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_frame_ends_the_connection() {
-        for said in ["MSG p.game.A 7 99999999999\r\n", "MSG x\r\n", "HTTP/1.1 400 Bad Request\r\n"] {
-            assert!(Nats::read(&mut BytesMut::from(said)).is_err(), "{said}");
+    fn an_unknown_frame_ends_the_connection() {
+        for received in ["MSG p.game.A 7 99999999999\r\n", "MSG x\r\n", "HTTP/1.1 400 Bad Request\r\n"] {
+            assert!(Nats::read(&mut BytesMut::from(received)).is_err(), "{received}");
         }
         assert!(Nats::read(&mut BytesMut::from(&vec![b'x'; 100_000][..])).is_err());
     }

@@ -1,0 +1,207 @@
+//! The connection to the server: made, used until it breaks, made again. Must hold: after a break everything is subscribed
+//! to again before the loss is reported; a server that is silent for a while counts as gone; no caller waits long for it.
+
+use super::line::broken;
+use super::protocol::Protocol;
+use super::reader::{Delivery, FrameReader};
+use super::shared::{Shared, unavailable};
+use super::socket::{Socket, read_more};
+use super::writer::FrameWriter;
+pub use super::writer::PING_EVERY;
+use bytes::BytesMut;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncWriteExt, ReadHalf, WriteHalf};
+use tokio::sync::mpsc;
+
+/// For connecting to a server and logging in.
+pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Between attempts to reconnect: doubled each time.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+/// A server that sends nothing for this long is gone; so is one that reads nothing.
+const SILENCE: Duration = Duration::from_secs(15);
+/// How long a subscription waits for a server that is away: long enough for a restart.
+const GRACE: Duration = Duration::from_secs(1);
+/// How long a stopping bus waits for the server to take its last messages.
+const STOP_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The longest frame of a server. Messages of a node are shorter: longer ones are sent in parts.
+const FRAME_BYTES: usize = 64 * 1024 * 1024;
+
+type Reached = std::sync::mpsc::Sender<io::Result<()>>;
+
+pub async fn run<P: Protocol>(
+    shared: &Shared,
+    mut protocol: P,
+    deliveries: mpsc::Sender<Delivery>,
+    reached: Reached,
+) {
+    let mut reader = FrameReader::default();
+    let mut pause = FIRST_PAUSE;
+    let mut is_reconnect = false;
+    let mut away = Away::new(shared, &deliveries);
+    while !shared.is_stopping() {
+        match away.during(connect(&mut protocol)).await {
+            Ok((socket, input)) => {
+                if is_reconnect {
+                    tracing::info!(bus = P::NAME, "bus reconnected");
+                }
+                let stream = random();
+                reader.reassembler.own = stream;
+                let has_lost = shared.outbox().connect(is_reconnect);
+                let _ = reached.send(Ok(()));
+                let writer = FrameWriter::new(stream, has_lost.then(|| shared.loss_subject.clone()));
+                let began = Instant::now();
+                shared.note_heard();
+                let ended =
+                    transfer(shared, &mut protocol, writer, &mut reader, &deliveries, socket, input).await;
+                let failed = shared.outbox().disconnect();
+                away = Away::new(shared, &deliveries);
+                shared.counts.failed.fetch_add(failed as u64, Ordering::Relaxed);
+                if let Err(error) = ended {
+                    tracing::warn!(bus = P::NAME, %error, failed, "bus connection lost");
+                }
+                is_reconnect = true;
+                if began.elapsed() > LONGEST_PAUSE {
+                    pause = FIRST_PAUSE;
+                }
+            }
+            Err(error) if !is_reconnect => {
+                let _ = reached.send(Err(error));
+                return;
+            }
+            Err(error) => tracing::debug!(bus = P::NAME, %error, "bus still unreachable"),
+        }
+        if !shared.is_stopping() {
+            // Jitter: not all nodes at the same moment.
+            let jittered = pause.mul_f64(0.5 + (random() % 1000) as f64 / 2000.0);
+            let _ = away.during(tokio::time::timeout(jittered, shared.ending.notified())).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+}
+
+/// The time without a connection: subscriptions that wait for one fail now and then.
+struct Away<'a> {
+    shared: &'a Shared,
+    deliveries: &'a mpsc::Sender<Delivery>,
+    until: tokio::time::Instant,
+}
+
+impl<'a> Away<'a> {
+    fn new(shared: &'a Shared, deliveries: &'a mpsc::Sender<Delivery>) -> Away<'a> {
+        Away { shared, deliveries, until: tokio::time::Instant::now() + GRACE }
+    }
+
+    async fn during<T>(&mut self, trying: impl Future<Output = T>) -> T {
+        let mut trying = std::pin::pin!(trying);
+        loop {
+            if let Ok(outcome) = tokio::time::timeout_at(self.until, &mut trying).await {
+                return outcome;
+            }
+            self.until = tokio::time::Instant::now() + GRACE;
+            let waiting = self.shared.outbox().give_up();
+            if !waiting.is_empty() {
+                let away = Err(unavailable(Arc::new(broken("the server is away"))));
+                // The receiver is gone only when the bus stops.
+                let _ = self.deliveries.send(Delivery::Confirmed(waiting, away)).await;
+            }
+        }
+    }
+}
+
+/// One round over the servers; the first that accepts us.
+async fn connect<P: Protocol>(protocol: &mut P) -> io::Result<(Socket, BytesMut)> {
+    let mut outcome = Err(broken("the address has no server"));
+    for host in protocol.hosts().to_vec() {
+        let reached = tokio::time::timeout(CONNECT_TIMEOUT, protocol.connect(&host)).await;
+        outcome = reached.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
+        if outcome.is_ok() {
+            break;
+        }
+    }
+    outcome
+}
+
+fn random() -> u64 {
+    RandomState::new().build_hasher().finish()
+}
+
+async fn transfer<P: Protocol>(
+    shared: &Shared,
+    protocol: &mut P,
+    writer: FrameWriter,
+    reader: &mut FrameReader,
+    deliveries: &mpsc::Sender<Delivery>,
+    socket: Socket,
+    input: BytesMut,
+) -> io::Result<()> {
+    let (incoming, outgoing) = tokio::io::split(socket);
+    tokio::select! {
+        received = receive::<P>(shared, reader, deliveries, incoming, input) => received,
+        sent = send(shared, protocol, writer, outgoing) => sent,
+        () = stopped(shared) => Ok(()),
+    }
+}
+
+async fn stopped(shared: &Shared) {
+    while !shared.is_stopping() {
+        shared.ending.notified().await;
+    }
+    tokio::time::sleep(STOP_TIMEOUT).await;
+}
+
+/// Writes the outbox.
+async fn send<P: Protocol>(
+    shared: &Shared,
+    protocol: &mut P,
+    mut writer: FrameWriter,
+    mut socket: WriteHalf<Socket>,
+) -> io::Result<()> {
+    loop {
+        let out = writer.fill(shared, protocol);
+        if out.is_empty() {
+            let _ = tokio::time::timeout(PING_EVERY, shared.changed.notified()).await;
+            continue;
+        }
+        let written = tokio::time::timeout(SILENCE, async {
+            socket.write_all(&out).await?;
+            socket.flush().await
+        });
+        written.await.map_err(|_| broken("the server does not read"))??;
+        let sent = shared.outbox().wrote();
+        shared.counts.sent.fetch_add(sent as u64, Ordering::Relaxed);
+    }
+}
+
+/// Reads what comes. Ends without an error when the last ping was answered.
+async fn receive<P: Protocol>(
+    shared: &Shared,
+    reader: &mut FrameReader,
+    deliveries: &mpsc::Sender<Delivery>,
+    mut socket: ReadHalf<Socket>,
+    mut input: BytesMut,
+) -> io::Result<()> {
+    loop {
+        let is_empty = reader.read::<P>(shared, &mut input)?;
+        reader.end_batch();
+        while !reader.deliveries.is_empty() {
+            let Ok(room) = deliveries.reserve().await else { return Ok(()) };
+            if let Some(delivery) = reader.deliveries.pop_front() {
+                room.send(delivery);
+            }
+        }
+        if reader.is_last {
+            return Ok(());
+        }
+        if is_empty {
+            let read = tokio::time::timeout(SILENCE, read_more(&mut socket, &mut input, FRAME_BYTES)).await;
+            read.map_err(|_| broken("the server is silent"))??;
+            shared.note_heard();
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! Reading: frames of the server become deliveries to the receiver. Knows no socket. Must hold: copies of a message, the
+//! node's own messages and those it did not subscribe to are dropped; what came before a confirmation is delivered before it.
+
+use super::fragment::{Read, Reassembler};
+use super::line::broken;
+use super::protocol::{Frame, Protocol};
+use super::shared::{Shared, unavailable};
+use bytes::BytesMut;
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use tavern_store::bus::{BusError, BusMessage, Lost};
+use tavern_store::store::Ticket;
+use tavern_store::subject::Subject;
+
+/// Messages delivered together.
+const DELIVER_BATCH: usize = 256;
+/// Messages held until the loss before them is reported: more than come while a server answers one ping.
+const HELD_MESSAGES: usize = 4096;
+
+/// What the receiver gets, in order.
+pub enum Delivery {
+    Messages(Vec<BusMessage>),
+    Confirmed(Vec<Ticket>, Result<(), BusError>),
+    Lost(Lost),
+}
+
+/// What was read and is not delivered. It outlives the connection: the answer to a ticket must not be lost with it.
+#[derive(Default)]
+pub struct FrameReader {
+    pub reassembler: Reassembler,
+    pub deliveries: VecDeque<Delivery>,
+    messages: Vec<BusMessage>,
+    /// Came after a reconnect, before the loss was reported.
+    held: Vec<BusMessage>,
+    pub is_last: bool,
+    /// A message without a prefix was logged.
+    has_logged_foreign: bool,
+}
+
+impl FrameReader {
+    /// True: no whole frame is left in the input.
+    pub fn read<P: Protocol>(&mut self, shared: &Shared, input: &mut BytesMut) -> io::Result<bool> {
+        let outbox = &mut *shared.outbox();
+        while self.messages.len() < DELIVER_BATCH {
+            match P::read(input)? {
+                None => return Ok(true),
+                Some(Frame::Message { subject, body }) => {
+                    let subject =
+                        std::str::from_utf8(&subject).ok().and_then(|text| Subject::parse(text).ok());
+                    let Some(subject) = subject.filter(|subject| outbox.interests.hears(subject)) else {
+                        continue;
+                    };
+                    let read = self.reassembler.read(&subject, &body);
+                    let is_reconnecting = outbox.is_reconnecting();
+                    self.take_read(shared, read, is_reconnecting);
+                }
+                Some(Frame::Ping) => {
+                    outbox.pongs += 1;
+                    shared.changed.notify_one();
+                }
+                Some(Frame::Pong) => {
+                    let Some(ping) = outbox.pong_received() else {
+                        return Err(broken("a pong without a ping"));
+                    };
+                    self.is_last |= ping.is_last;
+                    if ping.is_reconnect {
+                        self.report_loss();
+                    }
+                    let refused = || unavailable(Arc::new(broken("the server refused the subscription")));
+                    let outcome = if ping.is_refused { Err(refused()) } else { Ok(()) };
+                    if !ping.tickets.is_empty() {
+                        self.add(Delivery::Confirmed(ping.tickets, outcome));
+                    }
+                    shared.changed.notify_one();
+                }
+                Some(Frame::Refused(text)) => {
+                    tracing::warn!(bus = P::NAME, text, "bus server refused a command");
+                    outbox.refuse();
+                }
+                Some(Frame::Other) => {}
+            }
+        }
+        Ok(false)
+    }
+
+    fn take_read(&mut self, shared: &Shared, read: Read, is_reconnecting: bool) {
+        match read {
+            Read::Message(message) => self.take_from(shared, message, is_reconnecting),
+            Read::MessageAfterIncomplete(subject, message) => {
+                self.add(Delivery::Lost(Lost::On(subject)));
+                self.take_from(shared, message, is_reconnecting);
+            }
+            Read::Nothing => {}
+            Read::Incomplete(subject) => self.add(Delivery::Lost(Lost::On(subject))),
+            Read::Loss => self.add(Delivery::Lost(Lost::Everything)),
+            Read::Foreign => {
+                if !std::mem::replace(&mut self.has_logged_foreign, true) {
+                    tracing::warn!("ignoring bus message without a Tavern prefix");
+                }
+            }
+        }
+    }
+
+    fn take_from(&mut self, shared: &Shared, message: BusMessage, is_reconnecting: bool) {
+        if message.from.node != shared.node {
+            self.take(message, is_reconnecting);
+        }
+    }
+
+    fn take(&mut self, message: BusMessage, is_reconnecting: bool) {
+        if !is_reconnecting {
+            return self.messages.push(message);
+        }
+        self.held.push(message);
+        if self.held.len() >= HELD_MESSAGES {
+            // It is reported again when all subscriptions are confirmed.
+            self.report_loss();
+        }
+    }
+
+    /// Messages that came meanwhile follow the loss.
+    fn report_loss(&mut self) {
+        self.add(Delivery::Lost(Lost::Everything));
+        self.messages.append(&mut self.held);
+    }
+
+    fn add(&mut self, delivery: Delivery) {
+        self.end_batch();
+        self.deliveries.push_back(delivery);
+    }
+
+    pub fn end_batch(&mut self) {
+        if !self.messages.is_empty() {
+            self.deliveries.push_back(Delivery::Messages(std::mem::take(&mut self.messages)));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tavern_domain::Epoch;
+    use tavern_store::node::Writer;
+
+    fn message(n: u64) -> BusMessage {
+        let subject = Subject::of_channel("tavern", b"game#A").unwrap();
+        BusMessage {
+            subject,
+            from: Writer::new("one", Epoch(1)),
+            n,
+            note: Arc::from([]),
+            payload: Arc::from([]),
+        }
+    }
+
+    fn delivered(reader: &mut FrameReader) -> Vec<String> {
+        reader.end_batch();
+        let text = |delivery| match delivery {
+            Delivery::Messages(messages) => {
+                format!("{:?}", messages.iter().map(|message| message.n).collect::<Vec<u64>>())
+            }
+            Delivery::Lost(_) => "lost".to_owned(),
+            Delivery::Confirmed(..) => "confirmed".to_owned(),
+        };
+        reader.deliveries.drain(..).map(text).collect()
+    }
+
+    #[test]
+    fn messages_that_come_before_the_loss_is_reported_follow_it() {
+        let mut reader = FrameReader::default();
+        reader.take(message(1), false);
+        reader.take(message(5), true);
+        reader.take(message(6), true);
+        assert_eq!(delivered(&mut reader), ["[1]"]);
+        reader.report_loss();
+        reader.take(message(7), false);
+        assert_eq!(delivered(&mut reader), ["lost", "[5, 6, 7]"]);
+    }
+
+    #[test]
+    fn held_messages_are_bounded() {
+        let mut reader = FrameReader::default();
+        (0..HELD_MESSAGES as u64 + 1).for_each(|n| reader.take(message(n), true));
+        assert_eq!((delivered(&mut reader)[0].as_str(), reader.held.len()), ("lost", 1));
+    }
+}
