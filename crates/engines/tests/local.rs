@@ -1,4 +1,4 @@
-//! The local bus when the folder cannot be written: what was lost is told to the others as soon as anything can be.
+//! The local bus when the folder cannot be written: a loss is reported to the others as soon as something can be written.
 
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex};
@@ -27,7 +27,7 @@ impl Ear {
                 heard.len() < count
             })
             .unwrap();
-        assert!(!waited.timed_out(), "heard only {heard:?}");
+        assert!(!waited.timed_out(), "received only {heard:?}");
         heard.clone()
     }
 }
@@ -38,7 +38,7 @@ impl BusReceiver for Ear {
     }
 
     fn messages(&self, messages: Vec<BusMessage>) {
-        messages.iter().for_each(|parcel| self.add(String::from_utf8_lossy(&parcel.payload).into_owned()));
+        messages.iter().for_each(|message| self.add(String::from_utf8_lossy(&message.payload).into_owned()));
     }
 
     fn lost(&self, lost: Lost) {
@@ -52,7 +52,7 @@ fn node(name: &str, folder: &Path) -> (Arc<dyn Bus>, Arc<Ear>) {
     (open_bus("local", &options, Arc::new(SystemClock), ear.clone()).unwrap(), ear)
 }
 
-fn word(n: u64, payload: &[u8]) -> Vec<BusMessage> {
+fn message(n: u64, payload: &[u8]) -> Vec<BusMessage> {
     let subject = Subject::of_channel("tavern", b"game#A").unwrap();
     vec![BusMessage {
         subject,
@@ -64,21 +64,21 @@ fn word(n: u64, payload: &[u8]) -> Vec<BusMessage> {
 }
 
 #[test]
-fn words_that_could_not_be_written_are_told_as_lost() {
+fn messages_that_could_not_be_written_are_reported_as_lost() {
     let folder = tempfile::tempdir().unwrap();
     let (one, _) = node("one", folder.path());
     let (two, ear) = node("two", folder.path());
     let subject = Subject::of_channel("tavern", b"game#A").unwrap();
     assert!(!two.subscribe(vec![subject.into()], Ticket(1)));
     assert_eq!(ear.until(1), ["confirmed true"]);
-    one.publish(word(1, b"before"));
+    one.publish(message(1, b"before"));
     assert_eq!(ear.until(2)[1], "before");
     // Too long for the folder, and not for the node: it cannot be written.
     let longest = LogBounds::default().message_bytes.max(tavern_local::MESSAGE_BYTES);
-    one.publish(word(2, &vec![b'x'; longest + 1]));
-    // Nothing follows, and they are told.
+    one.publish(message(2, &vec![b'x'; longest + 1]));
+    // The loss is reported although nothing follows.
     assert_eq!(ear.until(3)[2], "Everything");
-    one.publish(word(3, b"after"));
+    one.publish(message(3, b"after"));
     assert_eq!(ear.until(4)[3..], ["after"]);
     assert_eq!(two.counts().losses, 1);
     one.stop();

@@ -55,14 +55,15 @@ fn racing_stores_lose_nothing_and_never_wait_in_a_circle() {
     });
     assert_eq!(raised.len(), STORES * ROUNDS * TOGETHER);
     for channel in 0..3 {
-        let mut told: Vec<u64> = raised.iter().filter(|(of, _)| *of == channel).map(|(_, at)| *at).collect();
-        told.sort_unstable();
+        let mut versions: Vec<u64> =
+            raised.iter().filter(|(of, _)| *of == channel).map(|(_, at)| *at).collect();
+        versions.sort_unstable();
         assert!(
-            told.windows(2).all(|pair| pair[1] == pair[0] + 2),
+            versions.windows(2).all(|pair| pair[1] == pair[0] + 2),
             "every number is given once, without holes"
         );
         let (version, users) = roster(&stores[0], &format!("game#{channel}"));
-        assert_eq!((version, users), (told[told.len() - 1], told.len() as u64));
+        assert_eq!((version, users), (versions[versions.len() - 1], versions.len() as u64));
     }
     let reader = Reader::new(&url);
     let users = reader.number("SELECT count(*) FROM user_channel_presences");
@@ -237,7 +238,7 @@ fn an_epoch_that_ends_inside_a_batch_writes_nothing_after_it() {
     let by_it = |name: &str| Commit { writer: Some(node.clone()), ..put(name) };
     let close = NodeChange::Close { node: node.clone(), proof: Proof::ProcessGone };
     let close = Commit { node: Some(close), ..Commit::default() };
-    let batch = [by_it("before"), close, by_it("after"), put("by somebody else")];
+    let batch = [by_it("before"), close, by_it("after"), put("by another writer")];
     let answers = client.run(batch.into_iter().map(Work::Commit).collect());
     let fenced = |answer: &Answer| matches!(answer, Answer::Failed(StoreError::Fenced { .. }));
     assert_eq!(answers.iter().map(fenced).collect::<Vec<_>>(), [false, false, true, false]);

@@ -1,5 +1,5 @@
-//! The log of topics on Postgres: thousands of transactions of several stores race, and whoever reads from a cursor skips
-//! none of their events.
+//! The log of topics on Postgres: thousands of transactions of several stores race, and a reader with a cursor skips none
+//! of their events.
 #![cfg(feature = "postgres")]
 
 #[path = "support/postgres.rs"]

@@ -1,4 +1,4 @@
-//! Opening a store on Postgres: schemas, versions, addresses, TLS; what is refused is told and left as it is.
+//! Opening a store on Postgres: schemas, versions, addresses, TLS; what is refused is reported and left as it is.
 #![cfg(feature = "postgres")]
 
 #[path = "support/asking.rs"]
@@ -66,7 +66,7 @@ fn a_schema_of_another_program_is_refused() {
 }
 
 #[test]
-fn a_schema_that_was_given_is_enough() {
+fn a_login_that_owns_its_schema_is_enough() {
     let url = server::fresh();
     let schema = url.rsplit('=').next().unwrap();
     Reader::new(&url).run(&format!("CREATE ROLE guest LOGIN; CREATE SCHEMA {schema} AUTHORIZATION guest"));
@@ -75,7 +75,7 @@ fn a_schema_that_was_given_is_enough() {
 }
 
 #[test]
-fn a_database_that_cannot_be_reached_is_told_without_its_secrets() {
+fn an_unreachable_database_is_reported_without_its_secrets() {
     let error = open("postgres://me:hush@127.0.0.1:1/app").map(drop).unwrap_err();
     let text = format!("{error} {error:?}");
     assert!(matches!(error, StoreError::Unavailable { .. }), "{text}");
@@ -83,7 +83,7 @@ fn a_database_that_cannot_be_reached_is_told_without_its_secrets() {
 }
 
 #[test]
-fn words_are_hidden_when_asked_and_the_server_proves_itself_when_asked() {
+fn connections_are_encrypted_and_verified_as_asked() {
     let server = server::shared();
     let socket = server.fresh();
     let schema = socket.split_once('?').unwrap().1;

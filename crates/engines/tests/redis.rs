@@ -133,7 +133,7 @@ fn an_epoch_that_ends_inside_a_batch_writes_nothing_after_it() {
     let by_it = |name: &str| Commit { writer: Some(node.clone()), ..put(name) };
     let close = NodeChange::Close { node: node.clone(), proof: Proof::ProcessGone };
     let close = Commit { node: Some(close), ..Commit::default() };
-    let batch = [by_it("before"), close, by_it("after"), put("by somebody else")];
+    let batch = [by_it("before"), close, by_it("after"), put("by another writer")];
     let answers = client.run(batch.into_iter().map(Work::Commit).collect());
     let fenced = |answer: &Answer| matches!(answer, Answer::Failed(StoreError::Fenced { .. }));
     assert_eq!(answers.iter().map(fenced).collect::<Vec<_>>(), [false, false, true, false]);
@@ -242,7 +242,7 @@ fn whoever_waits_for_replicas_is_told_when_they_do_not_come() {
     replica.kill();
     let error = client.commit(put("b")).unwrap_err();
     assert!(cause(&error).contains("0 of 1 replicas"), "{error:?}");
-    assert!(version(&client, "b") > 0, "nobody knew whether it had happened");
+    assert!(version(&client, "b") > 0, "the outcome was unknown");
     let disk = open(&format!("{}?wait=aof", master.url())).unwrap();
     assert!(matches!(disk.commit(put("c")), Err(StoreError::Unavailable { .. })), "nothing is kept on disk");
 }
@@ -280,7 +280,7 @@ fn a_user_with_few_rights_is_enough_also_over_tls() {
 }
 
 #[test]
-fn a_server_that_talks_nonsense_is_not_believed() {
+fn a_server_that_is_not_redis_is_refused() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     thread::spawn(move || {

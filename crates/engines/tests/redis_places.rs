@@ -1,4 +1,4 @@
-//! The Redis engine where the servers are several: a cluster whose slots move, sentinels that choose another master.
+//! The Redis engine on several servers: a cluster whose slots move, sentinels that promote another primary.
 #![cfg(feature = "redis")]
 
 #[path = "server/authority.rs"]
@@ -34,7 +34,7 @@ fn sum(client: &Client) -> Option<(u64, u64)> {
     }
 }
 
-/// Adds one, however often it takes. Counts how often nobody could say whether it had happened.
+/// Adds one, however often it takes. Counts how often the outcome was unknown.
 fn add(client: &Client) -> u64 {
     let (begin, mut unknown) = (Instant::now(), 0);
     loop {
@@ -85,8 +85,8 @@ fn a_slot_moves_while_it_is_written() {
 #[test]
 fn a_cluster_is_found_through_any_of_its_servers_that_lives() {
     let cluster = Cluster::new();
-    let nobody = server::free_port();
-    let url = cluster.url(1).replace("redis-cluster://", &format!("redis-cluster://127.0.0.1:{nobody},"));
+    let unused = server::free_port();
+    let url = cluster.url(1).replace("redis-cluster://", &format!("redis-cluster://127.0.0.1:{unused},"));
     open(&url).unwrap().commit(put("a")).unwrap();
     assert!(version(&open(&cluster.url(0)).unwrap(), "a") > 0);
     let other = open(&format!("redis://127.0.0.1:{}", cluster.masters[1].port)).err();
@@ -138,7 +138,7 @@ fn sentinels_lead_to_the_next_master() {
     }
     assert!(version(&client, "before") > 0, "what two servers had is not lost");
     assert_eq!(replica.cli(&["HLEN", "{tavern}:documents"]), "2");
-    assert_eq!(heard.recv_timeout(PATIENCE), Ok("lost"), "the bus is back too, and says what it missed");
+    assert_eq!(heard.recv_timeout(PATIENCE), Ok("lost"), "the bus reconnects too, and reports the loss");
     bus.stop();
 }
 
@@ -163,5 +163,5 @@ fn a_cluster_is_spoken_to_over_tls() {
     let cluster = Cluster::sealed(&files.concat());
     let url = cluster.url(0).replace("redis-cluster", "rediss-cluster");
     open(&format!("{url}?ca={}", authority.file("ca.pem"))).unwrap().commit(put("a")).unwrap();
-    assert!(matches!(open(&url).err(), Some(StoreError::Unavailable { .. })), "nobody else vouches for it");
+    assert!(matches!(open(&url).err(), Some(StoreError::Unavailable { .. })), "the authority is not public");
 }

@@ -1,4 +1,4 @@
-//! The buses over TLS: a server that the named authority vouches for is spoken to, another is not.
+//! The buses over TLS: a server with a certificate of the named authority is accepted, another is not.
 
 #[path = "server/authority.rs"]
 mod authority;
@@ -9,9 +9,9 @@ use server::{PATIENCE, Server};
 use std::sync::{Arc, mpsc};
 use tavern_store::{BusError, BusMessage, BusReceiver, Lost, Subject, Ticket};
 
-struct Ear(mpsc::Sender<Ticket>);
+struct Receiver(mpsc::Sender<Ticket>);
 
-impl BusReceiver for Ear {
+impl BusReceiver for Receiver {
     fn confirmed(&self, ticket: Ticket, outcome: Result<(), BusError>) {
         outcome.expect("it holds");
         self.0.send(ticket).unwrap();
@@ -26,18 +26,20 @@ impl BusReceiver for Ear {
 
 fn check(scheme: &str, port: u16, authority: &Authority) {
     let (sender, confirmed) = mpsc::channel();
-    let ear = Arc::new(Ear(sender));
+    let receiver = Arc::new(Receiver(sender));
     let url = format!("{scheme}://localhost:{port}");
     let trusting = format!("{url}?ca={}", authority.file("ca.pem"));
-    let bus = server::open(&trusting, "p", "n1", ear.clone()).expect("the bus opens");
+    let bus = server::open(&trusting, "p", "n1", receiver.clone()).expect("the bus opens");
     let game = Subject::new("p", "game", b"A").unwrap();
     assert!(!bus.subscribe(vec![game.into()], Ticket(7)));
     assert_eq!(confirmed.recv_timeout(PATIENCE), Ok(Ticket(7)));
     bus.stop();
-    assert!(server::open(&url, "p", "n1", ear.clone()).is_err(), "nobody else vouches for it");
+    assert!(server::open(&url, "p", "n1", receiver.clone()).is_err(), "the authority is not public");
     let other = Authority::new();
-    assert!(server::open(&format!("{url}?ca={}", other.file("ca.pem")), "p", "n1", ear.clone()).is_err());
-    assert!(server::open(&format!("{url}?ca=/no/such/file"), "p", "n1", ear).is_err());
+    assert!(
+        server::open(&format!("{url}?ca={}", other.file("ca.pem")), "p", "n1", receiver.clone()).is_err()
+    );
+    assert!(server::open(&format!("{url}?ca=/no/such/file"), "p", "n1", receiver).is_err());
 }
 
 #[test]
@@ -52,8 +54,8 @@ fn nats_is_spoken_to_over_tls() {
 #[test]
 fn a_nats_server_without_tls_is_refused_where_tls_is_wanted() {
     let server = Server::nats();
-    let ear = Arc::new(Ear(mpsc::channel().0));
-    assert!(server::open(&format!("tls://127.0.0.1:{}", server.port), "p", "n1", ear).is_err());
+    let receiver = Arc::new(Receiver(mpsc::channel().0));
+    assert!(server::open(&format!("tls://127.0.0.1:{}", server.port), "p", "n1", receiver).is_err());
 }
 
 #[test]

@@ -45,7 +45,7 @@ fn an_epoch_that_ends_inside_a_batch_writes_nothing_after_it() {
     let writer = Writer::new("n1", opened.epoch.unwrap());
     let by_it = |name: &str| Commit { writer: Some(writer.clone()), ..put(name, 1) };
     let close = change(NodeChange::Close { node: writer.clone(), proof: Proof::ProcessGone });
-    let batch = [by_it("before"), close, by_it("after"), put("by somebody else", 1)];
+    let batch = [by_it("before"), close, by_it("after"), put("by another writer", 1)];
     let answers = client.run(batch.into_iter().map(Work::Commit).collect());
     let fenced = |answer: &Answer| matches!(answer, Answer::Failed(StoreError::Fenced { .. }));
     assert_eq!(answers.iter().map(fenced).collect::<Vec<_>>(), [false, false, true, false]);
@@ -77,13 +77,13 @@ fn role() -> Option<(std::path::PathBuf, String)> {
     Some((std::env::var_os("TAVERN_TEST_FOLDER")?.into(), std::env::var("TAVERN_TEST_NAME").ok()?))
 }
 
-/// Says every acknowledgement aloud, after it came.
-struct Crier {
+/// Prints every acknowledgement when it arrives.
+struct Reporter {
     answered: Mutex<u64>,
     more: Condvar,
 }
 
-impl AnswerReceiver for Crier {
+impl AnswerReceiver for Reporter {
     fn answer(&self, answers: Vec<(Ticket, Answer)>) {
         let mut out = std::io::stdout().lock();
         for (ticket, answer) in &answers {
@@ -103,8 +103,8 @@ impl AnswerReceiver for Crier {
 fn role_commits_until_killed() {
     const UNDER_WAY: u64 = 64;
     let Some((folder, name)) = role() else { return };
-    let crier = Arc::new(Crier { answered: Mutex::new(0), more: Condvar::new() });
-    let store = SqliteStore::open(&folder, Arc::new(SystemClock), crier.clone()).unwrap();
+    let reporter = Arc::new(Reporter { answered: Mutex::new(0), more: Condvar::new() });
+    let store = SqliteStore::open(&folder, Arc::new(SystemClock), reporter.clone()).unwrap();
     for group in 0u64.. {
         let commit = |n: u64| {
             // Two documents and a deadline: a half commit would show.
@@ -113,9 +113,9 @@ fn role_commits_until_killed() {
             (Ticket(n), Work::Commit(Commit { puts, deadlines, ..Commit::default() }))
         };
         store.submit((group * 8..group * 8 + 8).map(commit).collect());
-        let answered = crier.answered.lock().unwrap();
+        let answered = reporter.answered.lock().unwrap();
         let many = |answered: &mut u64| group * 8 + 8 - *answered > UNDER_WAY;
-        drop(crier.more.wait_while(answered, many).unwrap());
+        drop(reporter.more.wait_while(answered, many).unwrap());
     }
 }
 
@@ -161,7 +161,7 @@ impl Acks {
 fn check_acknowledged(folder: &Path, name: &str, acknowledged: &BTreeSet<u64>) {
     let client = open(folder).unwrap();
     let last = *acknowledged.last().unwrap();
-    // Beyond the last acknowledgement there may be commits whose answer was never heard.
+    // Beyond the last acknowledgement there may be commits whose answer never arrived.
     for n in 0..last + 200 {
         let parts = ["a", "b"].map(|part| version(&client, &format!("{name}-{n}-{part}")) != 0);
         assert_eq!(parts[0], parts[1], "{name}-{n} is half there");

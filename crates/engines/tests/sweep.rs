@@ -64,7 +64,7 @@ fn role_sweeps_until_killed() {
             let mut commit = Commit::default();
             for stray in user {
                 let Ok(Found::Presence(Some(found))) = client.read(Read::Presence(stray.key.clone())) else {
-                    panic!("nobody else sweeps");
+                    panic!("no other process sweeps");
                 };
                 let key = RowKey::Presence(stray.key.clone());
                 let deadline = RowKey::Deadline { kind: "grace".into(), name: stray.key.to_string().into() };

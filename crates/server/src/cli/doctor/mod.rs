@@ -139,8 +139,9 @@ fn trouble(key: &'static str, error: impl Into<anyhow::Error>) -> Finding {
         format!(
             "no answer: is the server running, are host and port in `{key}` right, does a firewall block it?"
         )
-    } else if says(&["newer tavern"]) {
-        "start the newer program".to_owned()
+    } else if says(&["schema version"]) {
+        // The error itself says what to do.
+        return bad(key, text);
     } else {
         format!("check `{key}`")
     };
