@@ -41,7 +41,6 @@ impl Fact {
 }
 
 /// Whether the connection is encrypted. Between programs of one machine that does not matter.
-#[cfg(any(feature = "postgres", feature = "remote"))]
 pub(crate) fn secrecy(is_tls: bool, hosts: &[&str], remedy: &str) -> Fact {
     let on_loopback = |host: &&str| {
         **host == *"localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
@@ -59,7 +58,6 @@ pub(crate) fn secrecy(is_tls: bool, hosts: &[&str], remedy: &str) -> Fact {
 }
 
 /// `7.0.15` and the like, to compare.
-#[cfg(feature = "remote")]
 pub(crate) fn version_number(text: &str) -> (u32, u32) {
     let mut parts = text.split('.').map(|part| part.parse().unwrap_or(0));
     (parts.next().unwrap_or(0), parts.next().unwrap_or(0))

@@ -17,17 +17,13 @@
 mod fact;
 mod header;
 pub mod local;
-#[cfg(feature = "nats")]
 pub mod nats;
 mod open;
 mod options;
-#[cfg(feature = "postgres")]
 pub mod postgres;
 mod queue;
 mod reconnects;
-#[cfg(feature = "redis")]
 pub mod redis;
-#[cfg(feature = "remote")]
 mod remote;
 pub mod sqlite;
 mod worker;

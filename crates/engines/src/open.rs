@@ -15,7 +15,6 @@ use tavern_store::error::StoreError;
 use tavern_store::memory::MemoryEngine;
 use tavern_store::store::{AnswerReceiver, Store};
 
-#[cfg(feature = "redis")]
 const REDIS: [&str; 6] =
     ["redis", "rediss", "redis-sentinel", "rediss-sentinel", "redis-cluster", "rediss-cluster"];
 
@@ -31,11 +30,9 @@ pub fn open(
         Some(("sqlite", folder)) if !folder.is_empty() => {
             Ok(Arc::new(SqliteStore::open(Path::new(folder), clock, receiver)?))
         }
-        #[cfg(feature = "postgres")]
         Some(("postgres" | "postgresql", rest)) if rest.starts_with("//") => {
             Ok(Arc::new(crate::postgres::PostgresStore::open(url, receiver)?))
         }
-        #[cfg(feature = "redis")]
         Some((scheme, rest)) if REDIS.contains(&scheme) && rest.starts_with("//") => {
             Ok(Arc::new(crate::redis::RedisStore::open(url, receiver)?))
         }
@@ -59,11 +56,9 @@ pub fn open_bus(
     match url {
         "local" => Ok(Arc::new(LocalBus::open(options, receiver)?)),
         "memory:" => Ok(MemoryEngine::new(clock).bus(options.node, receiver)),
-        #[cfg(feature = "nats")]
         _ if ["nats", "tls"].contains(&&*kind(url)) => {
             Ok(Arc::new(crate::nats::open(url, options, receiver)?))
         }
-        #[cfg(feature = "redis")]
         _ if REDIS.contains(&&*kind(url)) => Ok(Arc::new(crate::redis::open(url, options, receiver)?)),
         _ => Err(BusError::Address { kind: kind(url) }),
     }
@@ -76,9 +71,7 @@ fn kind(url: &str) -> String {
 /// Checks the server behind a store. A folder and the memory have nothing to check.
 pub fn store_facts(url: &str) -> Result<StoreFacts, StoreError> {
     match &*kind(url) {
-        #[cfg(feature = "postgres")]
         "postgres" | "postgresql" => crate::postgres::facts(url),
-        #[cfg(feature = "redis")]
         "redis" | "rediss" => {
             let facts = crate::redis::facts(url, crate::redis::Use::Store).map_err(of_store)?;
             Ok(StoreFacts { facts, is_made: true })
@@ -90,16 +83,13 @@ pub fn store_facts(url: &str) -> Result<StoreFacts, StoreError> {
 /// Checks the server behind a bus.
 pub fn bus_facts(url: &str) -> Result<Vec<Fact>, BusError> {
     match &*kind(url) {
-        #[cfg(feature = "nats")]
         "nats" | "tls" => crate::nats::facts(url),
-        #[cfg(feature = "redis")]
         "redis" | "rediss" => crate::redis::facts(url, crate::redis::Use::Bus),
         _ => Ok(Vec::new()),
     }
 }
 
 /// The same server, used as a store.
-#[cfg(feature = "redis")]
 fn of_store(error: BusError) -> StoreError {
     match error {
         BusError::Unavailable { retry_after_ms, source } => {

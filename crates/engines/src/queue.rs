@@ -8,7 +8,6 @@ pub(crate) struct Queue<T> {
     state: Mutex<State<T>>,
     /// Wakes threads; `awaited` wakes tasks.
     ready: Condvar,
-    #[cfg(any(feature = "postgres", feature = "redis"))]
     awaited: tokio::sync::Notify,
 }
 
@@ -32,7 +31,6 @@ impl<T> Queue<T> {
         Queue {
             state: Mutex::new(State { items: VecDeque::new(), bytes: 0, closed: false, waiting: 0 }),
             ready: Condvar::new(),
-            #[cfg(any(feature = "postgres", feature = "redis"))]
             awaited: tokio::sync::Notify::new(),
         }
     }
@@ -60,7 +58,6 @@ impl<T> Queue<T> {
         if waited_for {
             self.ready.notify_one();
         }
-        #[cfg(any(feature = "postgres", feature = "redis"))]
         self.awaited.notify_one();
         refused
     }
@@ -77,7 +74,6 @@ impl<T> Queue<T> {
     }
 
     /// The same for a task. Takes at least one, then no more than `bytes`.
-    #[cfg(any(feature = "postgres", feature = "redis"))]
     pub async fn next(&self, most: usize, bytes: usize) -> Option<Vec<T>> {
         loop {
             let ready = self.awaited.notified();
@@ -102,7 +98,6 @@ impl<T> Queue<T> {
     pub fn close(&self) {
         self.lock().closed = true;
         self.ready.notify_all();
-        #[cfg(any(feature = "postgres", feature = "redis"))]
         self.awaited.notify_waiters();
     }
 
@@ -171,7 +166,6 @@ mod tests {
     }
 
     #[test]
-    #[cfg(any(feature = "postgres", feature = "redis"))]
     fn a_task_takes_no_more_bytes_than_it_asks_for_and_one_too_large_alone() {
         let next = |queue: &Queue<char>, most, bytes| {
             let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();

@@ -32,7 +32,6 @@ impl Workers {
     }
 
     /// The same with a runtime, for a store on a server. Returns when the thread has reported how its start went.
-    #[cfg(any(feature = "postgres", feature = "redis"))]
     pub fn start(
         &self,
         name: &str,
@@ -82,10 +81,8 @@ impl Workers {
 }
 
 /// Reports to the opener of a store how the start of a thread went.
-#[cfg(any(feature = "postgres", feature = "redis"))]
 pub(crate) struct Started(std::sync::mpsc::Sender<Result<(), StoreError>>);
 
-#[cfg(any(feature = "postgres", feature = "redis"))]
 impl Started {
     pub fn report<T>(self, outcome: Result<T, StoreError>) -> Option<T> {
         let (found, reported) = match outcome {

@@ -1,12 +1,10 @@
 //! Runs the conformance suite against each driver, every case as a test of its own.
 
-#[cfg(feature = "postgres")]
 #[path = "support/postgres.rs"]
 mod database;
 mod server;
 
 use server::Server;
-#[cfg(feature = "redis")]
 use server::cluster::Cluster;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
@@ -23,18 +21,12 @@ fn clock() -> Arc<ManualClock> {
 }
 
 test_store!(sqlite, Folder::new(), &[]);
-#[cfg(feature = "postgres")]
 test_store!(postgres, Database::new(), &[]);
-#[cfg(feature = "redis")]
 test_store!(redis, Served::new(&REDIS), &[]);
-#[cfg(feature = "redis")]
 test_store!(redis_cluster, Clustered::new(), &[]);
 test_bus!(local_bus, Folder::new(), &[]);
-#[cfg(feature = "nats")]
 test_bus!(nats_bus, Served::new(&NATS), &[]);
-#[cfg(feature = "redis")]
 test_bus!(redis_bus, Served::new(&REDIS), &[]);
-#[cfg(feature = "redis")]
 test_bus!(redis_cluster_bus, Clustered::new(), &[]);
 
 /// A folder. Each opening has its own threads and connections, like another process.
@@ -69,20 +61,17 @@ impl BusWorld for Folder {
 }
 
 /// A schema of its own in the database of this binary.
-#[cfg(feature = "postgres")]
 struct Database {
     clock: Arc<ManualClock>,
     url: String,
 }
 
-#[cfg(feature = "postgres")]
 impl Database {
     fn new() -> Database {
         Database { clock: clock(), url: database::fresh() }
     }
 }
 
-#[cfg(feature = "postgres")]
 impl World for Database {
     fn open(&self, receiver: Arc<dyn AnswerReceiver>) -> Arc<dyn Store> {
         let clock = self.clock.clone();
@@ -94,11 +83,8 @@ impl World for Database {
     }
 }
 
-#[cfg(feature = "nats")]
 static NATS: LazyLock<Server> = LazyLock::new(Server::nats);
-#[cfg(feature = "redis")]
 static REDIS: LazyLock<Server> = LazyLock::new(Server::redis);
-#[cfg(feature = "redis")]
 static CLUSTER: LazyLock<Cluster> = LazyLock::new(Cluster::new);
 
 /// A prefix of its own on a server that all cases share.
@@ -117,14 +103,12 @@ impl Served {
 }
 
 /// A prefix of its own on a cluster that all cases share. Each opening begins with another master.
-#[cfg(feature = "redis")]
 struct Clustered {
     clock: Arc<ManualClock>,
     prefix: String,
     opened: AtomicUsize,
 }
 
-#[cfg(feature = "redis")]
 impl Clustered {
     fn new() -> Clustered {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
@@ -137,7 +121,6 @@ impl Clustered {
     }
 }
 
-#[cfg(feature = "redis")]
 impl World for Clustered {
     fn open(&self, receiver: Arc<dyn AnswerReceiver>) -> Arc<dyn Store> {
         let clock = self.clock.clone();
@@ -149,7 +132,6 @@ impl World for Clustered {
     }
 }
 
-#[cfg(feature = "redis")]
 impl BusWorld for Clustered {
     fn open(&self, node: &str, receiver: Arc<dyn BusReceiver>) -> Arc<dyn Bus> {
         server::open(&self.url(), &self.prefix, node, receiver).unwrap()
@@ -160,7 +142,6 @@ impl BusWorld for Clustered {
     }
 }
 
-#[cfg(feature = "redis")]
 impl World for Served {
     fn open(&self, receiver: Arc<dyn AnswerReceiver>) -> Arc<dyn Store> {
         let url = format!("{}?prefix={}", self.server.url(), self.prefix);

@@ -1,6 +1,5 @@
 //! What only the Postgres engine promises: many stores on one database, tables that others may read meanwhile, lost
 //! connections.
-#![cfg(feature = "postgres")]
 
 #[path = "support/asking.rs"]
 #[allow(dead_code, reason = "each binary uses a part of it")]

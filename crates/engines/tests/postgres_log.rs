@@ -1,6 +1,5 @@
 //! The log of topics on Postgres: thousands of transactions of several stores race, and a reader with a cursor skips none
 //! of their events.
-#![cfg(feature = "postgres")]
 
 #[path = "support/postgres.rs"]
 mod server;

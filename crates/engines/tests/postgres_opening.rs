@@ -1,5 +1,4 @@
 //! Opening a store on Postgres: schemas, versions, addresses, TLS; what is refused is reported and left as it is.
-#![cfg(feature = "postgres")]
 
 #[path = "support/asking.rs"]
 #[allow(dead_code, reason = "each binary uses a part of it")]

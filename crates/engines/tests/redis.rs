@@ -1,6 +1,5 @@
 //! What only the Redis engine promises: keys that an operator can read, and what happens when a server forgets, stops, is full
 //! or cuts connections.
-#![cfg(feature = "redis")]
 
 #[path = "server/authority.rs"]
 mod authority;

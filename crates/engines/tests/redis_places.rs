@@ -1,5 +1,4 @@
 //! The Redis engine on several servers: a cluster whose slots move, sentinels that promote another primary.
-#![cfg(feature = "redis")]
 
 #[path = "server/authority.rs"]
 mod authority;

@@ -1,7 +1,6 @@
 //! Every engine is the memory engine's twin: commits made at random must do the same on both, and leave the same behind. On
 //! Redis the algorithm of a commit is written a second time, in Lua.
 
-#[cfg(feature = "postgres")]
 #[path = "support/postgres.rs"]
 mod database;
 mod server;
@@ -352,7 +351,6 @@ fn check(back: bool, open: impl Fn(u64, Arc<ManualClock>, Arc<dyn AnswerReceiver
 }
 
 #[test]
-#[cfg(feature = "redis")]
 fn redis_does_the_same() {
     let server = server::Server::redis();
     check(true, |seed, clock, inbox| {
@@ -371,7 +369,6 @@ fn sqlite_does_the_same() {
 }
 
 #[test]
-#[cfg(feature = "postgres")]
 fn postgres_does_the_same() {
     check(false, |_, clock, inbox| {
         Arc::new(tavern_engines::postgres::PostgresStore::open_by(&database::fresh(), clock, inbox).unwrap())
