@@ -11,8 +11,7 @@
 //! | 4, n | note: length, big-endian, and bytes |
 
 use tavern_domain::Epoch;
-use tavern_store::bus::BusMessage;
-use tavern_store::node::Writer;
+use tavern_store::{BusMessage, Writer};
 
 const VERSION: u8 = 1;
 

@@ -9,11 +9,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tavern_store::blocking::Client;
-use tavern_store::bus::{Bus, BusError, BusReceiver};
-use tavern_store::clock::Clock;
-use tavern_store::error::StoreError;
 use tavern_store::memory::MemoryEngine;
-use tavern_store::store::{AnswerReceiver, Store};
+use tavern_store::{AnswerReceiver, Bus, BusError, BusReceiver, Clock, Store, StoreError};
 
 const REDIS: [&str; 6] =
     ["redis", "rediss", "redis-sentinel", "rediss-sentinel", "redis-cluster", "rediss-cluster"];

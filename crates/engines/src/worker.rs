@@ -5,10 +5,8 @@ use crate::queue::{Queue, Refused};
 use crate::reconnects::Reconnects;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use tavern_store::commit::Commit;
-use tavern_store::error::{Outage, StoreError};
-use tavern_store::read::Read;
-use tavern_store::store::{Answer, AnswerReceiver, Ticket, Work};
+use tavern_store::error::Outage;
+use tavern_store::{Answer, AnswerReceiver, Commit, Read, StoreError, Ticket, Work};
 
 pub(crate) struct Workers {
     receiver: Arc<dyn AnswerReceiver>,

@@ -12,10 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tavern_local::{Interrupter, Local, Options};
-use tavern_store::bus::{Bus, BusCounts, BusError, BusMessage, BusReceiver};
-use tavern_store::interest::Interest;
-use tavern_store::limits;
-use tavern_store::store::Ticket;
+use tavern_store::{Bus, BusCounts, BusError, BusMessage, BusReceiver, Interest, Ticket, limits};
 
 pub struct LocalBus {
     shared: Arc<Shared>,

@@ -4,10 +4,7 @@
 use crate::header::{self, Header};
 use std::sync::Arc;
 use tavern_local::{Draft, Interest as FolderInterest, Namespace, Publication};
-use tavern_store::bus::BusMessage;
-use tavern_store::interest::Interest;
-use tavern_store::node::Writer;
-use tavern_store::subject::Subject;
+use tavern_store::{BusMessage, Interest, Subject, Writer};
 
 /// Everything that is published in the folder.
 pub fn everything() -> [FolderInterest; 2] {

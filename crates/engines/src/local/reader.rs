@@ -5,7 +5,7 @@ use super::shared::{Job, Shared};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tavern_local::{Local, Message};
-use tavern_store::bus::{BusMessage, Lost};
+use tavern_store::{BusMessage, Lost};
 
 /// Messages handed over together.
 const DELIVER_BATCH: usize = 256;

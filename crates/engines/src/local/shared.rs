@@ -4,9 +4,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use tavern_local::{Interest as FolderInterest, Local, SubscriptionsVersion};
-use tavern_store::bus::{BusCounts, BusMessage, BusReceiver};
-use tavern_store::interest::Interest;
-use tavern_store::store::Ticket;
+use tavern_store::{BusCounts, BusMessage, BusReceiver, Interest, Ticket};
 
 /// No version of the subscriptions in a folder has this number.
 pub const NEVER: u64 = u64::MAX;

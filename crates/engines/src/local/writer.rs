@@ -7,10 +7,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 use tavern_local::{Error, Interest as FolderInterest, Local};
-use tavern_store::bus::{BusError, BusMessage};
-use tavern_store::interest::Interest;
-use tavern_store::limits;
-use tavern_store::store::Ticket;
+use tavern_store::{BusError, BusMessage, Interest, Ticket, limits};
 
 /// Messages published in one transaction.
 const PUBLISH_BATCH: usize = 256;

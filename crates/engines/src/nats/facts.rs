@@ -3,7 +3,7 @@
 use super::protocol::{self, Nats, Server};
 use crate::fact::{Fact, secrecy, version_number};
 use crate::remote::{Protocol, ask, broken};
-use tavern_store::bus::BusError;
+use tavern_store::BusError;
 
 /// The oldest servers that were tested.
 const OLDEST: (u32, u32) = (2, 0);

@@ -21,7 +21,7 @@ use crate::remote::RemoteBus;
 pub use facts::facts;
 use protocol::Nats;
 use std::sync::Arc;
-use tavern_store::bus::{BusError, BusReceiver};
+use tavern_store::{BusError, BusReceiver};
 
 pub fn open(
     url: &str,

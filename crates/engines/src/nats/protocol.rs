@@ -7,8 +7,7 @@ use bytes::BytesMut;
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::io::{self, Write};
-use tavern_store::bus::BusError;
-use tavern_store::subject::Subject;
+use tavern_store::{BusError, Subject};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 
 /// No message is longer than this, whatever the server says: the limit of NATS itself.

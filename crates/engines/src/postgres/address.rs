@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 use std::time::Duration;
-use tavern_store::error::StoreError;
+use tavern_store::StoreError;
 use tokio_postgres::Config;
 use tokio_postgres::config::SslMode;
 

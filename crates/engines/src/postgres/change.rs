@@ -2,14 +2,7 @@
 
 use super::connection::Statement;
 use super::{document, hold, key, lease, presence, session, social};
-use tavern_store::deadline::Deadline;
-use tavern_store::document::Document;
-use tavern_store::key::ApiKey;
-use tavern_store::lease::Lease;
-use tavern_store::presence::{Hold, Presence};
-use tavern_store::row::Row;
-use tavern_store::session::StoredSession;
-use tavern_store::social::{Follow, User};
+use tavern_store::{ApiKey, Deadline, Document, Follow, Hold, Lease, Presence, Row, StoredSession, User};
 
 pub(super) enum Change {
     Put(Row, u64),

@@ -5,9 +5,7 @@ use super::error::PostgresError;
 use super::statements::RowStatements;
 use super::value::{read_time, text, time};
 use tavern_domain::Time;
-use tavern_store::deadline::Deadline;
-use tavern_store::limits;
-use tavern_store::page::Page;
+use tavern_store::{Deadline, Page, limits};
 
 pub(super) const KIND: RowStatements = RowStatements {
     lock: "INSERT INTO deadlines (kind, name, due)

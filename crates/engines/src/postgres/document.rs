@@ -4,10 +4,7 @@ use super::connection::{Connection, Statement};
 use super::error::PostgresError;
 use super::statements::RowStatements;
 use super::value::{get as column, number, read_number};
-use tavern_store::document::{Document, DocumentKey};
-use tavern_store::limits;
-use tavern_store::page::{Page, Versioned};
-use tavern_store::row::{Row, RowKey};
+use tavern_store::{Document, DocumentKey, Page, Row, RowKey, Versioned, limits};
 
 pub(super) const KIND: RowStatements = RowStatements {
     lock: "INSERT INTO documents (kind, name, version, body)

@@ -1,7 +1,7 @@
 //! What can go wrong while talking to Postgres, and what it means to a caller.
 
 use std::sync::Arc;
-use tavern_store::error::StoreError;
+use tavern_store::StoreError;
 use tokio_postgres::Error;
 use tokio_postgres::error::SqlState;
 

@@ -6,7 +6,7 @@ use super::tls::Tls;
 use super::value::get;
 use super::{connection, schema};
 use crate::fact::{Fact, StoreFacts, secrecy};
-use tavern_store::error::StoreError;
+use tavern_store::StoreError;
 use tokio_postgres::config::Host;
 use tokio_postgres::{Client, Row};
 

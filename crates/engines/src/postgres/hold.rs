@@ -5,10 +5,7 @@ use super::error::PostgresError;
 use super::statements::RowStatements;
 use super::value::{number, read_number, read_time_or_none, text, text_or_none, time};
 use std::collections::BTreeSet;
-use tavern_store::limits;
-use tavern_store::page::{Page, Versioned};
-use tavern_store::presence::{Hold, PresenceKey};
-use tavern_store::row::{self, RowKey};
+use tavern_store::{Hold, Page, PresenceKey, RowKey, Versioned, limits, row};
 use tokio_postgres::Row;
 
 pub(super) const KIND: RowStatements = RowStatements {

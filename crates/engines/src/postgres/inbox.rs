@@ -6,9 +6,7 @@ use super::value::{get as column, number, read_number, read_time, text, time};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use tavern_store::commit::{InboxCounts, Removed};
-use tavern_store::inbox::{InboxMessage, InboxPage};
-use tavern_store::limits;
-use tavern_store::page::Page;
+use tavern_store::{InboxMessage, InboxPage, Page, limits};
 use tokio_postgres::Row;
 
 /// The inboxes that a batch has locked, and how they change.

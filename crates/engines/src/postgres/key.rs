@@ -5,9 +5,7 @@ use super::error::PostgresError;
 use super::statements::RowStatements;
 use super::value::{get, number, read_number, read_time, read_time_or_none, text, time};
 use tavern_domain::{Scope, Scopes};
-use tavern_store::key::ApiKey;
-use tavern_store::limits;
-use tavern_store::page::{Page, Versioned};
+use tavern_store::{ApiKey, Page, Versioned, limits};
 use tokio_postgres::Row;
 
 pub(super) const KIND: RowStatements = RowStatements {

@@ -6,9 +6,7 @@ use super::statements::RowStatements;
 use super::value::{get as column, number, read_number, read_time, text, time};
 use tavern_domain::Epoch;
 use tavern_store::commit::LeaseState;
-use tavern_store::lease::Lease;
-use tavern_store::node::Writer;
-use tavern_store::page::Versioned;
+use tavern_store::{Lease, Versioned, Writer};
 use tokio_postgres::Row;
 
 /// Whether the holder's epoch is open is read without a lock: a closed epoch stays closed.

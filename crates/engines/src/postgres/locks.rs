@@ -9,10 +9,7 @@ use super::{deadline, document, hold, inbox, key, lease, node, presence, session
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use tavern_store::commit::{Commit, NodeChange};
-use tavern_store::node::Writer;
-use tavern_store::presence::PresenceKey;
-use tavern_store::row::{Row, RowKey};
+use tavern_store::{Commit, NodeChange, PresenceKey, Row, RowKey, Writer};
 
 #[derive(Default)]
 pub(super) struct LockSet {

@@ -6,9 +6,7 @@ use super::error::PostgresError;
 use super::value::{get as column, number, read_number, read_time, text, text_or_none, time};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use tavern_store::limits;
-use tavern_store::log::{LogEnds, LogEntry, LogPage, TopicPage, Trim};
-use tavern_store::page::Page;
+use tavern_store::{LogEnds, LogEntry, LogPage, Page, TopicPage, Trim, limits};
 use tokio_postgres::Row;
 
 /// What a batch must know of the log: counts of topics, and ids for deduplication.

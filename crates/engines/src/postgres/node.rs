@@ -6,9 +6,7 @@ use super::value::{get, number, read_number, read_time, read_time_or_none, text,
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use tavern_domain::Epoch;
-use tavern_store::limits;
-use tavern_store::node::{Node, Writer};
-use tavern_store::page::Page;
+use tavern_store::{Node, Page, Writer, limits};
 use tokio_postgres::Row;
 
 /// Two transactions that open the same name take turns, also when it has no row yet.

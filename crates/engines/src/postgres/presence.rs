@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use tavern_domain::Time;
 use tavern_domain::presence::Attendee;
-use tavern_store::presence::{Presence, PresenceKey};
+use tavern_store::{Presence, PresenceKey};
 
 pub(super) const KIND: RowStatements = RowStatements {
     lock: "INSERT INTO presences (channel_name, user_id, version, anonymous, since, visibility)

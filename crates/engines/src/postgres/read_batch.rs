@@ -7,11 +7,8 @@ use super::writer::ServerClock;
 use super::{reader, roster, session, social};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
-use tavern_store::error::StoreError;
 use tavern_store::limits::PAGE_ROWS;
-use tavern_store::page::Page;
-use tavern_store::read::{Found, Read};
-use tavern_store::store::{Answer, Ticket};
+use tavern_store::{Answer, Found, Page, Read, StoreError, Ticket};
 
 /// Reads of one kind, for one statement.
 pub(super) struct ReadBatch<'a> {

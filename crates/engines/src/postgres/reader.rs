@@ -4,8 +4,7 @@ use super::connection::Connection;
 use super::error::PostgresError;
 use super::writer::ServerClock;
 use super::{deadline, document, hold, inbox, key, lease, log, node, roster, session, social};
-use tavern_store::read::{Found, Read};
-use tavern_store::row::RowKind;
+use tavern_store::{Found, Read, RowKind};
 
 pub(super) async fn read(
     connection: &Connection,

@@ -12,11 +12,9 @@ use std::slice::Iter;
 use std::sync::Arc;
 use tavern_domain::presence::{Attendance, Attendee, Departed, Departure, Home, Lost, State, Visibility};
 use tavern_domain::{ClientId, Epoch, Time};
-use tavern_store::limits;
-use tavern_store::node::Writer;
-use tavern_store::page::{Page, Versioned};
-use tavern_store::presence::{Presence, PresenceKey, Roster, StalePresence};
-use tavern_store::row::{self, RowKey};
+use tavern_store::{
+    Page, Presence, PresenceKey, Roster, RowKey, StalePresence, Versioned, Writer, limits, row,
+};
 use tokio_postgres::Row;
 
 /// Each client of a presence is a row that repeats the presence. One statement reads one moment.

@@ -3,7 +3,7 @@
 
 use super::connection::Connection;
 use super::error::PostgresError;
-use tavern_store::error::StoreError;
+use tavern_store::StoreError;
 use tokio_postgres::Client;
 
 const SCHEMA: &str = include_str!("schema.sql");

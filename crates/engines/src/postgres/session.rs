@@ -7,10 +7,7 @@ use super::value::{
     get as column, number, read_number, read_time, read_time_or_none, text, text_or_none, time,
 };
 use tavern_domain::{ClientId, Epoch, SessionKey};
-use tavern_store::limits;
-use tavern_store::node::Writer;
-use tavern_store::page::{Page, Versioned};
-use tavern_store::session::StoredSession;
+use tavern_store::{Page, StoredSession, Versioned, Writer, limits};
 use tokio_postgres::Row;
 
 pub(super) const KIND: RowStatements = RowStatements {

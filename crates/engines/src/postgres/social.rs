@@ -8,11 +8,7 @@ use super::value::{get, number, read_number, read_time, read_time_or_none, text,
 use std::collections::HashMap;
 use std::sync::Arc;
 use tavern_domain::presence::Visibility;
-use tavern_store::limits;
-use tavern_store::page::{Page, Versioned};
-use tavern_store::presence::Presence;
-use tavern_store::row::{self, RowKey};
-use tavern_store::social::{Edge, Follow, Person, User};
+use tavern_store::{Edge, Follow, Page, Person, Presence, RowKey, User, Versioned, limits, row};
 use tokio_postgres::Row;
 
 pub(super) const USERS: RowStatements = RowStatements {

@@ -14,12 +14,7 @@ use crate::queue::Queue;
 use crate::worker::{Started, Workers};
 use futures_util::future::join_all;
 use std::sync::Arc;
-use tavern_store::clock::Clock;
-use tavern_store::commit::Commit;
-use tavern_store::error::StoreError;
-use tavern_store::limits;
-use tavern_store::read::Read;
-use tavern_store::store::{Answer, AnswerReceiver, Store, Ticket, Work};
+use tavern_store::{Answer, AnswerReceiver, Clock, Commit, Read, Store, StoreError, Ticket, Work, limits};
 
 /// Connections that read: a slow read holds up only those that share its connection.
 const READERS: usize = 2;

@@ -13,15 +13,10 @@ use std::sync::Arc;
 use tavern_domain::Time;
 use tavern_domain::presence::Visibility;
 use tavern_store::commit::{InboxCounts, LeaseState, Removed, Tables};
-use tavern_store::deadline::Deadline;
-use tavern_store::error::StoreError;
-use tavern_store::inbox::InboxMessage;
-use tavern_store::log::{LogEntry, Trim};
-use tavern_store::node::{Node, Writer};
-use tavern_store::page::Versioned;
-use tavern_store::presence::{Hold, PresenceKey};
-use tavern_store::row::{Row, RowKey};
-use tavern_store::social::{Seen, User};
+use tavern_store::{
+    Deadline, Hold, InboxMessage, LogEntry, Node, PresenceKey, Row, RowKey, Seen, StoreError, Trim, User,
+    Versioned, Writer,
+};
 use tokio_postgres::Row as PgRow;
 
 pub(super) struct PostgresTables<'a> {

@@ -9,9 +9,8 @@ use super::tables::PostgresTables;
 use super::value::{get, number, read_number, read_time, time};
 use std::sync::Arc;
 use tavern_domain::Time;
-use tavern_store::clock::Clock;
-use tavern_store::commit::{self, Commit, Receipt, VersionClock};
-use tavern_store::error::StoreError;
+use tavern_store::commit::VersionClock;
+use tavern_store::{Clock, Commit, Receipt, StoreError, commit};
 
 /// How often a batch is tried when another transaction was in the way. Locks are taken in one order, so only other programs
 /// can cause it.

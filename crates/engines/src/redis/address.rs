@@ -15,7 +15,7 @@ use super::socket::ask;
 use crate::remote::{Address, Host, Socket, Tls, broken, dial};
 use bytes::BytesMut;
 use std::io;
-use tavern_store::bus::BusError;
+use tavern_store::BusError;
 use tavern_wire::resp::Value;
 
 const PORT: u16 = 6379;

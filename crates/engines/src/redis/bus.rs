@@ -11,8 +11,7 @@ use crate::remote::{Frame, Host, Protocol, RemoteBus, Socket, broken};
 use bytes::BytesMut;
 use std::io;
 use std::sync::Arc;
-use tavern_store::bus::{BusError, BusReceiver};
-use tavern_store::subject::Subject;
+use tavern_store::{BusError, BusReceiver, Subject};
 use tavern_wire::resp::{self, Value};
 
 /// Redis takes far more; a server with shorter messages stays responsive for others.

@@ -8,7 +8,7 @@ use super::script::Request;
 use futures_util::future::join;
 use std::sync::Arc;
 use tavern_domain::Time;
-use tavern_store::clock::Clock;
+use tavern_store::Clock;
 
 #[derive(Clone, Default)]
 pub(super) struct ServerClock(pub Option<Arc<dyn Clock>>);

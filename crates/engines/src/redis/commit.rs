@@ -4,10 +4,7 @@
 use super::encoder::Encoder;
 use super::schema::Table;
 use super::{deadline, document, hold, inbox, key, lease, log, presence, session, social};
-use tavern_store::commit::{Commit, NodeChange, Proof};
-use tavern_store::node::Writer;
-use tavern_store::presence::{Presence, PresenceKey};
-use tavern_store::row::{Row, RowKey};
+use tavern_store::{Commit, NodeChange, Presence, PresenceKey, Proof, Row, RowKey, Writer};
 
 pub(super) fn encode(to: &mut Encoder, commit: &Commit) {
     let mut steps = Encoder::default();

@@ -6,8 +6,7 @@ use super::pages::{Pages, Range};
 use super::schema::Table;
 use super::value::{Json, names, number};
 use tavern_domain::Time;
-use tavern_store::deadline::Deadline;
-use tavern_store::page::Page;
+use tavern_store::{Deadline, Page};
 
 pub(super) fn put(encoder: &mut Encoder, deadline: &Deadline) {
     // Version 0 means absent, so nothing is due at 0.

@@ -5,8 +5,7 @@ use super::error::RedisError;
 use super::pages::Pages;
 use super::schema::Table;
 use super::value::{Json, StoredRow};
-use tavern_store::document::{Document, DocumentKey};
-use tavern_store::page::Versioned;
+use tavern_store::{Document, DocumentKey, Versioned};
 
 pub(super) fn encode(document: &Document) -> (Vec<u8>, IndexEntries) {
     (Json::new().body(&document.body).end(), IndexEntries::default())

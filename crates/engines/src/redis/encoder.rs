@@ -2,7 +2,7 @@
 
 use super::schema::Table;
 use std::io::Write;
-use tavern_store::node::Writer;
+use tavern_store::Writer;
 use tavern_wire::resp;
 
 #[derive(Default)]

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
-use tavern_store::error::StoreError;
+use tavern_store::StoreError;
 
 /// What went wrong while talking to the server.
 #[derive(Debug, thiserror::Error)]

@@ -7,7 +7,7 @@ use crate::remote::{Socket, ask, broken};
 use bytes::BytesMut;
 use std::collections::BTreeMap;
 use std::io;
-use tavern_store::bus::BusError;
+use tavern_store::BusError;
 use tavern_wire::resp::Value;
 
 /// What the server is used for.

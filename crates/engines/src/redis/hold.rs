@@ -6,8 +6,7 @@ use super::error::RedisError;
 use super::pages::Pages;
 use super::schema::Table;
 use super::value::{Json, StoredRow};
-use tavern_store::page::Versioned;
-use tavern_store::presence::{Hold, PresenceKey};
+use tavern_store::{Hold, PresenceKey, Versioned};
 
 pub(super) fn encode(hold: &Hold) -> (Vec<u8>, IndexEntries) {
     let json = Json::new().text("user", &hold.key.user).text_or_none("carrier", hold.carrier.as_deref());

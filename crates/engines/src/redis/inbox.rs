@@ -5,7 +5,7 @@ use super::error::RedisError;
 use super::pages::Pages;
 use super::schema::Table;
 use super::value::{Json, StoredRow, names, number};
-use tavern_store::inbox::{FreedMessages, InboxMessage, InboxPage, NewInboxMessage};
+use tavern_store::{FreedMessages, InboxMessage, InboxPage, NewInboxMessage};
 
 pub(super) fn free(encoder: &mut Encoder, freed: &FreedMessages) {
     encoder.text("V");

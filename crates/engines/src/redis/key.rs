@@ -7,8 +7,7 @@ use super::schema::Table;
 use super::value::{Json, StoredRow, names};
 use std::fmt::Write;
 use tavern_domain::{Scope, Scopes};
-use tavern_store::key::ApiKey;
-use tavern_store::page::{Page, Versioned};
+use tavern_store::{ApiKey, Page, Versioned};
 
 pub(super) fn encode(key: &ApiKey) -> (Vec<u8>, IndexEntries) {
     let scopes = key.scopes.iter().map(Scope::as_str).collect::<Vec<_>>().join(",");

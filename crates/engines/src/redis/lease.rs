@@ -7,9 +7,7 @@ use super::schema::Table;
 use super::value::Json;
 use std::sync::Arc;
 use tavern_domain::Epoch;
-use tavern_store::lease::{Lease, TakeLease};
-use tavern_store::node::Writer;
-use tavern_store::page::Versioned;
+use tavern_store::{Lease, TakeLease, Versioned, Writer};
 
 pub(super) fn encode(lease: &Lease) -> (Vec<u8>, IndexEntries) {
     let front = format!("\"until\":{},", lease.until.0);

@@ -11,9 +11,7 @@ use super::value::{number, text};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use tavern_domain::Time;
-use tavern_store::limits;
-use tavern_store::log::{Append, LogEnds, LogEntry, LogPage, TopicPage, Trim};
-use tavern_store::page::Page;
+use tavern_store::{Append, LogEnds, LogEntry, LogPage, Page, TopicPage, Trim, limits};
 
 pub(super) fn append(encoder: &mut Encoder, append: &Append) {
     encoder.text("G");

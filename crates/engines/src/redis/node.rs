@@ -7,8 +7,7 @@ use super::schema::Table;
 use super::script::Request;
 use super::value::{StoredRow, names, number};
 use tavern_domain::Epoch;
-use tavern_store::node::{Node, Writer};
-use tavern_store::page::Page;
+use tavern_store::{Node, Page, Writer};
 
 pub(super) async fn page(
     pages: &Pages<'_>,

@@ -10,8 +10,7 @@ use super::script::{PAGE, Request, UNDER};
 use super::value::{StoredRow, number};
 use bytes::Bytes;
 use tavern_domain::Time;
-use tavern_store::limits;
-use tavern_store::page::Page;
+use tavern_store::{Page, limits};
 
 /// What the server sends at most, and one row more: rows are longer there than here.
 pub(super) const SENT_BYTES: usize = 2 * limits::PAGE_BYTES;

@@ -9,8 +9,7 @@ use super::value::{Json, StoredRow, names};
 use std::sync::Arc;
 use tavern_domain::presence::{Attendance, Attendee, Departed, Departure, Home, Lost, State, Visibility};
 use tavern_domain::{ClientId, Epoch};
-use tavern_store::page::Versioned;
-use tavern_store::presence::{Presence, PresenceKey};
+use tavern_store::{Presence, PresenceKey, Versioned};
 
 pub(super) fn encode(presence: &Presence) -> (Vec<u8>, IndexEntries) {
     let attendance = &presence.attendance;

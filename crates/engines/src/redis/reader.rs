@@ -6,7 +6,7 @@ use super::pages::Pages;
 use super::{
     deadline, document, hold, inbox, key, lease, log, node, presence, roster, rows, session, social,
 };
-use tavern_store::read::{Found, Read};
+use tavern_store::{Found, Read};
 
 pub(super) async fn read(pages: &Pages<'_>, clock: &ServerClock, read: &Read) -> Result<Found, RedisError> {
     Ok(match read {

@@ -5,11 +5,7 @@ use super::commit::carriers;
 use super::error::RedisError;
 use super::value::{number, text};
 use tavern_domain::{Epoch, Time};
-use tavern_store::commit::{Commit, NodeChange, Receipt};
-use tavern_store::error::StoreError;
-use tavern_store::log::Appended;
-use tavern_store::node::Writer;
-use tavern_store::presence::Held;
+use tavern_store::{Appended, Commit, Held, NodeChange, Receipt, StoreError, Writer};
 
 /// The outcome of one commit.
 pub(super) fn read(commit: &Commit, answer: &[u8]) -> Result<Result<Receipt, StoreError>, RedisError> {

@@ -11,10 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tavern_domain::presence::Home;
 use tavern_domain::{Epoch, Time};
-use tavern_store::limits;
-use tavern_store::node::Writer;
-use tavern_store::page::{Page, Versioned};
-use tavern_store::presence::{Presence, PresenceKey, Roster, StalePresence};
+use tavern_store::{Page, Presence, PresenceKey, Roster, StalePresence, Versioned, Writer, limits};
 
 type Presences = Page<Versioned<Presence>>;
 

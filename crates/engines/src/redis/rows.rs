@@ -5,10 +5,7 @@ use super::pages::{Pages, Range};
 use super::schema::Table;
 use super::value::{StoredRow, names};
 use super::{document, hold, presence, social};
-use tavern_store::document::DocumentKey;
-use tavern_store::page::{Page, Versioned};
-use tavern_store::presence::PresenceKey;
-use tavern_store::row::{Row, RowKey, RowKind};
+use tavern_store::{DocumentKey, Page, PresenceKey, Row, RowKey, RowKind, Versioned};
 
 pub(super) async fn page(
     pages: &Pages<'_>,

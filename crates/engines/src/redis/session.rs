@@ -7,9 +7,7 @@ use super::pages::Pages;
 use super::schema::Table;
 use super::value::{Json, StoredRow, names};
 use tavern_domain::{ClientId, Epoch, SessionKey};
-use tavern_store::node::Writer;
-use tavern_store::page::{Page, Versioned};
-use tavern_store::session::StoredSession;
+use tavern_store::{Page, StoredSession, Versioned, Writer};
 
 pub(super) fn encode(session: &StoredSession) -> (Vec<u8>, IndexEntries) {
     let json = Json::new()

@@ -12,9 +12,8 @@ use super::value::{Json, StoredRow, names};
 use futures_util::future::join_all;
 use std::sync::Arc;
 use tavern_domain::presence::Visibility;
-use tavern_store::limits;
-use tavern_store::page::{Page, Versioned};
-use tavern_store::social::{Edge, Edges, Follow, Person, Seen, User};
+use tavern_store::social::Edges;
+use tavern_store::{Edge, Follow, Page, Person, Seen, User, Versioned, limits};
 
 /// People read at once: each may have a page of presences.
 const CHUNK: usize = 32;

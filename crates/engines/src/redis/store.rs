@@ -12,12 +12,7 @@ use super::writer::BatchWriter;
 use crate::queue::Queue;
 use crate::worker::{Started, Workers};
 use std::sync::Arc;
-use tavern_store::bus::BusError;
-use tavern_store::clock::Clock;
-use tavern_store::commit::Commit;
-use tavern_store::error::StoreError;
-use tavern_store::read::Read;
-use tavern_store::store::{Answer, AnswerReceiver, Store, Ticket, Work};
+use tavern_store::{Answer, AnswerReceiver, BusError, Clock, Commit, Read, Store, StoreError, Ticket, Work};
 use tokio::task::JoinSet;
 
 /// Runs of the script in flight: while one runs the next is on the wire.

@@ -12,8 +12,7 @@ use super::script::COMMIT;
 use super::{commit, receipt};
 use bytes::Bytes;
 use std::time::Duration;
-use tavern_store::commit::{Commit, Receipt};
-use tavern_store::error::StoreError;
+use tavern_store::{Commit, Receipt, StoreError};
 use tavern_wire::resp;
 
 /// How long replicas or the disk may take: less than callers wait for an answer.

@@ -2,7 +2,7 @@
 //! Must hold: an error names the part that is wrong and never repeats the address, which may hold a password.
 
 use std::collections::BTreeMap;
-use tavern_store::bus::BusError;
+use tavern_store::BusError;
 
 #[derive(Clone, PartialEq, Eq)]
 pub struct Address {

@@ -10,10 +10,7 @@ use std::io;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use tavern_store::bus::{Bus, BusCounts, BusError, BusMessage, BusReceiver};
-use tavern_store::interest::Interest;
-use tavern_store::store::Ticket;
-use tavern_store::subject::Subject;
+use tavern_store::{Bus, BusCounts, BusError, BusMessage, BusReceiver, Interest, Subject, Ticket};
 use tokio::sync::mpsc;
 
 /// Batches between the socket and the receiver.

@@ -10,8 +10,7 @@
 
 use crate::header::{self, Header};
 use std::collections::HashMap;
-use tavern_store::bus::BusMessage;
-use tavern_store::subject::Subject;
+use tavern_store::{BusMessage, Subject};
 
 const MARK: &[u8; 2] = b"TV";
 const VERSION: u8 = 1;

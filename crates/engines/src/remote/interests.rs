@@ -3,8 +3,7 @@
 //! holds only after the pong of the ping that followed its subscription.
 
 use std::collections::{BTreeSet, HashMap};
-use tavern_store::interest::Interest;
-use tavern_store::subject::Subject;
+use tavern_store::{Interest, Subject};
 
 #[derive(Default)]
 pub struct Interests {

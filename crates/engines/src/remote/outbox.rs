@@ -4,11 +4,7 @@
 
 use super::interests::Interests;
 use std::collections::VecDeque;
-use tavern_store::bus::BusMessage;
-use tavern_store::interest::Interest;
-use tavern_store::limits;
-use tavern_store::store::Ticket;
-use tavern_store::subject::Subject;
+use tavern_store::{BusMessage, Interest, Subject, Ticket, limits};
 
 /// Beyond this many times the bound at which it is full, messages are refused.
 const OVERFULL: usize = 2;

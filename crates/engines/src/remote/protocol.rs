@@ -7,7 +7,7 @@ use super::socket::Socket;
 use bytes::{Bytes, BytesMut};
 use std::future::Future;
 use std::io;
-use tavern_store::subject::Subject;
+use tavern_store::Subject;
 
 pub trait Protocol: Send + 'static {
     const NAME: &'static str;

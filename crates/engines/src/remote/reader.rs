@@ -9,9 +9,7 @@ use bytes::BytesMut;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
-use tavern_store::bus::{BusError, BusMessage, Lost};
-use tavern_store::store::Ticket;
-use tavern_store::subject::Subject;
+use tavern_store::{BusError, BusMessage, Lost, Subject, Ticket};
 
 /// Messages delivered together.
 const DELIVER_BATCH: usize = 256;

@@ -4,10 +4,8 @@ use super::outbox::Outbox;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
-use tavern_store::bus::{BusCounts, BusError};
 use tavern_store::error::Cause;
-use tavern_store::limits;
-use tavern_store::subject::Subject;
+use tavern_store::{BusCounts, BusError, Subject, limits};
 use tokio::sync::Notify;
 
 pub struct Shared {

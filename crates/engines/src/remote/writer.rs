@@ -7,8 +7,7 @@ use super::protocol::Protocol;
 use super::shared::Shared;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use tavern_store::bus::BusMessage;
-use tavern_store::subject::Subject;
+use tavern_store::{BusMessage, Subject};
 
 /// The server is asked this often whether it is there.
 pub const PING_EVERY: Duration = Duration::from_secs(5);

@@ -3,8 +3,7 @@
 use super::value::{read_time, time};
 use rusqlite::{Connection, Error, OptionalExtension, Row};
 use tavern_domain::Time;
-use tavern_store::deadline::Deadline;
-use tavern_store::page::Page;
+use tavern_store::{Deadline, Page};
 
 pub(super) fn version(connection: &Connection, kind: &str, name: &str) -> Result<u64, Error> {
     let sql = "SELECT due FROM deadlines WHERE kind = ?1 AND name = ?2";

@@ -2,9 +2,7 @@
 
 use super::value::{number, read_number, unexpected};
 use rusqlite::{Connection, Error, OptionalExtension};
-use tavern_store::document::{Document, DocumentKey};
-use tavern_store::page::{Page, Versioned};
-use tavern_store::row::{Row, RowKey};
+use tavern_store::{Document, DocumentKey, Page, Row, RowKey, Versioned};
 
 pub(super) fn version(connection: &Connection, key: &DocumentKey) -> Result<u64, Error> {
     let sql = "SELECT version FROM documents WHERE kind = ?1 AND name = ?2";

@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use tavern_store::error::StoreError;
+use tavern_store::StoreError;
 
 #[derive(Clone, Debug)]
 pub(super) struct Folder(PathBuf);

@@ -3,9 +3,7 @@
 use super::value::{number, read_number, read_time_or_none, time};
 use rusqlite::{Connection, Error, OptionalExtension};
 use std::sync::Arc;
-use tavern_store::page::{Page, Versioned};
-use tavern_store::presence::{Hold, PresenceKey};
-use tavern_store::row::{Row, RowKey};
+use tavern_store::{Hold, Page, PresenceKey, Row, RowKey, Versioned};
 
 pub(super) fn version(connection: &Connection, key: &PresenceKey) -> Result<u64, Error> {
     let sql = "SELECT version FROM holds WHERE channel_name = ?1 AND user_id = ?2";

@@ -3,8 +3,7 @@
 use super::value::{number, read_number, read_time, time};
 use rusqlite::{Connection, Error, OptionalExtension, Row};
 use tavern_store::commit::{InboxCounts, Removed};
-use tavern_store::inbox::{InboxMessage, InboxPage};
-use tavern_store::page::Page;
+use tavern_store::{InboxMessage, InboxPage, Page};
 
 pub(super) fn counts(connection: &Connection, user: &str) -> Result<InboxCounts, Error> {
     let sql = "SELECT last, dropped, messages, bytes FROM inboxes WHERE user_id = ?1";

@@ -3,8 +3,7 @@
 use super::value::{number, read_number, read_time, read_time_or_none, time, unexpected};
 use rusqlite::{Connection, Error, OptionalExtension, Row};
 use tavern_domain::{Scope, Scopes};
-use tavern_store::key::ApiKey;
-use tavern_store::page::{Page, Versioned};
+use tavern_store::{ApiKey, Page, Versioned};
 
 pub(super) fn version(connection: &Connection, id: &str) -> Result<u64, Error> {
     let sql = "SELECT version FROM api_keys WHERE id = ?1";

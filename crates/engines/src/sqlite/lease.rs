@@ -3,9 +3,7 @@
 use super::value::{number, read_number, read_time, time};
 use rusqlite::{Connection, Error, OptionalExtension};
 use tavern_domain::Epoch;
-use tavern_store::lease::Lease;
-use tavern_store::node::Writer;
-use tavern_store::page::Versioned;
+use tavern_store::{Lease, Versioned, Writer};
 
 pub(super) fn version(connection: &Connection, name: &str) -> Result<u64, Error> {
     let sql = "SELECT version FROM leases WHERE name = ?1";

@@ -4,9 +4,7 @@ use super::value::{number, read_number, read_time, time};
 use rusqlite::{Connection, Error, OptionalExtension, Row, Rows};
 use std::collections::HashMap;
 use std::sync::Arc;
-use tavern_store::limits;
-use tavern_store::log::{LogEnds, LogEntry, LogPage, TopicPage, Trim};
-use tavern_store::page::Page;
+use tavern_store::{LogEnds, LogEntry, LogPage, Page, TopicPage, Trim, limits};
 
 /// The counts of the log during a batch. Written once, at the end of its transaction.
 #[derive(Default)]

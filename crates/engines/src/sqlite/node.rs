@@ -3,8 +3,7 @@
 use super::value::{number, read_number, read_time, read_time_or_none, time};
 use rusqlite::{Connection, Error, OptionalExtension, Row};
 use tavern_domain::Epoch;
-use tavern_store::node::{Node, Writer};
-use tavern_store::page::Page;
+use tavern_store::{Node, Page, Writer};
 
 pub(super) fn get(connection: &Connection, node: &Writer) -> Result<Option<Node>, Error> {
     let sql = "SELECT name, epoch, opened_at, lease_until, closed_at, clean FROM nodes

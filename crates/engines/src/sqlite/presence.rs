@@ -4,7 +4,7 @@ use super::value::{number, read_number, read_time, time};
 use rusqlite::{Connection, Error, OptionalExtension, Row, params};
 use tavern_domain::Time;
 use tavern_domain::presence::Attendee;
-use tavern_store::presence::{Presence, PresenceKey};
+use tavern_store::{Presence, PresenceKey};
 
 pub(super) fn version(connection: &Connection, key: &PresenceKey) -> Result<u64, Error> {
     let sql = "SELECT version FROM presences WHERE channel_name = ?1 AND user_id = ?2";

@@ -4,11 +4,7 @@ use super::value::{fault, read_clock};
 use super::{deadline, document, hold, inbox, key, lease, log, node, roster, session, social};
 use rusqlite::Connection;
 use tavern_domain::Time;
-use tavern_store::error::StoreError;
-use tavern_store::limits;
-use tavern_store::page::{Page, Versioned};
-use tavern_store::read::{Found, Read};
-use tavern_store::row::{Row, RowKey, RowKind};
+use tavern_store::{Found, Page, Read, Row, RowKey, RowKind, StoreError, Versioned, limits};
 
 /// `wall` is the clock of this machine.
 pub(super) fn read(from: &Connection, wall: Time, read: &Read) -> Result<Found, StoreError> {

@@ -7,11 +7,7 @@ use rusqlite::{Connection, Error, Row, Rows, params};
 use std::sync::Arc;
 use tavern_domain::presence::{Attendance, Attendee, Departed, Departure, Home, Lost, State, Visibility};
 use tavern_domain::{ClientId, Epoch, Time};
-use tavern_store::limits;
-use tavern_store::node::Writer;
-use tavern_store::page::{Page, Versioned};
-use tavern_store::presence::{Presence, PresenceKey, Roster, StalePresence};
-use tavern_store::row::RowKey;
+use tavern_store::{Page, Presence, PresenceKey, Roster, RowKey, StalePresence, Versioned, Writer, limits};
 
 pub(super) fn get(connection: &Connection, key: &PresenceKey) -> Result<Option<Versioned<Presence>>, Error> {
     let rows = "WHERE p.channel_name = ?1 AND p.user_id = ?2";

@@ -6,7 +6,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 use std::path::Path;
 use std::time::Duration;
-use tavern_store::error::StoreError;
+use tavern_store::StoreError;
 
 const SCHEMA: &str = include_str!("schema.sql");
 /// Grows with every change of `schema.sql`.

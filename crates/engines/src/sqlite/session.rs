@@ -4,9 +4,7 @@
 use super::value::{number, read_number, read_time, read_time_or_none, time, unexpected};
 use rusqlite::{Connection, Error, OptionalExtension, Row, params};
 use tavern_domain::{ClientId, Epoch, SessionKey};
-use tavern_store::node::Writer;
-use tavern_store::page::{Page, Versioned};
-use tavern_store::session::StoredSession;
+use tavern_store::{Page, StoredSession, Versioned, Writer};
 
 pub(super) fn version(connection: &Connection, client: ClientId) -> Result<u64, Error> {
     let sql = "SELECT version FROM sessions WHERE client = ?1";

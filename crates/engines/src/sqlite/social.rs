@@ -3,10 +3,7 @@
 use super::value::{number, read_number, read_time, read_time_or_none, time, unexpected};
 use rusqlite::{Connection, Error, OptionalExtension, Row};
 use tavern_domain::presence::Visibility;
-use tavern_store::limits;
-use tavern_store::page::{Page, Versioned};
-use tavern_store::row::RowKey;
-use tavern_store::social::{Edge, Follow, Person, Seen, User};
+use tavern_store::{Edge, Follow, Page, Person, RowKey, Seen, User, Versioned, limits};
 
 pub(super) fn user_version(connection: &Connection, user: &str) -> Result<u64, Error> {
     let sql = "SELECT version FROM user_presences WHERE user_id = ?1";

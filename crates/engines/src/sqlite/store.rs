@@ -9,12 +9,7 @@ use crate::worker::Workers;
 use rusqlite::Connection;
 use std::path::Path;
 use std::sync::Arc;
-use tavern_store::clock::Clock;
-use tavern_store::commit::Commit;
-use tavern_store::error::StoreError;
-use tavern_store::limits;
-use tavern_store::read::Read;
-use tavern_store::store::{Answer, AnswerReceiver, Store, Ticket, Work};
+use tavern_store::{Answer, AnswerReceiver, Clock, Commit, Read, Store, StoreError, Ticket, Work, limits};
 
 pub struct SqliteStore {
     workers: Workers,

@@ -9,14 +9,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use tavern_domain::Time;
 use tavern_store::commit::{InboxCounts, LeaseState, Removed, Tables};
-use tavern_store::deadline::Deadline;
-use tavern_store::error::StoreError;
-use tavern_store::inbox::InboxMessage;
-use tavern_store::log::{LogEntry, Trim};
-use tavern_store::node::{Node, Writer};
-use tavern_store::presence::{Presence, PresenceKey};
-use tavern_store::row::{Row, RowKey};
-use tavern_store::social::Seen;
+use tavern_store::{
+    Deadline, InboxMessage, LogEntry, Node, Presence, PresenceKey, Row, RowKey, Seen, StoreError, Trim,
+    Writer,
+};
 
 pub(super) struct SqliteTables<'a> {
     connection: &'a Connection,

@@ -5,8 +5,8 @@ use rusqlite::types::Type;
 use rusqlite::{Connection, Error, ErrorCode, Row};
 use std::sync::Arc;
 use tavern_domain::Time;
+use tavern_store::StoreError;
 use tavern_store::commit::VersionClock;
-use tavern_store::error::StoreError;
 
 pub(super) fn number(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)

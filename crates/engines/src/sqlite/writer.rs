@@ -5,10 +5,7 @@ use super::folder::Lock;
 use super::tables::SqliteTables;
 use super::value::{fault, read_clock, write_clock};
 use rusqlite::{Connection, TransactionBehavior};
-use tavern_store::clock::Clock;
-use tavern_store::commit::{self, Commit, Receipt};
-use tavern_store::error::StoreError;
-use tavern_store::store::Ticket;
+use tavern_store::{Clock, Commit, Receipt, StoreError, Ticket, commit};
 
 pub(super) type Outcomes = Vec<Result<Receipt, StoreError>>;
 
