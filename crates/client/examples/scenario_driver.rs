@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use tavern_client::{Auth, Client, Error, Event, Roster, Transport, Visibility};
+use tavern_client::{Auth, Client, Error, Event, PresenceMap, Transport, Visibility};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
 const AT_ONCE: usize = 64;
@@ -21,7 +21,7 @@ struct Driver {
 fn say(line: &Value) {
     use std::io::Write;
     let mut out = std::io::stdout().lock();
-    // Nobody reads any more: the runner has gone, and stdin ends next.
+    // The runner has ended, and stdin ends next.
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }
 
@@ -46,7 +46,7 @@ async fn main() {
             }
             continue;
         }
-        // Begun in the order of the lines: a task runs up to its first wait before the next line is read.
+        // Started in the order of the lines: a task runs up to its first await before the next line is read.
         let driver = driver.clone();
         tokio::spawn(async move {
             let id = command["id"].clone();
@@ -59,7 +59,7 @@ async fn main() {
         });
         tokio::task::yield_now().await;
     }
-    // At once and without a goodbye.
+    // At once, without closing the session.
     std::process::exit(0);
 }
 
@@ -178,7 +178,7 @@ impl Driver {
         let (given, answer) = oneshot::channel();
         self.asked.lock().unwrap_or_else(PoisonError::into_inner).insert(number, given);
         say(&json!({"ask": "token", "n": number}));
-        answer.await.map_err(|_| "nobody gives tokens".to_owned())
+        answer.await.map_err(|_| "no token was given".to_owned())
     }
 }
 
@@ -202,8 +202,8 @@ async fn burst(client: &Client, command: &Value) -> Result<Value, Error> {
     Ok(json!({}))
 }
 
-fn shown(roster: &Roster) -> Value {
-    let users: serde_json::Map<String, Value> = roster
+fn shown(map: &PresenceMap) -> Value {
+    let users: serde_json::Map<String, Value> = map
         .users
         .iter()
         .map(|(name, user)| {
@@ -212,7 +212,7 @@ fn shown(roster: &Roster) -> Value {
             (name.clone(), json!({"name": user.name, "clients": clients}))
         })
         .collect();
-    json!({"users": users, "count": roster.count, "mode": roster.mode.as_str()})
+    json!({"users": users, "count": map.count, "mode": map.mode.as_str()})
 }
 
 fn show(event: Event) {
@@ -242,7 +242,7 @@ fn show(event: Event) {
         Event::Status(update) => tell("status", json!(update)),
         Event::Letter { letter, data } => tell("letter", json!({"letter": letter, "data": data})),
         Event::Party(letter) => tell("party", letter),
-        Event::Said(said) => {
+        Event::PartyMessage(said) => {
             tell("party", json!({"cmd": "say", "data": said.data, "from": {"user": said.user}}))
         }
         Event::Refused(error) => eprintln!("refused: {error}"),

@@ -1,5 +1,5 @@
-//! Where a server is: one address for WebSocket and HTTP.
-//! Must hold: whatever of http, https, ws and wss was given, both forms are known; a wrong address is refused before anything is sent.
+//! The address of a server, for WebSocket and HTTP alike.
+//! Must hold: any of http, https, ws and wss is accepted; a wrong address is refused before anything is sent.
 
 use crate::Error;
 
@@ -8,7 +8,7 @@ pub(crate) struct Address {
     pub secure: bool,
     pub host: String,
     pub port: u16,
-    /// What stands before /v1/…, for a server behind a path of a proxy; empty, or begins with a slash and does not end with one.
+    /// The path before /v1/…, for a server behind a proxy; empty, or with a slash at its beginning and none at its end.
     pub path: String,
 }
 
@@ -47,7 +47,7 @@ impl Address {
         Ok(Address { secure, host: host.to_owned(), port, path })
     }
 
-    /// As it stands in a `Host` field.
+    /// The value of a `Host` header.
     pub fn authority(&self) -> String {
         let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
         if self.port == if self.secure { 443 } else { 80 } { host } else { format!("{host}:{}", self.port) }

@@ -20,12 +20,13 @@ pub enum Auth {
     User(String),
     /// An API key of a service.
     Key(String),
-    /// Asked for the first token, for another before that one ends, and when the server says that it has. Made by [`Auth::source`].
+    /// Called for the first token, for a new one before that expires, and when the server says that it has. Made by
+    /// [`Auth::source`].
     Source(Arc<dyn Fn() -> Giving + Send + Sync>),
 }
 
 impl Auth {
-    /// A function that gives a token each time one is needed. An error is no end: it is asked again later.
+    /// A function that gives a token each time one is needed. After an error it is called again later.
     pub fn source<F, G>(source: F) -> Auth
     where
         F: Fn() -> G + Send + Sync + 'static,
@@ -59,12 +60,12 @@ impl fmt::Debug for Auth {
     }
 }
 
-/// The time until a token ends; nothing when it has ended. None: it does not say.
+/// The time until a token expires, zero when it has. None: it does not say.
 pub(crate) fn remaining(token: &str) -> Option<Duration> {
     let claims = URL_SAFE_NO_PAD.decode(token.split('.').nth(1)?.trim_end_matches('=')).ok()?;
     let ends = serde_json::from_slice::<Value>(&claims).ok()?.get("exp")?.as_f64()?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
-    // Bounded: a token may claim to live for ever.
+    // Clamped: a token may claim any lifetime.
     Some(Duration::from_secs_f64((ends - now).clamp(0.0, 1e9)))
 }
 

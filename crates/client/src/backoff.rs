@@ -1,5 +1,5 @@
-//! How long to wait before the next try: anything between nothing and a bound that doubles, so that many clients do not come at once.
-//! Must hold: the bound never exceeds `MOST`; what the server asked for is waited at least.
+//! Exponential backoff with full jitter: a random wait below a bound that doubles, so that clients do not reconnect all at once.
+//! Must hold: the bound never exceeds `MOST`; the wait is at least what the server asked for.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ pub(crate) struct Backoff {
 }
 
 impl Backoff {
-    /// `chance` is somewhere in 0…1.
+    /// `chance` is a random number in 0…1.
     pub fn next(&mut self, chance: f64, at_least_ms: Option<u64>) -> Duration {
         let bound = FIRST.saturating_mul(1 << self.tries.min(16)).min(MOST);
         self.tries = self.tries.saturating_add(1);
@@ -24,12 +24,12 @@ impl Backoff {
     }
 }
 
-/// A number in 0…1.
+/// A random number in 0…1.
 pub(crate) fn chance() -> f64 {
     f64::from(u32::from_le_bytes(random())) / f64::from(u32::MAX)
 }
 
-/// Bytes that nobody can guess.
+/// Cryptographically random bytes.
 pub(crate) fn random<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
     aws_lc_rs::rand::fill(&mut bytes).expect("the system gives random bytes");

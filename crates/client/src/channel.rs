@@ -1,10 +1,10 @@
-//! A channel as an app sees it: messages, who is there, and being there oneself; and a pattern of channels.
+//! Handles for a channel (messages, presence, joining) and for a pattern of channels.
 
 use crate::Error;
 use crate::event::{Events, Message, Messages};
 use crate::presence::Members;
-use crate::roster::Roster;
-use crate::shared::{Handle, Note, lock};
+use crate::presence_map::PresenceMap;
+use crate::shared::{Handle, OnSuccess, lock};
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
@@ -33,53 +33,56 @@ impl Channel {
         json!({"channel": self.name})
     }
 
-    /// Hears messages from the return of this call on, through [`Channel::messages`].
+    /// Subscribes: [`Channel::messages`] yields messages from the return of this call on.
     pub async fn subscribe(&self) -> Result<(), Error> {
-        let note = Note::Subscribe { channel: self.name.clone(), watch: false };
-        self.handle.ask("subscribe", self.members(), true, note).await.map(drop)
+        let on_success = OnSuccess::Subscribe { channel: self.name.clone(), watch: false };
+        self.handle.ask("subscribe", self.members(), true, on_success).await.map(drop)
     }
 
     pub async fn unsubscribe(&self) -> Result<(), Error> {
-        let note = Note::Unsubscribe { channel: self.name.clone() };
-        self.handle.ask("unsubscribe", self.members(), true, note).await.map(drop)
+        let on_success = OnSuccess::Unsubscribe { channel: self.name.clone() };
+        self.handle.ask("unsubscribe", self.members(), true, on_success).await.map(drop)
     }
 
-    /// The messages from now on. Does not subscribe by itself.
+    /// The messages from now on. Call `subscribe` as well.
     pub fn messages(&self) -> Messages {
         let (shared, name) = (self.handle.shared.clone(), self.name.clone());
         let events = Events::new(shared.events.subscribe());
         Messages::new(events, move |message: &Message| message.channel == shared.actual(&name))
     }
 
-    /// How many subscriptions on the server's node got it. `unknown_outcome` when the link was lost before the answer: it is not repeated.
+    /// Publishes a message; how many subscriptions on the server's node received it. The error `unknown_outcome` means that the
+    /// connection was lost before the answer: publishing is not retried.
     pub async fn publish(&self, data: impl Serialize) -> Result<u64, Error> {
         let data = serde_json::value::to_raw_value(&data);
         let data = data.map_err(|error| Error::new("bad_request", error.to_string()))?;
-        let ok =
-            self.handle.ask_with("publish", self.members(), Some(data.into()), false, Note::Nothing).await?;
+        let ok = self
+            .handle
+            .ask_with("publish", self.members(), Some(data.into()), false, OnSuccess::Nothing)
+            .await?;
         Ok(ok["receivers"].as_u64().unwrap_or(0))
     }
 
-    /// Present in the channel, with a small state.
+    /// Joins the channel: the user is present, with this state.
     pub async fn join(&self, state: impl Serialize) -> Result<(), Error> {
         let state = value(state)?;
         let mut members = self.members();
         members["state"] = state.clone();
-        let note = Note::Join { channel: self.name.clone(), state: Some(state) };
-        self.handle.ask("join", members, true, note).await.map(drop)
+        let on_success = OnSuccess::Join { channel: self.name.clone(), state: Some(state) };
+        self.handle.ask("join", members, true, on_success).await.map(drop)
     }
 
     pub async fn update(&self, state: impl Serialize) -> Result<(), Error> {
         let state = value(state)?;
         let mut members = self.members();
         members["state"] = state.clone();
-        let note = Note::Update { channel: self.name.clone(), state };
-        self.handle.ask("update", members, true, note).await.map(drop)
+        let on_success = OnSuccess::Update { channel: self.name.clone(), state };
+        self.handle.ask("update", members, true, on_success).await.map(drop)
     }
 
     pub async fn leave(&self) -> Result<(), Error> {
-        let note = Note::Leave { channel: self.name.clone() };
-        self.handle.ask("leave", self.members(), true, note).await.map(drop)
+        let on_success = OnSuccess::Leave { channel: self.name.clone() };
+        self.handle.ask("leave", self.members(), true, on_success).await.map(drop)
     }
 
     /// Who is here now, all pages.
@@ -106,21 +109,21 @@ impl Channel {
         if let Some(after) = after {
             members["after"] = json!(after);
         }
-        let page = self.handle.ask("who", members, true, Note::Nothing).await?;
+        let page = self.handle.ask("who", members, true, OnSuccess::Nothing).await?;
         serde_json::from_value(page).map_err(|error| Error::new("unexpected_answer", error.to_string()))
     }
 
-    /// The live map of who is here. The first call begins to watch, which is to subscribe too.
-    pub async fn presence(&self) -> Result<Presence, Error> {
+    /// The live map of who is here. The first call subscribes to the channel with presence.
+    pub async fn presence(&self) -> Result<LivePresence, Error> {
         let live = self.handle.shared.live(&self.name);
-        if !lock(&live.roster).is_synced() {
+        if !lock(&live.map).is_synced() {
             let mut members = self.members();
             members["presence"] = json!(true);
-            let note = Note::Subscribe { channel: self.name.clone(), watch: true };
-            self.handle.ask("subscribe", members, true, note).await?;
+            let on_success = OnSuccess::Subscribe { channel: self.name.clone(), watch: true };
+            self.handle.ask("subscribe", members, true, on_success).await?;
         }
         let changes = live.changes.subscribe();
-        Ok(Presence { roster: live.roster.clone(), changes })
+        Ok(LivePresence { map: live.map.clone(), changes })
     }
 }
 
@@ -128,25 +131,25 @@ fn value(data: impl Serialize) -> Result<Value, Error> {
     serde_json::to_value(data).map_err(|error| Error::new("bad_request", error.to_string()))
 }
 
-/// A live map; clones see the same.
+/// A live map of who is in a channel; clones share it.
 #[derive(Clone)]
-pub struct Presence {
-    roster: Arc<Mutex<Roster>>,
+pub struct LivePresence {
+    map: Arc<Mutex<PresenceMap>>,
     changes: watch::Receiver<u64>,
 }
 
-impl Presence {
-    /// Looks at the map as it is now. Keep it short: the client waits meanwhile.
-    pub fn look<T>(&self, at: impl FnOnce(&Roster) -> T) -> T {
-        at(&lock(&self.roster))
+impl LivePresence {
+    /// Reads the map under its lock; keep it short.
+    pub fn look<T>(&self, at: impl FnOnce(&PresenceMap) -> T) -> T {
+        at(&lock(&self.map))
     }
 
     /// A copy of the map as it is now.
-    pub fn snapshot(&self) -> Roster {
-        self.look(Roster::clone)
+    pub fn snapshot(&self) -> PresenceMap {
+        self.look(PresenceMap::clone)
     }
 
-    /// Waits until the map has changed since this was last asked. False: the client has gone.
+    /// Waits until the map has changed since the last call. False: the client was dropped.
     pub async fn changed(&mut self) -> bool {
         self.changes.changed().await.is_ok()
     }
@@ -173,11 +176,11 @@ impl Pattern {
     }
 
     async fn want(&self, op: &str, wanted: bool) -> Result<(), Error> {
-        let note = Note::Pattern { pattern: self.glob.clone(), wanted };
-        self.handle.ask(op, json!({"pattern": self.glob}), true, note).await.map(drop)
+        let on_success = OnSuccess::Pattern { pattern: self.glob.clone(), wanted };
+        self.handle.ask(op, json!({"pattern": self.glob}), true, on_success).await.map(drop)
     }
 
-    /// The messages from now on. Does not subscribe by itself.
+    /// The messages from now on. Call `subscribe` as well.
     pub fn messages(&self) -> Messages {
         let glob = self.glob.clone();
         let events = Events::new(self.handle.shared.events.subscribe());

@@ -1,4 +1,4 @@
-//! What an app holds: a client, and how one is made.
+//! The client handle and its builder.
 
 use crate::address::Address;
 use crate::auth::{self, Auth};
@@ -7,18 +7,18 @@ use crate::event::Events;
 use crate::link::Transport;
 use crate::me::Me;
 use crate::party::Party;
-use crate::session::{Session, Settings};
-use crate::shared::{Control, Handle, Note, Shared};
-use crate::{Error, State, tls};
+use crate::session::{Session, SessionSettings};
+use crate::shared::{Control, Handle, OnSuccess, Shared};
+use crate::{ConnectionState, Error, tls};
 use rustls::ClientConfig;
 use serde_json::Value;
 use std::sync::Arc;
 use tokio::sync::mpsc;
 
 /// Commands between the handles and the session.
-const ASKS: usize = 1_024;
+const REQUESTS: usize = 1_024;
 
-/// How a client is to be.
+/// Builds a [`Client`].
 #[derive(Clone)]
 pub struct Builder {
     urls: Vec<String>,
@@ -32,7 +32,7 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// One more address of the same cluster: the next is tried when one does not answer.
+    /// Adds an address of the same cluster, tried when another does not answer.
     pub fn or_url(mut self, url: impl Into<String>) -> Builder {
         self.urls.push(url.into());
         self
@@ -43,7 +43,7 @@ impl Builder {
         self
     }
 
-    /// The ways in the order in which they are tried; the next when one is refused twice without having worked.
+    /// The transports in the order in which they are tried; the next one when one fails twice without having worked before.
     pub fn transports(mut self, transports: impl IntoIterator<Item = Transport>) -> Builder {
         self.transports = transports.into_iter().collect();
         self
@@ -55,15 +55,15 @@ impl Builder {
         self
     }
 
-    /// Goes on with a session that was begun elsewhere: what [`Client::ticket`] gave there.
+    /// Resumes a session of another client: give what its [`Client::ticket`] returned.
     pub fn resume(mut self, session: impl Into<String>, seq: u64) -> Builder {
         self.resume = Some((session.into(), seq));
         self
     }
 
     /// Gives up after so many failures to open the first session: `connect` then fails with `unreachable` or with the
-    /// server's refusal. By default it goes on for as long as it is awaited. A session that was open once is always
-    /// tried again.
+    /// server's refusal. By default it retries for as long as it is awaited. A session that was open once is always
+    /// resumed.
     pub fn attempts(mut self, attempts: u32) -> Builder {
         self.attempts = Some(attempts);
         self
@@ -71,13 +71,13 @@ impl Builder {
 
     /// Stops reading from the server while the slowest reader of events is behind. Without it a slow reader gets the error
     /// `overflow`; with it nothing is lost here, the server's own limits apply and a `gap` says what it dropped. Every
-    /// [`Events`] and [`Messages`](crate::Messages) must then be read or dropped, or the whole client stands still.
+    /// [`Events`] and [`Messages`](crate::Messages) must then be read or dropped, or the whole client stops.
     pub fn backpressure(mut self) -> Builder {
         self.backpressure = true;
         self
     }
 
-    /// How servers are recognised; by default as browsers do. See [`trust_pem`](crate::trust_pem).
+    /// The TLS configuration; by default the public certificate authorities are trusted. See [`trust_pem`](crate::trust_pem).
     pub fn tls(mut self, config: Arc<ClientConfig>) -> Builder {
         self.tls = Some(config);
         self
@@ -91,7 +91,7 @@ impl Builder {
         auth::check(self.auth.as_ref())?;
         let addresses = self.urls.iter().map(|url| Address::parse(url)).collect::<Result<Vec<_>, _>>()?;
         let tls = self.tls.unwrap_or_else(tls::default_tls);
-        let settings = Settings {
+        let settings = SessionSettings {
             addresses,
             transports: self.transports,
             auth: self.auth,
@@ -101,12 +101,12 @@ impl Builder {
             tls,
         };
         let shared = Arc::new(Shared::new(self.resume));
-        let (asks, asked) = mpsc::channel(ASKS);
+        let (requests, asked) = mpsc::channel(REQUESTS);
         let (control, told) = mpsc::channel(4);
         let session = Session::new(settings, shared.clone(), asked);
         // Ends when the last handle is dropped.
         tokio::spawn(session.run(told));
-        Ok(Client { handle: Handle { shared, asks, control } })
+        Ok(Client { handle: Handle { shared, requests, control } })
     }
 
     pub async fn connect(self) -> Result<Client, Error> {
@@ -116,7 +116,8 @@ impl Builder {
     }
 }
 
-/// A client of one session. Clones are the same client; when the last is dropped without [`Client::close`] the session is left to its grace.
+/// A client with one session. Clones share it; when the last is dropped without [`Client::close`], the session ends after its
+/// grace period.
 #[derive(Clone)]
 pub struct Client {
     handle: Handle,
@@ -137,7 +138,8 @@ impl Client {
         }
     }
 
-    /// Returns when the session is there. A refusal is an error; a server that cannot be reached is tried for as long as this is awaited.
+    /// Returns when the session is open. A refusal is an error; a server that cannot be reached is retried for as long as this is
+    /// awaited.
     pub async fn connect(url: impl Into<String>, auth: Auth) -> Result<Client, Error> {
         Client::builder(url).auth(auth).connect().await
     }
@@ -147,17 +149,17 @@ impl Client {
         self.handle.control(Control::Open).await.unwrap_or_else(|| Err(self.ended()))
     }
 
-    /// Goodbye: present nowhere at once, the session ended.
+    /// Ends the session at once: the user is no longer present anywhere by it.
     pub async fn close(&self) {
         self.handle.control(Control::Close).await;
     }
 
-    /// Drops the transport and keeps the session: [`Client::open`] goes on with it while the server has it.
+    /// Closes the connection and keeps the session: [`Client::open`] resumes it while the server has it.
     pub async fn suspend(&self) {
         self.handle.control(Control::Suspend).await;
     }
 
-    /// Ends the transport as a network would; the client comes back by itself.
+    /// Drops the connection as a network failure would; the client reconnects by itself. For tests.
     pub async fn drop_link(&self) {
         let _ = self.handle.control.send(Control::Drop).await;
     }
@@ -166,7 +168,7 @@ impl Client {
         Channel::new(self.handle.clone(), name.into())
     }
 
-    /// All channels that match, as Redis globs do.
+    /// All channels that match a Redis glob.
     pub fn pattern(&self, glob: impl Into<String>) -> Pattern {
         Pattern::new(self.handle.clone(), glob.into())
     }
@@ -179,35 +181,35 @@ impl Client {
         Party::new(self.handle.clone())
     }
 
-    /// Everything that happens from now on.
+    /// All events from now on.
     pub fn events(&self) -> Events {
         Events::new(self.handle.shared.events.subscribe())
     }
 
-    /// Any command of the protocol, with its members as an object. `safe`: it may be repeated after a lost link.
+    /// Any command of the protocol, with its members as an object. `safe`: it may be sent again after a lost connection.
     pub async fn command(&self, op: &str, members: Value, safe: bool) -> Result<Value, Error> {
-        self.handle.ask(op, members, safe, Note::Nothing).await
+        self.handle.ask(op, members, safe, OnSuccess::Nothing).await
     }
 
-    pub fn state(&self) -> State {
-        self.handle.shared.face().state
+    pub fn state(&self) -> ConnectionState {
+        self.handle.shared.view().state
     }
 
     pub fn transport(&self) -> Option<Transport> {
-        self.handle.shared.face().transport
+        self.handle.shared.view().transport
     }
 
-    /// The server that has the session.
+    /// The node that has the session.
     pub fn node(&self) -> Option<String> {
-        self.handle.shared.face().node.clone()
+        self.handle.shared.view().node.clone()
     }
 
-    /// What resumes this session from elsewhere: a secret, and the number of the last event.
+    /// The session secret and the number of the last event, for [`Builder::resume`] elsewhere.
     pub fn ticket(&self) -> Option<(String, u64)> {
-        self.handle.shared.face().ticket.clone()
+        self.handle.shared.view().ticket.clone()
     }
 
     fn ended(&self) -> Error {
-        self.handle.shared.face().ended.clone().unwrap_or_else(Error::closed)
+        self.handle.shared.view().ended.clone().unwrap_or_else(Error::closed)
     }
 }

@@ -1,17 +1,18 @@
-//! What can go wrong: one error for apps, and why a link ended or could not be opened, for the client itself.
+//! The error for apps, and internally why a link ended or could not be opened.
 //! Must hold: `code` decides what to do next; `message` is for people.
 
 use serde_json::Value;
 
-/// A refusal of the server, or the client's own reason for giving up: `closed`, `superseded`, `unknown_outcome`, `timeout`, `overflow`, `busy`.
+/// A refusal of the server, or an error of the client itself: `closed`, `superseded`, `unknown_outcome`, `timeout`, `overflow`,
+/// `unreachable`, `not_ready`, `unexpected_answer`, `bad_request`.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{code}: {message}")]
 pub struct Error {
     pub code: String,
     pub message: String,
-    /// When to ask again.
+    /// When to retry.
     pub retry_after_ms: Option<u64>,
-    /// The caller's party as it is, when a party command was refused.
+    /// The caller's party, when a party command was refused.
     pub party: Option<Box<Value>>,
 }
 
@@ -24,7 +25,7 @@ impl Error {
         Error::new("closed", "this client is closed")
     }
 
-    /// From the `error` member of a reply, whatever it holds.
+    /// From the `error` member of a reply.
     pub(crate) fn from_wire(error: Option<&Value>) -> Error {
         let text = |name: &str, otherwise: &str| {
             error.and_then(|error| error.get(name)?.as_str()).unwrap_or(otherwise).to_owned()
@@ -44,30 +45,30 @@ impl Error {
 
 /// Why a link has ended.
 #[derive(Clone, Debug)]
-pub(crate) struct Ending {
+pub(crate) struct LinkEnd {
     pub why: String,
-    /// The WebSocket close code, or the one that says the same.
+    /// The WebSocket close code, or its equivalent on other transports.
     pub code: Option<u16>,
 }
 
-impl Ending {
-    pub fn new(why: impl Into<String>) -> Ending {
-        Ending { why: why.into(), code: None }
+impl LinkEnd {
+    pub fn new(why: impl Into<String>) -> LinkEnd {
+        LinkEnd { why: why.into(), code: None }
     }
 
-    pub fn coded(code: u16, why: impl Into<String>) -> Ending {
-        Ending { why: why.into(), code: Some(code) }
+    pub fn coded(code: u16, why: impl Into<String>) -> LinkEnd {
+        LinkEnd { why: why.into(), code: Some(code) }
     }
 }
 
 /// Why a link could not be opened.
 #[derive(Debug)]
 pub(crate) enum OpenError {
-    /// The server said no.
+    /// The server refused.
     Refused(Error),
-    /// Somebody answered, and not as this transport must be answered: another may fare better.
+    /// An unexpected answer, perhaps of a proxy: try another transport.
     Blocked(String),
-    /// Nobody answered.
+    /// No answer: try again.
     Lost(String),
 }
 

@@ -1,5 +1,5 @@
-//! What a client tells: turns of its connection and events of the server; and the streams by which apps hear it.
-//! Must hold: a stream holds a bounded number of events, and one that is read too slowly says so.
+//! Events of the connection and of the server, and the streams that deliver them.
+//! Must hold: a stream buffers a bounded number of events; one that is read too slowly reports `overflow`.
 
 use crate::Error;
 use crate::presence::{Status, StatusUpdate};
@@ -19,15 +19,15 @@ pub(crate) const KEPT: usize = 16_384;
 pub struct Message {
     pub channel: String,
     pub data: Value,
-    /// Who published it; None: a service, or somebody without a name.
+    /// The publisher; None: a service or an anonymous client.
     pub user: Option<String>,
     pub client: Option<String>,
     pub seq: Option<u64>,
-    /// `base64` when `data` is that of bytes which are no text.
+    /// `base64` when the payload is not UTF-8.
     pub encoding: Option<String>,
 }
 
-/// Something was lost: of a channel, of a pattern, or the events from … to of the mailbox.
+/// Messages of a channel or a pattern, or the events `from` … `to` of the mailbox, were lost.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Gap {
     pub channel: Option<String>,
@@ -46,50 +46,50 @@ pub struct Received {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Event {
-    /// The first session is there.
+    /// The first session is open.
     Open,
-    /// The link is lost; the client is on its way back.
+    /// The connection is lost; the client reconnects.
     Reconnecting {
         why: String,
     },
-    /// The session is back, nothing was missed.
+    /// The session was resumed; nothing was missed.
     Resumed,
-    /// Another session was begun, with all that the old one wanted. What was said between is lost.
+    /// A new session has replaced the old one, with the same subscriptions and presences. Messages in between are lost.
     Reset,
     Gap(Gap),
-    /// The server stops, and said when to come back.
+    /// The server is stopping and says when to reconnect.
     Closing {
         reconnect_after_ms: u64,
     },
-    /// Another transport took the session over; this client does not come back.
+    /// Another client took over the session; this one does not reconnect.
     Superseded,
-    /// The end.
+    /// The client has ended, for this reason.
     Closed(Error),
-    /// Something the client did by itself was refused.
+    /// The server refused something that the client did by itself.
     Refused(Error),
     Message(Message),
     /// The live map of this channel has changed.
     Presence {
         channel: String,
     },
-    /// A user whom one follows does something else.
+    /// The status of a followed user has changed.
     Status(StatusUpdate),
-    /// The statuses of everybody whom one follows.
+    /// The statuses of all followed users.
     Statuses(Vec<Status>),
     Letter {
         letter: u64,
         data: Value,
     },
-    /// What a member of the party says.
-    Said(Message),
-    /// A letter about parties, as it came: `{cmd, party_id, version, …}`.
+    /// A message of a member of the party.
+    PartyMessage(Message),
+    /// A party event as the server sent it: `{cmd, party_id, version, …}`.
     Party(Value),
 }
 
 type Taking =
     Pin<Box<dyn Future<Output = (Option<Result<Received, Error>>, broadcast::Receiver<Received>)> + Send>>;
 
-/// Events from the moment it was made, in order. Ends when the client is dropped.
+/// The events from its creation on, in order. Ends when the client is dropped.
 pub struct Events {
     receiver: Option<broadcast::Receiver<Received>>,
     taking: Option<Taking>,
@@ -100,7 +100,7 @@ impl Events {
         Events { receiver: Some(receiver), taking: None }
     }
 
-    /// The next event; an error `overflow` in the place of those that were not read in time.
+    /// The next event; the error `overflow` stands for events that were not read in time.
     pub async fn next(&mut self) -> Option<Result<Event, Error>> {
         Some(self.next_received().await?.map(|received| received.event))
     }
@@ -111,7 +111,7 @@ impl Events {
     }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Received, Error>>> {
-        // Most often something is there, and no future has to be made.
+        // The common case needs no future.
         if self.taking.is_none()
             && let Some(receiver) = &mut self.receiver
         {

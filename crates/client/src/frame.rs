@@ -1,7 +1,7 @@
 //! Frames of the protocol on this side of a link: one that was received, with the text it came as, and one to send.
 //! Must hold: `data` that an app publishes reaches the server byte for byte as the app wrote it.
 
-use crate::error::Ending;
+use crate::error::LinkEnd;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use std::sync::Arc;
@@ -15,8 +15,8 @@ pub(crate) struct Frame {
 }
 
 impl Frame {
-    pub fn parse(text: &[u8]) -> Result<Frame, Ending> {
-        let wrong = || Ending::new("the server sent something else than a JSON object");
+    pub fn parse(text: &[u8]) -> Result<Frame, LinkEnd> {
+        let wrong = || LinkEnd::new("the server sent something else than a JSON object");
         let text: Arc<str> = std::str::from_utf8(text).map_err(|_| wrong())?.into();
         match serde_json::from_str(&text) {
             Ok(value @ Value::Object(_)) => Ok(Frame { value, text }),

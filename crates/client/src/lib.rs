@@ -1,4 +1,5 @@
-//! The Rust client of Tavern: presence, messages, parties and letters.
+//! The Rust client of Tavern: presence, messages, parties and the inbox over a session ([`Client`]), and the server API for
+//! services ([`Api`]).
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), tavern_client::Error> {
@@ -11,14 +12,14 @@
 //! game.join(serde_json::json!({"seat": 1})).await?;
 //! game.publish("hello").await?;
 //! while let Some(message) = messages.next().await {
-//!     println!("{}, and there are {}", message?.data, there.look(|roster| roster.count));
+//!     println!("{}, and there are {}", message?.data, there.look(|map| map.count));
 //! }
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! A lost link is nothing an app must handle: the client comes back and resumes its session, over WebSocket, SSE or long-poll. What must hold: an
-//! event is told once; a command is answered once, by the server or by the reason why nobody knows; every queue is bounded.
+//! The client reconnects by itself and resumes its session, over WebSocket, SSE or long-poll. What must hold: every event is
+//! delivered once; every command has one answer, or the error `unknown_outcome`; every queue is bounded.
 //!
 //! An address is checked before anything is sent:
 //!
@@ -35,26 +36,26 @@ mod auth;
 mod backoff;
 mod channel;
 mod client;
+mod desired;
 mod error;
 mod event;
-mod fold;
 mod frame;
 mod link;
 mod me;
 mod party;
+mod party_snapshot;
 mod presence;
-mod roster;
+mod presence_map;
 mod session;
 mod shared;
 mod tls;
-mod wanted;
 
 pub use api::{
     Api, DeadLetter, EventsPublished, NewEvent, Pulled, ReplayFrom, Replayed, Subscription, SubscriptionPut,
     SubscriptionSettings, Topic, UserChannel, UserClient, UserReport, UserSummary,
 };
 pub use auth::Auth;
-pub use channel::{Channel, Pattern, Presence};
+pub use channel::{Channel, LivePresence, Pattern};
 pub use client::{Builder, Client};
 pub use error::Error;
 pub use event::{Event, Events, Gap, Message, Messages, Received};
@@ -62,7 +63,7 @@ pub use link::Transport;
 pub use me::{Me, Visibility};
 pub use party::Party;
 pub use presence::{Activity, Member, MemberClient, Members, Status, StatusUpdate};
-pub use roster::{Guest, Mode, Roster, User};
+pub use presence_map::{PresenceMap, PresenceMode, PresentClient, PresentUser};
 pub use tls::trust_pem;
 
 /// The examples of the document are compiled with the tests.
@@ -70,22 +71,22 @@ pub use tls::trust_pem;
 #[doc = include_str!("../../../docs/clients-rust.md")]
 struct Document;
 
-/// Where a client is in its life.
+/// The state of a client's connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum ConnectionState {
     Open,
-    /// Not connected, and on its way.
+    /// Not connected; the client retries.
     Connecting,
-    /// Not connected until it is opened.
+    /// Not connected until [`Client::open`].
     Closed,
 }
 
-impl State {
+impl ConnectionState {
     pub fn as_str(self) -> &'static str {
         match self {
-            State::Open => "open",
-            State::Connecting => "connecting",
-            State::Closed => "closed",
+            ConnectionState::Open => "open",
+            ConnectionState::Connecting => "connecting",
+            ConnectionState::Closed => "closed",
         }
     }
 }

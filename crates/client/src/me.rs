@@ -1,15 +1,15 @@
-//! The user himself: whom he follows, what they do, who sees him. Statuses and letters come as events.
+//! The user of a session: follows, statuses, visibility. Statuses and inbox messages come as events.
 
 use crate::Error;
 use crate::presence::Status;
-use crate::shared::{Handle, Note};
+use crate::shared::{Handle, OnSuccess};
 use serde_json::{Value, json};
 
 pub struct Me {
     handle: Handle,
 }
 
-/// To whom a user shows himself.
+/// Who sees a user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Visibility {
     Everyone,
@@ -32,18 +32,18 @@ impl Me {
         Me { handle }
     }
 
-    /// The name the server knows us by; None: nobody in particular.
+    /// The user of the session; None: anonymous.
     pub fn user(&self) -> Option<String> {
-        self.handle.shared.face().user.clone()
+        self.handle.shared.view().user.clone()
     }
 
     /// The public id of this session.
     pub fn client(&self) -> Option<String> {
-        self.handle.shared.face().client.clone()
+        self.handle.shared.view().client.clone()
     }
 
     async fn ask(&self, op: &str, members: Value) -> Result<Value, Error> {
-        self.handle.ask(op, members, true, Note::Nothing).await
+        self.handle.ask(op, members, true, OnSuccess::Nothing).await
     }
 
     /// The statuses of up to 100 users, in the order asked.
@@ -54,7 +54,7 @@ impl Me {
             .map_err(|error| Error::new("unexpected_answer", error.to_string()))
     }
 
-    /// Asks for [`Event::Statuses`](crate::Event::Statuses): what everybody does whom this user follows.
+    /// Requests [`Event::Statuses`](crate::Event::Statuses): the statuses of all followed users.
     pub async fn request_statuses(&self) -> Result<(), Error> {
         self.ask("hello", json!({"status": true})).await.map(drop)
     }
@@ -67,7 +67,7 @@ impl Me {
         self.ask("unfollow", json!({"user": user})).await.map(drop)
     }
 
-    /// Everybody he follows, all pages.
+    /// Whom the user follows, all pages.
     pub async fn following(&self) -> Result<Vec<String>, Error> {
         self.pages("following").await
     }

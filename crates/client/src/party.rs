@@ -1,9 +1,9 @@
-//! The user's party: its commands, and a snapshot that the letters keep up to date.
-//! Must hold: a command that changes something carries a name of its own, so the server does it once however often it is asked.
+//! The user's party: its commands, and a snapshot that party events keep up to date.
+//! Must hold: a command that changes something carries a request id, so the server executes it once however often it is sent.
 
 use crate::Error;
 use crate::backoff::random;
-use crate::shared::{Handle, Note};
+use crate::shared::{Handle, OnSuccess};
 use serde_json::{Value, json};
 
 pub struct Party {
@@ -15,12 +15,12 @@ impl Party {
         Party { handle }
     }
 
-    /// The live snapshot, or nothing. Its shape is that of the protocol.
+    /// The live snapshot in the shape of the protocol; None: the user is in no party.
     pub fn current(&self) -> Option<Value> {
         self.handle.shared.party.borrow().clone()
     }
 
-    /// The snapshot each time it has changed: a receiver that can be awaited.
+    /// A receiver of the snapshot that can be awaited for changes.
     pub fn watch(&self) -> tokio::sync::watch::Receiver<Option<Value>> {
         self.handle.shared.party.subscribe()
     }
@@ -87,12 +87,12 @@ impl Party {
         self.command("unblock", json!({"user": user})).await
     }
 
-    /// Says something to the members. Not repeated after a lost link.
+    /// Sends a message to the members. Not retried after a lost connection.
     pub async fn say(&self, data: Value) -> Result<Value, Error> {
         self.command("say", json!({"data": data})).await
     }
 
-    /// Any `party.…` command by its name, with its members as an object; those that are null are left out.
+    /// Any `party.…` command by its name, with its members as an object; members that are null are left out.
     pub async fn command(&self, cmd: &str, mut members: Value) -> Result<Value, Error> {
         if let Value::Object(members) = &mut members {
             members.retain(|_, value| !value.is_null());
@@ -102,7 +102,7 @@ impl Party {
                     .or_insert_with(|| json!(format!("{:032x}", u128::from_le_bytes(random()))));
             }
         }
-        let note = Note::Party { changes: !["get", "say", "block", "unblock"].contains(&cmd) };
-        self.handle.ask(&format!("party.{cmd}"), members, cmd != "say", note).await
+        let on_success = OnSuccess::Party { changes: !["get", "say", "block", "unblock"].contains(&cmd) };
+        self.handle.ask(&format!("party.{cmd}"), members, cmd != "say", on_success).await
     }
 }

@@ -32,7 +32,7 @@ impl Members {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Member {
-    /// None: somebody without a user id, or hidden from the one who asks.
+    /// None: somebody without a user id, or hidden from the one who requests.
     pub user: Option<String>,
     pub name: Option<String>,
     pub clients: Vec<MemberClient>,

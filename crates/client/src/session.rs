@@ -1,17 +1,17 @@
-//! One session over however many links, owned by one task: opens them, resumes, repeats what may be repeated, drops what came twice.
-//! Must hold: an event is told once; a command is answered once, by the server or by the reason why nobody knows; a session that was
-//! superseded never comes back by itself.
+//! One session over any number of links, owned by one task: it opens links, resumes, retries safe commands, drops duplicates.
+//! Must hold: every event is emitted once; every command has one answer, or an unknown outcome; a superseded session never
+//! reconnects by itself.
 
 use crate::address::Address;
 use crate::auth::Auth;
 use crate::backoff::{Backoff, chance};
-use crate::error::Ending;
+use crate::desired::Desired;
+use crate::error::LinkEnd;
 use crate::event::{Event, KEPT};
 use crate::frame::{Frame, Outgoing};
 use crate::link::{Credential, Incoming, Link, SUPERSEDED, TOKEN_EXPIRED, Transport};
-use crate::shared::{Ask, Control, Note, Shared};
-use crate::wanted::Wanted;
-use crate::{Error, State};
+use crate::shared::{CommandRequest, Control, OnSuccess, Shared};
+use crate::{ConnectionState, Error};
 use rustls::ClientConfig;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -20,21 +20,21 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-mod answer;
+mod commands;
 mod connect;
-mod mail;
+mod events;
 
 /// Commands that wait for a link or an answer.
 const WAITING: usize = 16_384;
 /// Frames taken from a link at once.
 const BATCH: usize = 64;
-/// A link that lived so long ends the backing off.
+/// A link that lived this long resets the backoff.
 const STEADY: Duration = Duration::from_secs(5);
 const BYE_PATIENCE: Duration = Duration::from_secs(2);
-/// How soon to look again whether a slow reader has caught up.
+/// How often to check whether a slow reader has caught up.
 const CATCH_UP: Duration = Duration::from_millis(2);
 
-pub(crate) struct Settings {
+pub(crate) struct SessionSettings {
     pub addresses: Vec<Address>,
     pub transports: Vec<Transport>,
     pub auth: Option<Auth>,
@@ -46,17 +46,17 @@ pub(crate) struct Settings {
     pub tls: Arc<ClientConfig>,
 }
 
-struct Command {
+struct SentCommand {
     id: u64,
     frame: Outgoing,
     safe: bool,
-    note: Note,
-    /// None: the client asks by itself.
+    on_success: OnSuccess,
+    /// None: the client sent it by itself.
     reply: Option<oneshot::Sender<Result<Value, Error>>>,
     tries: u32,
 }
 
-impl Command {
+impl SentCommand {
     fn op(&self) -> &str {
         self.frame.members["op"].as_str().unwrap_or_default()
     }
@@ -67,57 +67,61 @@ impl Command {
 
     fn answer(self, answer: Result<Value, Error>) {
         if let Some(reply) = self.reply {
-            // Whoever asked may have gone.
+            // The caller may have been dropped.
             let _ = reply.send(answer);
         }
     }
 }
 
 pub(crate) struct Session {
-    settings: Settings,
+    settings: SessionSettings,
     shared: Arc<Shared>,
-    asks: mpsc::Receiver<Ask>,
+    requests: mpsc::Receiver<CommandRequest>,
     credential: Arc<Credential>,
     session: Option<String>,
-    /// The last event that was taken.
+    /// The last event that was processed.
     seq: watch::Sender<u64>,
     acked: u64,
     heartbeat: Duration,
     ids: u64,
-    waiting: VecDeque<Command>,
-    pending: BTreeMap<u64, Command>,
-    /// Refused for now; to be asked again at their time.
-    later: Vec<(Instant, Command)>,
-    wanted: Wanted,
+    waiting: VecDeque<SentCommand>,
+    pending: BTreeMap<u64, SentCommand>,
+    /// Commands to retry, with the time.
+    later: Vec<(Instant, SentCommand)>,
+    desired: Desired,
     letter: u64,
     party_asked: bool,
-    /// What another session was told of what was wanted, and has not answered yet.
+    /// Restoring commands without an answer yet.
     restoring: BTreeSet<u64>,
     backoff: Backoff,
-    at: usize,
-    way: usize,
+    address: usize,
+    transport: usize,
     refusals: u32,
     worked: Vec<Transport>,
-    stale: bool,
-    fresh: bool,
+    token_expired: bool,
+    token_is_new: bool,
     closing_ms: Option<u64>,
 }
 
-/// Why a link was left.
-enum Left {
-    Lost(Ending),
+/// Why a link is no longer served.
+enum LinkExit {
+    Lost(LinkEnd),
     Told(Control),
-    /// All handles are gone.
+    /// All handles are dropped.
     Forgotten,
 }
 
 impl Session {
-    pub fn new(settings: Settings, shared: Arc<Shared>, asks: mpsc::Receiver<Ask>) -> Session {
-        let ticket = shared.face().ticket.clone();
+    pub fn new(
+        settings: SessionSettings,
+        shared: Arc<Shared>,
+        requests: mpsc::Receiver<CommandRequest>,
+    ) -> Session {
+        let ticket = shared.view().ticket.clone();
         Session {
             credential: Arc::new(Credential::new(settings.auth.as_ref())),
             settings,
-            asks,
+            requests,
             session: ticket.as_ref().map(|(session, _)| session.clone()),
             seq: watch::channel(ticket.map_or(0, |(_, seq)| seq)).0,
             acked: 0,
@@ -126,23 +130,23 @@ impl Session {
             waiting: VecDeque::new(),
             pending: BTreeMap::new(),
             later: Vec::new(),
-            wanted: Wanted::default(),
+            desired: Desired::default(),
             letter: 0,
             party_asked: false,
             restoring: BTreeSet::new(),
             backoff: Backoff::default(),
-            at: 0,
-            way: 0,
+            address: 0,
+            transport: 0,
             refusals: 0,
             worked: Vec::new(),
-            stale: false,
-            fresh: false,
+            token_expired: false,
+            token_is_new: false,
             closing_ms: None,
             shared,
         }
     }
 
-    /// Until all handles are gone.
+    /// Runs until all handles are dropped.
     pub async fn run(mut self, mut control: mpsc::Receiver<Control>) {
         loop {
             let opened = tokio::select! {
@@ -155,9 +159,9 @@ impl Session {
                     Some(Control::Drop) => continue,
                     None => return,
                 },
-                ask = self.asks.recv() => match ask {
+                ask = self.requests.recv() => match ask {
                     Some(ask) => {
-                        let ended = self.shared.face().ended.clone().unwrap_or_else(Error::closed);
+                        let ended = self.shared.view().ended.clone().unwrap_or_else(Error::closed);
                         let _ = ask.reply.send(Err(ended));
                         continue;
                     }
@@ -165,18 +169,19 @@ impl Session {
                 },
             };
             {
-                let mut face = self.shared.face();
-                (face.ended, face.state) = (None, State::Connecting);
+                let mut view = self.shared.view();
+                (view.ended, view.state) = (None, ConnectionState::Connecting);
             }
-            match self.live(&mut control, opened).await {
+            match self.run_session(&mut control, opened).await {
                 Some((ended, keep)) => self.end(ended, keep),
                 None => return,
             }
         }
     }
 
-    /// From opening to the end, and whether what waits is kept for the next opening. None: all handles are gone.
-    async fn live(
+    /// Runs a session from opening to its end; returns why it ended and whether queued commands are kept for the next opening.
+    /// None: all handles are dropped.
+    async fn run_session(
         &mut self,
         control: &mut mpsc::Receiver<Control>,
         opened: oneshot::Sender<Result<(), Error>>,
@@ -209,18 +214,18 @@ impl Session {
             }
             let began = Instant::now();
             let ending = match self.serve(&mut link, control).await {
-                Left::Lost(ending) => ending,
-                Left::Forgotten => return None,
-                Left::Told(told) => match self.leave(told, Some(&mut link)).await {
+                LinkExit::Lost(ending) => ending,
+                LinkExit::Forgotten => return None,
+                LinkExit::Told(told) => match self.leave(told, Some(&mut link)).await {
                     Some(left) => return Some(left),
-                    None => Ending::new("dropped"),
+                    None => LinkEnd::new("dropped"),
                 },
             };
             drop(link);
             if began.elapsed() > STEADY {
                 self.backoff.reset();
             }
-            if let Err(ended) = self.judge(&ending) {
+            if let Err(ended) = self.check_reconnect(&ending) {
                 return Some((ended, false));
             }
             self.reconnect(ending);
@@ -235,7 +240,7 @@ impl Session {
         }
     }
 
-    /// Obeys a handle. None: only the link was to go.
+    /// Executes a request of a handle. None: only the link ends.
     async fn leave(&mut self, told: Control, link: Option<&mut Link>) -> Option<(Error, bool)> {
         match told {
             Control::Drop => None,
@@ -251,7 +256,7 @@ impl Session {
             }
             Control::Close(done) => {
                 if let Some(link) = link {
-                    // The server notices by itself if this does not arrive.
+                    // If this does not arrive, the server notices by itself.
                     let _ = timeout(BYE_PATIENCE, self.goodbye(link)).await;
                 }
                 self.session = None;
@@ -275,18 +280,18 @@ impl Session {
         }
     }
 
-    /// Whether the client may come back after this.
-    fn judge(&mut self, ending: &Ending) -> Result<(), Error> {
+    /// Whether the client may reconnect after this.
+    fn check_reconnect(&mut self, ending: &LinkEnd) -> Result<(), Error> {
         match ending.code {
             Some(SUPERSEDED) => {
-                self.shared.tell(Event::Superseded);
+                self.shared.emit(Event::Superseded);
                 Err(Error::new("superseded", "the session goes on elsewhere"))
             }
             Some(TOKEN_EXPIRED) if !matches!(self.settings.auth, Some(Auth::Source(_))) => {
                 Err(Error::new("unauthenticated", "the token has ended, and nothing gives another"))
             }
             Some(TOKEN_EXPIRED) => {
-                self.stale = true;
+                self.token_expired = true;
                 Ok(())
             }
             Some(4002..=4499) => {
@@ -296,20 +301,20 @@ impl Session {
         }
     }
 
-    fn reconnect(&mut self, ending: Ending) {
+    fn reconnect(&mut self, ending: LinkEnd) {
         {
-            let mut face = self.shared.face();
-            (face.state, face.transport) = (State::Connecting, None);
+            let mut view = self.shared.view();
+            (view.state, view.transport) = (ConnectionState::Connecting, None);
         }
         if self.worked.contains(&self.settings.transports[0]) {
-            // Another stood in for it: the best is the next.
-            (self.way, self.refusals) = (0, 0);
+            // Go back to the preferred transport.
+            (self.transport, self.refusals) = (0, 0);
         }
         self.requeue();
-        self.shared.tell(Event::Reconnecting { why: ending.why });
+        self.shared.emit(Event::Reconnecting { why: ending.why });
     }
 
-    async fn serve(&mut self, link: &mut Link, control: &mut mpsc::Receiver<Control>) -> Left {
+    async fn serve(&mut self, link: &mut Link, control: &mut mpsc::Receiver<Control>) -> LinkExit {
         let mut heard = Instant::now();
         let mut beat = tokio::time::interval_at(heard + self.heartbeat, self.heartbeat);
         let mut renew = self.renewal();
@@ -320,49 +325,49 @@ impl Session {
             tokio::select! {
                 () = sleep(CATCH_UP), if self.must_wait() => heard = Instant::now(),
                 count = link.incoming.recv_many(&mut batch, BATCH), if !self.must_wait() => {
-                    // Beside a stream, the answers to commands come by another connection.
+                    // With SSE the answers to commands come over another connection, and say nothing about the stream.
                     let beside = |frame: &Frame| link.transport == Transport::Sse && frame.value.get("id").is_some();
                     if !batch.iter().all(|incoming| matches!(incoming, Incoming::Frame(frame) if beside(frame))) {
                         heard = Instant::now();
                     }
                     let taken = match count {
-                        0 => Err(Ending::new("the link ended")),
+                        0 => Err(LinkEnd::new("the link ended")),
                         _ => batch.drain(..).try_for_each(|incoming| match incoming {
                             Incoming::Frame(frame) => self.take(frame),
-                            Incoming::Life => Ok(()),
+                            Incoming::Alive => Ok(()),
                             Incoming::End(ending) => Err(ending),
                         }),
                     };
                     if let Err(ending) = taken {
-                        return Left::Lost(ending);
+                        return LinkExit::Lost(ending);
                     }
                 }
                 room = link.outgoing.reserve(), if !self.waiting.is_empty() => match room {
                     Ok(room) => if let Some(frame) = self.next_frame() { room.send(frame) },
-                    // The reader knows why, and what came before the end.
+                    // The reader reports why.
                     Err(_) => sleep(Duration::from_millis(50)).await,
                 },
-                ask = self.asks.recv(), if self.waiting.len() + self.pending.len() < WAITING => match ask {
+                ask = self.requests.recv(), if self.waiting.len() + self.pending.len() < WAITING => match ask {
                     Some(ask) => {
-                        let mut command = self.command(&ask.op, Value::Object(ask.members), ask.safe, ask.note, Some(ask.reply));
+                        let mut command = self.command(&ask.op, Value::Object(ask.members), ask.safe, ask.on_success, Some(ask.reply));
                         command.frame.data = ask.data;
                         self.waiting.push_back(command);
                     }
-                    None => return Left::Forgotten,
+                    None => return LinkExit::Forgotten,
                 },
-                _ = beat.tick() => if let Err(ending) = self.beat(link.transport, heard) {
-                    return Left::Lost(ending);
+                _ = beat.tick() => if let Err(ending) = self.heartbeat_due(link.transport, heard) {
+                    return LinkExit::Lost(ending);
                 },
                 () = sleep_until(renew.unwrap_or(soon)), if renew.is_some() => {
-                    self.stale = true;
+                    self.token_expired = true;
                     match self.provide_token().await {
                         Ok(()) => {
                             let members = json!({"token": self.credential.token()});
-                            let command = self.command("hello", members, true, Note::Nothing, None);
+                            let command = self.command("hello", members, true, OnSuccess::Nothing, None);
                             self.waiting.push_back(command);
                             renew = self.renewal();
                         }
-                        Err(why) => return Left::Lost(Ending::new(why)),
+                        Err(why) => return LinkExit::Lost(LinkEnd::new(why)),
                     }
                 }
                 () = sleep_until(due.unwrap_or(soon)), if due.is_some() => self.ask_again(),
@@ -370,48 +375,48 @@ impl Session {
                     Some(Control::Open(done)) => {
                         let _ = done.send(Ok(()));
                     }
-                    Some(told) => return Left::Told(told),
-                    None => return Left::Forgotten,
+                    Some(told) => return LinkExit::Told(told),
+                    None => return LinkExit::Forgotten,
                 },
             }
         }
     }
 
-    /// Whether a reader of events is so far behind that the server has to wait for it.
+    /// Whether a reader of events is so far behind that reading from the server must pause.
     fn must_wait(&self) -> bool {
         self.settings.backpressure && self.shared.events.len() > KEPT / 2
     }
 
-    /// Acknowledges at each heartbeat, and gives up a link that was silent for two of them.
-    fn beat(&mut self, transport: Transport, heard: Instant) -> Result<(), Ending> {
+    /// Acknowledges at each heartbeat; fails when the link was silent for two of them.
+    fn heartbeat_due(&mut self, transport: Transport, heard: Instant) -> Result<(), LinkEnd> {
         if transport == Transport::Poll {
-            // Each poll acknowledges, and has its own time.
+            // Each poll acknowledges, and has its own timeout.
             return Ok(());
         }
         if heard.elapsed() > 2 * self.heartbeat {
-            return Err(Ending::new("the link is silent"));
+            return Err(LinkEnd::new("the link is silent"));
         }
         let seq = *self.seq.borrow();
         if seq > self.acked {
             self.acked = seq;
-            let command = self.command("ack", json!({"seq": seq}), true, Note::Nothing, None);
+            let command = self.command("ack", json!({"seq": seq}), true, OnSuccess::Nothing, None);
             self.waiting.push_back(command);
         } else if transport == Transport::WebSocket && heard.elapsed() > self.heartbeat.mul_f64(0.9) {
-            let command = self.command("ping", json!({}), true, Note::Nothing, None);
+            let command = self.command("ping", json!({}), true, OnSuccess::Nothing, None);
             self.waiting.push_back(command);
         }
         Ok(())
     }
 
-    /// Everybody who waits hears why, unless what waits is kept for the next opening.
+    /// Fails all waiting commands, unless they are kept for the next opening.
     fn end(&mut self, why: Error, keep: bool) {
         {
-            let mut face = self.shared.face();
-            if face.ended.is_some() {
+            let mut view = self.shared.view();
+            if view.ended.is_some() {
                 return;
             }
-            (face.state, face.transport, face.ended) = (State::Closed, None, Some(why.clone()));
-            face.ticket = self.session.clone().map(|session| (session, *self.seq.borrow()));
+            (view.state, view.transport, view.ended) = (ConnectionState::Closed, None, Some(why.clone()));
+            view.ticket = self.session.clone().map(|session| (session, *self.seq.borrow()));
         }
         if keep {
             return self.requeue();
@@ -424,6 +429,6 @@ impl Session {
         {
             command.answer(Err(why.clone()));
         }
-        self.shared.tell(Event::Closed(why));
+        self.shared.emit(Event::Closed(why));
     }
 }

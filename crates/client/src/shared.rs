@@ -1,10 +1,10 @@
-//! What the handles of a client and its session both see: who one is, the live maps, the party; and how the handles ask.
-//! Must hold: locks are held for moments and never across an await.
+//! State that the handles of a client share with its session task, and the requests between them.
+//! Must hold: locks are held briefly and never across an await.
 
 use crate::event::{Event, Received};
 use crate::link::Transport;
-use crate::roster::Roster;
-use crate::{Error, State};
+use crate::presence_map::PresenceMap;
+use crate::{ConnectionState, Error};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use std::collections::HashMap;
@@ -14,54 +14,62 @@ use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
 const COMMAND_PATIENCE: Duration = Duration::from_secs(30);
 
-/// What a handle can see of the session.
+/// The session as handles see it.
 #[derive(Debug)]
-pub(crate) struct Face {
-    pub state: State,
+pub(crate) struct SessionView {
+    pub state: ConnectionState,
     pub transport: Option<Transport>,
     pub user: Option<String>,
     pub client: Option<String>,
     pub node: Option<String>,
     pub ticket: Option<(String, u64)>,
-    /// Why commands are refused now.
+    /// Why commands fail now.
     pub ended: Option<Error>,
 }
 
-/// A live map and a number that grows when it changes.
+/// A live map and a counter of its changes.
 #[derive(Debug)]
 pub(crate) struct Live {
-    pub roster: Arc<Mutex<Roster>>,
+    pub map: Arc<Mutex<PresenceMap>>,
     pub changes: watch::Sender<u64>,
 }
 
 pub(crate) struct Shared {
     pub events: broadcast::Sender<Received>,
     pub party: watch::Sender<Option<Value>>,
-    face: Mutex<Face>,
+    view: Mutex<SessionView>,
     lives: Mutex<HashMap<String, Arc<Live>>>,
-    /// Where the app's hook put us instead of the channel that was asked for.
+    /// Channels that the authorize hook has redirected, by the requested name.
     actual: Mutex<HashMap<String, String>>,
 }
 
 impl Shared {
     pub fn new(ticket: Option<(String, u64)>) -> Shared {
         let ended = Some(Error::new("closed", "not connected"));
-        let (state, transport) = (State::Closed, None);
+        let (state, transport) = (ConnectionState::Closed, None);
         Shared {
             events: broadcast::channel(crate::event::KEPT).0,
             party: watch::channel(None).0,
-            face: Mutex::new(Face { state, transport, user: None, client: None, node: None, ticket, ended }),
+            view: Mutex::new(SessionView {
+                state,
+                transport,
+                user: None,
+                client: None,
+                node: None,
+                ticket,
+                ended,
+            }),
             lives: Mutex::default(),
             actual: Mutex::default(),
         }
     }
 
-    pub fn face(&self) -> MutexGuard<'_, Face> {
-        lock(&self.face)
+    pub fn view(&self) -> MutexGuard<'_, SessionView> {
+        lock(&self.view)
     }
 
     pub fn live(&self, channel: &str) -> Arc<Live> {
-        let new = || Arc::new(Live { roster: Arc::default(), changes: watch::channel(0).0 });
+        let new = || Arc::new(Live { map: Arc::default(), changes: watch::channel(0).0 });
         lock(&self.lives).entry(channel.to_owned()).or_insert_with(new).clone()
     }
 
@@ -77,19 +85,19 @@ impl Shared {
         lock(&self.actual).insert(asked.to_owned(), actual.to_owned());
     }
 
-    /// What was asked for, of the channel an event names.
+    /// The requested name of the channel that an event names.
     pub fn asked(&self, actual: &str) -> String {
         let redirected = lock(&self.actual);
         redirected.iter().find(|(_, to)| *to == actual).map_or(actual, |(asked, _)| asked.as_str()).to_owned()
     }
 
-    pub fn tell(&self, event: Event) {
-        // Nobody may be listening.
+    pub fn emit(&self, event: Event) {
+        // Without receivers the event is dropped.
         let _ = self.events.send(Received { event, json: None });
     }
 
-    /// Tells an event of the server, with the text it came as.
-    pub fn tell_received(&self, event: Event, json: &Arc<str>) {
+    /// Emits an event of the server with its JSON.
+    pub fn emit_received(&self, event: Event, json: &Arc<str>) {
         let _ = self.events.send(Received { event, json: Some(json.clone()) });
     }
 }
@@ -98,9 +106,9 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What the session must remember when a command has succeeded.
+/// What the session does when a command succeeds.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Note {
+pub(crate) enum OnSuccess {
     Nothing,
     Subscribe {
         channel: String,
@@ -124,20 +132,20 @@ pub(crate) enum Note {
     Leave {
         channel: String,
     },
-    /// A party command; `get` when its answer is the snapshot itself.
+    /// Reads the party's snapshot if the command changes it.
     Party {
         changes: bool,
     },
 }
 
-pub(crate) struct Ask {
+pub(crate) struct CommandRequest {
     pub op: String,
     pub members: Map<String, Value>,
-    /// Goes with the members, as it was written.
+    /// The `data` member, sent byte for byte.
     pub data: Option<Arc<RawValue>>,
-    /// May be carried out twice without harm.
+    /// May be executed twice without harm.
     pub safe: bool,
-    pub note: Note,
+    pub on_success: OnSuccess,
     pub reply: oneshot::Sender<Result<Value, Error>>,
 }
 
@@ -145,21 +153,27 @@ pub(crate) enum Control {
     Open(oneshot::Sender<Result<(), Error>>),
     Suspend(oneshot::Sender<()>),
     Close(oneshot::Sender<()>),
-    /// Ends the transport as the network would.
+    /// Drops the link as a network failure would.
     Drop,
 }
 
-/// A way to ask; when the last is gone the session is left to its grace.
+/// A handle of the session; when the last is dropped, the session ends after its grace period.
 #[derive(Clone)]
 pub(crate) struct Handle {
     pub shared: Arc<Shared>,
-    pub asks: mpsc::Sender<Ask>,
+    pub requests: mpsc::Sender<CommandRequest>,
     pub control: mpsc::Sender<Control>,
 }
 
 impl Handle {
-    pub async fn ask(&self, op: &str, members: Value, safe: bool, note: Note) -> Result<Value, Error> {
-        self.ask_with(op, members, None, safe, note).await
+    pub async fn ask(
+        &self,
+        op: &str,
+        members: Value,
+        safe: bool,
+        on_success: OnSuccess,
+    ) -> Result<Value, Error> {
+        self.ask_with(op, members, None, safe, on_success).await
     }
 
     pub async fn ask_with(
@@ -168,21 +182,21 @@ impl Handle {
         members: Value,
         data: Option<Arc<RawValue>>,
         safe: bool,
-        note: Note,
+        on_success: OnSuccess,
     ) -> Result<Value, Error> {
-        if let Some(ended) = self.shared.face().ended.clone() {
+        if let Some(ended) = self.shared.view().ended.clone() {
             return Err(ended);
         }
         let Value::Object(members) = members else {
             return Err(Error::new("bad_request", "members are an object"));
         };
         let (reply, answer) = oneshot::channel();
-        let ask = Ask { op: op.to_owned(), members, data, safe, note, reply };
+        let ask = CommandRequest { op: op.to_owned(), members, data, safe, on_success, reply };
         let asking = async {
-            self.asks.send(ask).await.map_err(|_| Error::closed())?;
+            self.requests.send(ask).await.map_err(|_| Error::closed())?;
             answer
                 .await
-                .unwrap_or_else(|_| Err(self.shared.face().ended.clone().unwrap_or_else(Error::closed)))
+                .unwrap_or_else(|_| Err(self.shared.view().ended.clone().unwrap_or_else(Error::closed)))
         };
         let late =
             || Error::new("timeout", format!("no answer to {op} within {} s", COMMAND_PATIENCE.as_secs()));

@@ -1,6 +1,6 @@
 //! Channels as a service sees them: publish a message, see who is there. Scopes `publish` and `presence`.
 
-use super::{Api, PAGE, Request};
+use super::{Api, ApiRequest, PAGE};
 use crate::{Error, Members};
 use serde::{Deserialize, Serialize};
 
@@ -27,7 +27,7 @@ impl Api {
     pub async fn publish(&self, channel: &str, data: impl Serialize) -> Result<u64, Error> {
         let path = ["channels", channel, "messages"];
         let published: MessagePublished =
-            self.call(Request::new("POST", &path).body(&NewMessage { data })?).await?;
+            self.call(ApiRequest::new("POST", &path).body(&NewMessage { data })?).await?;
         Ok(published.receivers)
     }
 
@@ -43,7 +43,7 @@ impl Api {
     /// ```
     pub async fn presence(&self, channel: &str) -> Result<Members, Error> {
         let path = ["channels", channel, "presence"];
-        let page = || Request::new("GET", &path).query("limit", PAGE);
+        let page = || ApiRequest::new("GET", &path).query("limit", PAGE);
         let mut members: Members = self.call(page()).await?;
         while let Some(after) = members.next.take() {
             members.append(self.call(page().query("after", after)).await?);

@@ -55,10 +55,10 @@ const PAGE: &str = "100";
 /// ```
 #[derive(Clone)]
 pub struct Api {
-    shared: Arc<Shared>,
+    shared: Arc<ApiShared>,
 }
 
-struct Shared {
+struct ApiShared {
     address: Address,
     auth: Auth,
     /// The last token of a source.
@@ -67,7 +67,7 @@ struct Shared {
 }
 
 /// One request.
-struct Request<'a> {
+struct ApiRequest<'a> {
     method: &'static str,
     /// Path segments below `/v1`, not encoded.
     path: &'a [&'a str],
@@ -77,19 +77,19 @@ struct Request<'a> {
     wait: Duration,
 }
 
-impl<'a> Request<'a> {
-    fn new(method: &'static str, path: &'a [&'a str]) -> Request<'a> {
-        Request { method, path, query: Vec::new(), body: None, wait: Duration::ZERO }
+impl<'a> ApiRequest<'a> {
+    fn new(method: &'static str, path: &'a [&'a str]) -> ApiRequest<'a> {
+        ApiRequest { method, path, query: Vec::new(), body: None, wait: Duration::ZERO }
     }
 
-    fn body(mut self, body: &impl Serialize) -> Result<Request<'a>, Error> {
+    fn body(mut self, body: &impl Serialize) -> Result<ApiRequest<'a>, Error> {
         let body =
             serde_json::to_string(body).map_err(|error| Error::new("bad_request", error.to_string()))?;
         self.body = Some(body);
         Ok(self)
     }
 
-    fn query(mut self, name: &'a str, value: impl ToString) -> Request<'a> {
+    fn query(mut self, name: &'a str, value: impl ToString) -> ApiRequest<'a> {
         self.query.push((name, value.to_string()));
         self
     }
@@ -118,7 +118,7 @@ impl Api {
             .enable_http1()
             .wrap_connector(connector);
         let http = HttpClient::builder(TokioExecutor::new()).build(connector);
-        Ok(Api { shared: Arc::new(Shared { address, auth, token: Mutex::default(), http }) })
+        Ok(Api { shared: Arc::new(ApiShared { address, auth, token: Mutex::default(), http }) })
     }
 
     /// Whether the server is ready to serve; its own words either way. A server that is not is the error `not_ready`.
@@ -140,7 +140,7 @@ impl Api {
         }
     }
 
-    async fn call<T: DeserializeOwned>(&self, request: Request<'_>) -> Result<T, Error> {
+    async fn call<T: DeserializeOwned>(&self, request: ApiRequest<'_>) -> Result<T, Error> {
         let body = self.call_bytes(request).await?;
         serde_json::from_slice(&body).map_err(|error| {
             Error::new("unexpected_answer", format!("cannot read the server's answer: {error}"))
@@ -151,7 +151,7 @@ impl Api {
     async fn list<T: DeserializeOwned>(&self, path: &[&str], name: &str) -> Result<Vec<T>, Error> {
         let (mut rows, mut after) = (Vec::new(), None);
         loop {
-            let mut request = Request::new("GET", path).query("limit", PAGE);
+            let mut request = ApiRequest::new("GET", path).query("limit", PAGE);
             if let Some(after) = after {
                 request = request.query("after", after);
             }
@@ -168,7 +168,7 @@ impl Api {
         }
     }
 
-    async fn call_bytes(&self, request: Request<'_>) -> Result<Bytes, Error> {
+    async fn call_bytes(&self, request: ApiRequest<'_>) -> Result<Bytes, Error> {
         let path: String = request.path.iter().map(|segment| format!("/{}", encode(segment))).collect();
         let mut query = request.query;
         if let Auth::User(user) = &self.shared.auth {

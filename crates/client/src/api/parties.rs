@@ -1,7 +1,7 @@
 //! Parties without a session: for a service with the scope `parties`, and single commands of a user with a token. Snapshots
 //! and replies have the shape that `docs/parties.md` describes.
 
-use super::{Api, Request, checked};
+use super::{Api, ApiRequest, checked};
 use crate::Error;
 use crate::address::encode;
 use crate::auth::Auth;
@@ -16,7 +16,7 @@ impl Api {
 
     /// One party by its number; None: there is none.
     pub async fn party(&self, party: u64) -> Result<Option<Value>, Error> {
-        let answer: Value = self.call(Request::new("GET", &["parties", &party.to_string()])).await?;
+        let answer: Value = self.call(ApiRequest::new("GET", &["parties", &party.to_string()])).await?;
         Ok(snapshot(answer))
     }
 
@@ -31,7 +31,7 @@ impl Api {
     /// # }
     /// ```
     pub async fn party_of(&self, user: &str) -> Result<Option<Value>, Error> {
-        let answer: Value = self.call(Request::new("GET", &["users", user, "party"])).await?;
+        let answer: Value = self.call(ApiRequest::new("GET", &["users", user, "party"])).await?;
         Ok(snapshot(answer))
     }
 
@@ -45,14 +45,14 @@ impl Api {
     /// ```
     pub async fn party_command(&self, user: &str, cmd: &str, mut members: Value) -> Result<Value, Error> {
         members["cmd"] = json!(cmd);
-        self.call(Request::new("POST", &["users", user, "party"]).body(&members)?).await
+        self.call(ApiRequest::new("POST", &["users", user, "party"]).body(&members)?).await
     }
 
     /// Answers a party's ticket: the match that was found, or why there is none. The body is that of
     /// `POST /v1/parties/{id}/go/{go_id}`.
     pub async fn answer_go(&self, party: u64, go_id: u64, answer: &Value) -> Result<Value, Error> {
         let (party, go_id) = (party.to_string(), go_id.to_string());
-        self.call(Request::new("POST", &["parties", &party, "go", &go_id]).body(answer)?).await
+        self.call(ApiRequest::new("POST", &["parties", &party, "go", &go_id]).body(answer)?).await
     }
 
     /// A party command of the user whom the token (or, in dev mode, the name) of this `Api` belongs to. It opens no session,

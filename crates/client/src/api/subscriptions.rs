@@ -1,6 +1,6 @@
 //! Subscriptions to topics: make and change them, see their health, pull, replay, retry dead letters. Scope `subscriptions`.
 
-use super::{Api, Request};
+use super::{Api, ApiRequest};
 use crate::Error;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -133,7 +133,7 @@ impl Api {
 
     /// One subscription; the error `not_found` when there is none of this name.
     pub async fn subscription(&self, name: &str) -> Result<Subscription, Error> {
-        self.call(Request::new("GET", &["subscriptions", name])).await
+        self.call(ApiRequest::new("GET", &["subscriptions", name])).await
     }
 
     /// Makes a subscription, or changes what is given of it.
@@ -159,11 +159,11 @@ impl Api {
         name: &str,
         settings: &SubscriptionSettings,
     ) -> Result<SubscriptionPut, Error> {
-        self.call(Request::new("PUT", &["subscriptions", name]).body(settings)?).await
+        self.call(ApiRequest::new("PUT", &["subscriptions", name]).body(settings)?).await
     }
 
     pub async fn delete_subscription(&self, name: &str) -> Result<(), Error> {
-        self.call::<Value>(Request::new("DELETE", &["subscriptions", name])).await.map(drop)
+        self.call::<Value>(ApiRequest::new("DELETE", &["subscriptions", name])).await.map(drop)
     }
 
     /// The next events of a subscription. `after` acknowledges everything through that number; without it the answer begins
@@ -191,7 +191,8 @@ impl Api {
         limit: u64,
     ) -> Result<Pulled, Error> {
         let path = ["subscriptions", name, "events"];
-        let mut request = Request::new("GET", &path).query("wait_ms", wait.as_millis()).query("limit", limit);
+        let mut request =
+            ApiRequest::new("GET", &path).query("wait_ms", wait.as_millis()).query("limit", limit);
         if let Some(after) = after {
             request = request.query("after", after);
         }
@@ -206,13 +207,13 @@ impl Api {
             ReplayFrom::TimeMs(ms) => json!({"from_time": ms}),
             ReplayFrom::Time(text) => json!({"from_time": text}),
         };
-        self.call(Request::new("POST", &["subscriptions", name, "replay"]).body(&from)?).await
+        self.call(ApiRequest::new("POST", &["subscriptions", name, "replay"]).body(&from)?).await
     }
 
     /// Starts or stops a subscription.
     pub async fn enable(&self, name: &str, enabled: bool) -> Result<Subscription, Error> {
         let order = if enabled { "enable" } else { "disable" };
-        self.call(Request::new("POST", &["subscriptions", name, order])).await
+        self.call(ApiRequest::new("POST", &["subscriptions", name, order])).await
     }
 
     /// The dead letters of a subscription, all pages.
@@ -231,7 +232,7 @@ impl Api {
         let body = if ids.is_empty() { json!({}) } else { json!({"ids": ids}) };
         let mut total = 0;
         loop {
-            let Retried { retried, more } = self.call(Request::new("POST", &path).body(&body)?).await?;
+            let Retried { retried, more } = self.call(ApiRequest::new("POST", &path).body(&body)?).await?;
             total += retried;
             if !more || retried == 0 {
                 return Ok(total);

@@ -1,6 +1,6 @@
 //! Topics: publish durable events, list topics. Scopes `events` and `subscriptions`.
 
-use super::{Api, Request};
+use super::{Api, ApiRequest};
 use crate::Error;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -91,7 +91,7 @@ impl Api {
     /// # }
     /// ```
     pub async fn publish_event(&self, topic: &str, event: &NewEvent) -> Result<EventsPublished, Error> {
-        self.call(Request::new("POST", &["topics", topic, "events"]).body(event)?).await
+        self.call(ApiRequest::new("POST", &["topics", topic, "events"]).body(event)?).await
     }
 
     /// All topics.
@@ -101,6 +101,6 @@ impl Api {
 
     /// Ends a topic that one publishes to.
     pub async fn delete_topic(&self, topic: &str) -> Result<(), Error> {
-        self.call::<Value>(Request::new("DELETE", &["topics", topic])).await.map(drop)
+        self.call::<Value>(ApiRequest::new("DELETE", &["topics", topic])).await.map(drop)
     }
 }

@@ -1,6 +1,6 @@
 //! Users as a service sees them: where they are and why, whom they follow. Scope `presence`.
 
-use super::{Api, Request};
+use super::{Api, ApiRequest};
 use crate::presence::Activity;
 use crate::{Error, Visibility};
 use serde::{Deserialize, Serialize};
@@ -81,7 +81,7 @@ impl Api {
         struct Page {
             users: Vec<UserSummary>,
         }
-        let page: Page = self.call(Request::new("GET", &["users"]).query("prefix", prefix)).await?;
+        let page: Page = self.call(ApiRequest::new("GET", &["users"]).query("prefix", prefix)).await?;
         Ok(page.users)
     }
 
@@ -95,7 +95,7 @@ impl Api {
     /// # }
     /// ```
     pub async fn user(&self, user: &str) -> Result<UserReport, Error> {
-        self.call(Request::new("GET", &["users", user])).await
+        self.call(ApiRequest::new("GET", &["users", user])).await
     }
 
     /// Whom a user follows, all pages.
@@ -111,18 +111,18 @@ impl Api {
     /// Makes one user follow another.
     pub async fn follow(&self, follower: &str, followee: &str) -> Result<(), Error> {
         let path = ["users", follower, "following", followee];
-        self.call::<Value>(Request::new("PUT", &path)).await.map(drop)
+        self.call::<Value>(ApiRequest::new("PUT", &path)).await.map(drop)
     }
 
     pub async fn unfollow(&self, follower: &str, followee: &str) -> Result<(), Error> {
         let path = ["users", follower, "following", followee];
-        self.call::<Value>(Request::new("DELETE", &path)).await.map(drop)
+        self.call::<Value>(ApiRequest::new("DELETE", &path)).await.map(drop)
     }
 
     /// Sets who sees a user.
     pub async fn set_visibility(&self, user: &str, visibility: Visibility) -> Result<(), Error> {
         let path = ["users", user, "visibility"];
-        let request = Request::new("PUT", &path).body(&json!({"value": visibility.as_str()}))?;
+        let request = ApiRequest::new("PUT", &path).body(&json!({"value": visibility.as_str()}))?;
         self.call::<Value>(request).await.map(drop)
     }
 
@@ -140,6 +140,6 @@ impl Api {
             data: T,
         }
         let path = ["users", user, "messages"];
-        self.call::<Value>(Request::new("POST", &path).body(&Body { data })?).await.map(drop)
+        self.call::<Value>(ApiRequest::new("POST", &path).body(&Body { data })?).await.map(drop)
     }
 }

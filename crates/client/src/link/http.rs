@@ -1,10 +1,10 @@
-//! What SSE and long-poll share: requests on a connection that is kept, and commands as single requests, one after the other.
-//! Must hold: every wait has a time; what a server sends is bounded before it is kept.
+//! What SSE and long-poll share: requests on a persistent connection, and commands as single requests, one after the other.
+//! Must hold: every wait has a timeout; every answer has a bound.
 
 use super::stream;
 use super::{ANSWER_PATIENCE, Credential, Incoming, MESSAGE_BYTES};
 use crate::address::Address;
-use crate::error::{Ending, OpenError};
+use crate::error::{LinkEnd, OpenError};
 use crate::frame::{Frame, Outgoing};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
@@ -23,7 +23,7 @@ pub(super) struct Connection {
     tls: Arc<ClientConfig>,
     credential: Arc<Credential>,
     sender: Option<SendRequest<Full<Bytes>>>,
-    /// Moves the bytes of the connection; ends with it.
+    /// Drives the connection.
     driver: JoinSet<()>,
 }
 
@@ -32,7 +32,7 @@ impl Connection {
         Connection { address, tls, credential, sender: None, driver: JoinSet::new() }
     }
 
-    /// Sends one request; the answer's body is still to be read.
+    /// Sends one request; returns before the body of the answer is read.
     pub async fn request(
         &mut self,
         method: &str,
@@ -45,7 +45,7 @@ impl Connection {
             let stream = stream::connect(&self.address, &self.tls).await?;
             let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(lost)?;
             self.driver.spawn(async move {
-                // How it ended shows in the request that was under way.
+                // The request that was under way reports the error.
                 let _ = connection.await;
             });
             self.sender = Some(sender);
@@ -81,14 +81,14 @@ impl Connection {
         let posted =
             posted.unwrap_or_else(|_| Err(OpenError::Lost("the server did not answer in time".into())));
         if posted.is_err() {
-            // The answer to come would be taken for that of the next request.
+            // A late answer would be taken for that of the next request.
             self.sender = None;
         }
         posted
     }
 }
 
-/// Carries out commands one after the other, so that they keep their order.
+/// Sends commands one after the other, so that they keep their order.
 pub(super) async fn commands(
     mut connection: Connection,
     session: String,
@@ -103,7 +103,7 @@ pub(super) async fn commands(
                 answer.value["id"] = id;
                 Incoming::Frame(answer)
             }
-            Err(error) => Incoming::End(ending(error)),
+            Err(error) => Incoming::End(link_end(error)),
         };
         let over = matches!(told, Incoming::End(_));
         if tell.send(told).await.is_err() || over {
@@ -112,12 +112,12 @@ pub(super) async fn commands(
     }
 }
 
-pub(super) fn ending(error: OpenError) -> Ending {
+pub(super) fn link_end(error: OpenError) -> LinkEnd {
     match error {
         OpenError::Refused(error) if error.code == "unauthenticated" => {
-            Ending::coded(super::TOKEN_EXPIRED, error.message)
+            LinkEnd::coded(super::TOKEN_EXPIRED, error.message)
         }
-        OpenError::Refused(error) => Ending::new(error.to_string()),
-        OpenError::Blocked(why) | OpenError::Lost(why) => Ending::new(why),
+        OpenError::Refused(error) => LinkEnd::new(error.to_string()),
+        OpenError::Blocked(why) | OpenError::Lost(why) => LinkEnd::new(why),
     }
 }

@@ -1,5 +1,5 @@
-//! A way to a server: WebSocket, SSE or long-poll, each as tasks behind two queues. Frames come out of one, commands go into the other.
-//! Must hold: a link lives once; its last word is why it ended; its tasks end with it; every queue is bounded.
+//! A link to a server over WebSocket, SSE or long-poll: tasks behind two queues, one for frames and one for commands.
+//! Must hold: a link is opened once; its last item is why it ended; its tasks end with it; every queue is bounded.
 
 mod http;
 mod poll;
@@ -9,7 +9,7 @@ mod websocket;
 
 use crate::address::Address;
 use crate::auth::Auth;
-use crate::error::{Ending, Error, OpenError};
+use crate::error::{Error, LinkEnd, OpenError};
 use crate::frame::{Frame, Outgoing};
 use rustls::ClientConfig;
 use serde_json::Value;
@@ -23,13 +23,13 @@ const INCOMING: usize = 256;
 const OUTGOING: usize = 64;
 const OPEN_PATIENCE: Duration = Duration::from_secs(10);
 const ANSWER_PATIENCE: Duration = Duration::from_secs(20);
-/// The largest message that a server can be configured for, with room for what stands around it.
+/// The largest message that a server can be configured for, with room for its envelope.
 const MESSAGE_BYTES: usize = 66 << 20;
 
 pub(crate) const SUPERSEDED: u16 = 4000;
 pub(crate) const TOKEN_EXPIRED: u16 = 4001;
 
-/// A way to connect.
+/// How a client connects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Transport {
     WebSocket,
@@ -52,9 +52,9 @@ impl Transport {
 #[derive(Debug)]
 pub(crate) enum Incoming {
     Frame(Frame),
-    /// The server gave a sign of life.
-    Life,
-    End(Ending),
+    /// The server is alive: a ping or a part of a frame.
+    Alive,
+    End(LinkEnd),
 }
 
 /// An open link.
@@ -66,7 +66,7 @@ pub(crate) struct Link {
     _tasks: JoinSet<()>,
 }
 
-/// Who is asking; the token may be another one later.
+/// The credential of a session; its token may be renewed.
 #[derive(Default)]
 pub(crate) struct Credential {
     pub user: Option<String>,
@@ -90,12 +90,12 @@ impl Credential {
         self.token.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// What an `Authorization` header carries.
+    /// The bearer of an `Authorization` header.
     pub fn bearer(&self) -> Option<String> {
         self.key.clone().or_else(|| self.token())
     }
 
-    /// Whether the server knows from the request itself who is asking, and says hello without being asked.
+    /// Whether the request itself identifies the client, so that the server answers hello by itself.
     fn is_in_request(&self) -> bool {
         self.user.is_some() || self.key.is_some()
     }
@@ -109,20 +109,20 @@ impl Credential {
     }
 }
 
-/// What is needed to open a link.
-pub(crate) struct Door {
+/// What a link is opened with.
+pub(crate) struct LinkRequest {
     pub address: Address,
     pub tls: Arc<ClientConfig>,
     pub credential: Arc<Credential>,
-    /// The session to go on with, after its event of this number.
+    /// The session to resume, after the event of this number.
     pub resume: Option<(String, u64)>,
     pub statuses: bool,
-    /// The last event that the session has taken.
+    /// The last event that the session has processed.
     pub taken: watch::Receiver<u64>,
 }
 
-impl Door {
-    /// The query of a request that says hello by itself.
+impl LinkRequest {
+    /// The query of a request with an implicit hello.
     fn query(&self) -> Vec<(&'static str, String)> {
         let mut query = self.credential.query();
         if let Some((session, seq)) = &self.resume {
@@ -132,13 +132,13 @@ impl Door {
     }
 }
 
-/// Opens a link and says hello; gives the answer to that and the link.
-pub(crate) async fn open(transport: Transport, door: Door) -> Result<(Value, Link), OpenError> {
+/// Opens a link and says hello; returns the answer and the link.
+pub(crate) async fn open(transport: Transport, request: LinkRequest) -> Result<(Value, Link), OpenError> {
     let opening = async {
         match transport {
-            Transport::WebSocket => websocket::open(door).await,
-            Transport::Sse => sse::open(door).await,
-            Transport::Poll => poll::open(door).await,
+            Transport::WebSocket => websocket::open(request).await,
+            Transport::Sse => sse::open(request).await,
+            Transport::Poll => poll::open(request).await,
         }
     };
     match tokio::time::timeout(OPEN_PATIENCE, opening).await {
@@ -147,7 +147,7 @@ pub(crate) async fn open(transport: Transport, door: Door) -> Result<(Value, Lin
     }
 }
 
-/// The ok of a reply, or its error.
+/// The content of an ok reply to hello, or its error.
 fn checked(answer: &Value) -> Result<Value, OpenError> {
     match answer.get("ok") {
         Some(ok) if ok["session"].is_string() => Ok(ok.clone()),
@@ -155,7 +155,7 @@ fn checked(answer: &Value) -> Result<Value, OpenError> {
     }
 }
 
-/// What an HTTP answer that is not the expected one means: the server's own refusal, or somebody between us and it.
+/// Why an HTTP answer is not the expected one: a refusal of the server, or an answer of something between.
 fn refusal(status: u16, body: &[u8]) -> OpenError {
     let answer: Option<Value> = serde_json::from_slice(body).ok();
     match answer.as_ref().and_then(|answer| answer.get("error")) {

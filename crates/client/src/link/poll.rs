@@ -1,11 +1,12 @@
-//! Long-poll: one request after the other; each acknowledges what came with those before.
-//! Must hold: nothing is acknowledged that the session has not taken.
+//! Long-poll: one request after the other; each acknowledges the events of the previous one.
+//! Must hold: only events that the session has processed are acknowledged.
 
 use super::http::{self, Connection};
 use super::{
-    ANSWER_PATIENCE, Door, INCOMING, Incoming, Link, OPEN_PATIENCE, OUTGOING, SUPERSEDED, Transport, checked,
+    ANSWER_PATIENCE, INCOMING, Incoming, Link, LinkRequest, OPEN_PATIENCE, OUTGOING, SUPERSEDED, Transport,
+    checked,
 };
-use crate::error::{Ending, Error, OpenError};
+use crate::error::{Error, LinkEnd, OpenError};
 use crate::frame::Frame;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -16,15 +17,16 @@ use tokio::task::JoinSet;
 
 const POLL_MS: u64 = 15_000;
 
-pub(super) async fn open(door: Door) -> Result<(Value, Link), OpenError> {
-    let connection = || Connection::new(door.address.clone(), door.tls.clone(), door.credential.clone());
+pub(super) async fn open(request: LinkRequest) -> Result<(Value, Link), OpenError> {
+    let connection =
+        || Connection::new(request.address.clone(), request.tls.clone(), request.credential.clone());
     let mut first = connection();
     let mut asked = json!({"op": "hello"});
-    if let Some((session, seq)) = &door.resume {
+    if let Some((session, seq)) = &request.resume {
         asked["session"] = json!(session);
         asked["seq"] = json!(seq);
     }
-    if door.statuses {
+    if request.statuses {
         asked["status"] = json!(true);
     }
     let hello = checked(&first.post("/v1/command", asked.to_string(), OPEN_PATIENCE).await?.value)?;
@@ -33,9 +35,9 @@ pub(super) async fn open(door: Door) -> Result<(Value, Link), OpenError> {
     let (outgoing, commands) = mpsc::channel(OUTGOING);
     let mut tasks = JoinSet::new();
     let fresh = hello["resumed"] != true || hello["reset"] == true;
-    let cursor = door.resume.as_ref().filter(|_| !fresh).map_or(0, |(_, seq)| *seq);
+    let cursor = request.resume.as_ref().filter(|_| !fresh).map_or(0, |(_, seq)| *seq);
     tasks.spawn(http::commands(first, session.clone(), commands, tell.clone()));
-    tasks.spawn(poll(connection(), session, cursor, door.taken.clone(), tell));
+    tasks.spawn(poll(connection(), session, cursor, request.taken.clone(), tell));
     Ok((hello, Link { transport: Transport::Poll, incoming, outgoing, _tasks: tasks }))
 }
 
@@ -52,7 +54,7 @@ async fn poll(
         let frames = match connection
             .post("/v1/poll", asked.to_string(), patience)
             .await
-            .map_err(http::ending)
+            .map_err(http::link_end)
             .and_then(frames)
         {
             Ok(frames) => frames,
@@ -76,21 +78,22 @@ async fn poll(
     }
 }
 
-/// What a poll's answer holds, as frames.
-fn frames(answer: Frame) -> Result<Vec<Frame>, Ending> {
+/// The frames in the answer to a poll.
+fn frames(answer: Frame) -> Result<Vec<Frame>, LinkEnd> {
     let Frame { value, text } = answer;
     if let Some(error) = value.get("error") {
-        return Err(http::ending(OpenError::Refused(Error::from_wire(Some(error)))));
+        return Err(http::link_end(OpenError::Refused(Error::from_wire(Some(error)))));
     }
     if value["superseded"] == true {
-        return Err(Ending::coded(SUPERSEDED, "superseded"));
+        return Err(LinkEnd::coded(SUPERSEDED, "superseded"));
     }
     if value["reset"] == true {
-        return Err(Ending::new("the server does not know this session as we do"));
+        return Err(LinkEnd::new("the server has reset the session"));
     }
-    let Events { events } = serde_json::from_str(&text).map_err(|error| Ending::new(error.to_string()))?;
+    let PolledEvents { events } =
+        serde_json::from_str(&text).map_err(|error| LinkEnd::new(error.to_string()))?;
     let parsed = events.into_iter().map(|event| Frame::parse(event.get().as_bytes()));
-    let mut frames = parsed.collect::<Result<Vec<Frame>, Ending>>()?;
+    let mut frames = parsed.collect::<Result<Vec<Frame>, LinkEnd>>()?;
     if value["gap"] == true && !frames.iter().any(|frame| frame.value["event"] == "gap") {
         frames.insert(0, json!({"event": "gap"}).into());
     }
@@ -100,9 +103,9 @@ fn frames(answer: Frame) -> Result<Vec<Frame>, Ending> {
     Ok(frames)
 }
 
-/// The events of an answer, unread.
+/// The events of an answer, not parsed yet.
 #[derive(Deserialize)]
-struct Events<'a> {
+struct PolledEvents<'a> {
     #[serde(borrow, default)]
     events: Vec<&'a RawValue>,
 }

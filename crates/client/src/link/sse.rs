@@ -1,10 +1,11 @@
-//! SSE: a response that does not end, and commands beside it.
+//! Server-sent events: one endless response, and commands on a second connection.
 
 use super::http::{self, Connection};
 use super::{
-    ANSWER_PATIENCE, Door, INCOMING, Incoming, Link, MESSAGE_BYTES, OUTGOING, Transport, checked, refusal,
+    ANSWER_PATIENCE, INCOMING, Incoming, Link, LinkRequest, MESSAGE_BYTES, OUTGOING, Transport, checked,
+    refusal,
 };
-use crate::error::{Ending, OpenError};
+use crate::error::{LinkEnd, OpenError};
 use crate::frame::Frame;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Limited};
@@ -16,17 +17,19 @@ use tokio::task::JoinSet;
 
 const REFUSAL_BYTES: usize = 4_096;
 
-pub(super) async fn open(door: Door) -> Result<(Value, Link), OpenError> {
-    let connection = || Connection::new(door.address.clone(), door.tls.clone(), door.credential.clone());
+pub(super) async fn open(request: LinkRequest) -> Result<(Value, Link), OpenError> {
+    let connection =
+        || Connection::new(request.address.clone(), request.tls.clone(), request.credential.clone());
     let mut events = connection();
-    let target = door.address.target("/v1/stream", &door.query());
+    let target = request.address.target("/v1/stream", &request.query());
     let answer = events.request("GET", &target, Bytes::new()).await?;
     let status = answer.status().as_u16();
     if status != 200 {
         let body = Limited::new(answer.into_body(), REFUSAL_BYTES).collect().await;
         return Err(refusal(status, &body.map(|body| body.to_bytes()).unwrap_or_default()));
     }
-    let mut stream = Stream { body: answer.into_body(), blocks: Blocks::default(), ready: VecDeque::new() };
+    let mut stream =
+        SseStream { body: answer.into_body(), blocks: Blocks::default(), ready: VecDeque::new() };
     let hello = loop {
         match stream.next().await.map_err(|ending| OpenError::Lost(ending.why))? {
             Some(frame) => break checked(&frame.value)?,
@@ -35,7 +38,7 @@ pub(super) async fn open(door: Door) -> Result<(Value, Link), OpenError> {
     };
     let session = hello["session"].as_str().unwrap_or_default().to_owned();
     let mut beside = connection();
-    if door.statuses {
+    if request.statuses {
         beside
             .post(
                 "/v1/command",
@@ -53,11 +56,11 @@ pub(super) async fn open(door: Door) -> Result<(Value, Link), OpenError> {
 }
 
 /// Holds the connection too: the stream ends with it.
-async fn read(mut stream: Stream, _connection: Connection, tell: mpsc::Sender<Incoming>) {
+async fn read(mut stream: SseStream, _connection: Connection, tell: mpsc::Sender<Incoming>) {
     loop {
         let told = match stream.next().await {
             Ok(Some(frame)) => Incoming::Frame(frame),
-            Ok(None) => Incoming::Life,
+            Ok(None) => Incoming::Alive,
             Err(ending) => Incoming::End(ending),
         };
         let over = matches!(told, Incoming::End(_));
@@ -67,29 +70,29 @@ async fn read(mut stream: Stream, _connection: Connection, tell: mpsc::Sender<In
     }
 }
 
-struct Stream {
+struct SseStream {
     body: Body,
     blocks: Blocks,
     ready: VecDeque<Vec<u8>>,
 }
 
-impl Stream {
-    /// The next frame; None: something came that is not a whole one.
-    async fn next(&mut self) -> Result<Option<Frame>, Ending> {
+impl SseStream {
+    /// The next frame; None: bytes came without completing one.
+    async fn next(&mut self) -> Result<Option<Frame>, LinkEnd> {
         if let Some(block) = self.ready.pop_front() {
             return Frame::parse(&block).map(Some);
         }
         let piece = match self.body.frame().await {
             Some(Ok(piece)) => piece.into_data().unwrap_or_default(),
-            Some(Err(error)) => return Err(Ending::new(error.to_string())),
-            None => return Err(Ending::new("the stream ended")),
+            Some(Err(error)) => return Err(LinkEnd::new(error.to_string())),
+            None => return Err(LinkEnd::new("the stream ended")),
         };
         self.ready = self.blocks.feed(&piece)?;
         self.ready.pop_front().map(|block| Frame::parse(&block)).transpose()
     }
 }
 
-/// Lines of a stream, put together to the data of events.
+/// Assembles the lines of a stream into events.
 #[derive(Default)]
 struct Blocks {
     rest: Vec<u8>,
@@ -97,7 +100,7 @@ struct Blocks {
 }
 
 impl Blocks {
-    fn feed(&mut self, piece: &[u8]) -> Result<VecDeque<Vec<u8>>, Ending> {
+    fn feed(&mut self, piece: &[u8]) -> Result<VecDeque<Vec<u8>>, LinkEnd> {
         let mut ready = VecDeque::new();
         for byte in piece {
             if *byte != b'\n' {
@@ -116,7 +119,7 @@ impl Blocks {
             }
         }
         if self.rest.len() + self.data.len() > MESSAGE_BYTES {
-            return Err(Ending::new("an event is too large"));
+            return Err(LinkEnd::new("an event is too large"));
         }
         Ok(ready)
     }

@@ -1,10 +1,10 @@
-//! WebSocket: one task reads, one writes; pings are answered between.
+//! WebSocket: one task reads, one writes and answers pings.
 //! Must hold: a message larger than `MESSAGE_BYTES` is refused before it is kept.
 
 use super::stream::{self, Io};
-use super::{Door, INCOMING, Incoming, Link, MESSAGE_BYTES, OUTGOING, Transport, checked, refusal};
+use super::{INCOMING, Incoming, Link, LinkRequest, MESSAGE_BYTES, OUTGOING, Transport, checked, refusal};
 use crate::backoff::random;
-use crate::error::{Ending, OpenError};
+use crate::error::{LinkEnd, OpenError};
 use crate::frame::{Frame, Outgoing};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -15,17 +15,17 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-/// A head larger than this is not one of ours.
+/// The largest HTTP head that is accepted.
 const HEAD_BYTES: usize = 16 * 1024;
 /// Room for one read.
 const READ_BYTES: usize = 16 * 1024;
 const REFUSAL_BYTES: u64 = 4_096;
 const REFUSAL_PATIENCE: Duration = Duration::from_millis(300);
 
-pub(super) async fn open(door: Door) -> Result<(Value, Link), OpenError> {
-    let implicit = door.credential.is_in_request();
-    let mut stream = stream::connect(&door.address, &door.tls).await?;
-    let rest = upgrade(&mut stream, &door, implicit).await?;
+pub(super) async fn open(request: LinkRequest) -> Result<(Value, Link), OpenError> {
+    let implicit = request.credential.is_in_request();
+    let mut stream = stream::connect(&request.address, &request.tls).await?;
+    let rest = upgrade(&mut stream, &request, implicit).await?;
     let (reader, writer) = tokio::io::split(stream);
     let (tell, incoming) = mpsc::channel(INCOMING);
     let (outgoing, commands) = mpsc::channel(OUTGOING);
@@ -34,47 +34,51 @@ pub(super) async fn open(door: Door) -> Result<(Value, Link), OpenError> {
     tasks.spawn(read(reader, rest, tell, pong));
     tasks.spawn(write(writer, commands, pongs));
     let mut link = Link { transport: Transport::WebSocket, incoming, outgoing, _tasks: tasks };
-    hello(&mut link, &door, implicit).await.map(|answer| (answer, link))
+    hello(&mut link, &request, implicit).await.map(|answer| (answer, link))
 }
 
-/// With a name or a key the hello is implicit; a token travels inside, where no log of a proxy sees it.
-async fn hello(link: &mut Link, door: &Door, implicit: bool) -> Result<Value, OpenError> {
+/// With a name or a key the hello is implicit; a token is sent in the hello frame, where no proxy logs it.
+async fn hello(link: &mut Link, request: &LinkRequest, implicit: bool) -> Result<Value, OpenError> {
     let mut hello = json!({"id": "hello", "op": "hello"});
     if !implicit {
-        if let Some(token) = door.credential.token() {
+        if let Some(token) = request.credential.token() {
             hello["token"] = json!(token);
         }
-        if let Some((session, seq)) = &door.resume {
+        if let Some((session, seq)) = &request.resume {
             hello["session"] = json!(session);
             hello["seq"] = json!(seq);
         }
     }
-    if door.statuses {
+    if request.statuses {
         hello["status"] = json!(true);
     }
-    if !implicit || door.statuses {
+    if !implicit || request.statuses {
         let _ = link.outgoing.send(hello.into()).await;
     }
     loop {
         match link.incoming.recv().await {
             Some(Incoming::Frame(frame)) => return checked(&frame.value),
-            Some(Incoming::Life) => {}
+            Some(Incoming::Alive) => {}
             Some(Incoming::End(ending)) => return Err(OpenError::Lost(ending.why)),
             None => return Err(OpenError::Lost("the connection ended".into())),
         }
     }
 }
 
-/// The handshake; gives what came behind it already.
-async fn upgrade(stream: &mut Box<dyn Io>, door: &Door, implicit: bool) -> Result<Vec<u8>, OpenError> {
-    let target = door.address.target("/v1/connect", &if implicit { door.query() } else { Vec::new() });
+/// The handshake; returns bytes that were read after it.
+async fn upgrade(
+    stream: &mut Box<dyn Io>,
+    request: &LinkRequest,
+    implicit: bool,
+) -> Result<Vec<u8>, OpenError> {
+    let target = request.address.target("/v1/connect", &if implicit { request.query() } else { Vec::new() });
     let nonce = STANDARD.encode(random::<16>());
-    let key = door.credential.key.as_ref();
+    let key = request.credential.key.as_ref();
     let authorization = key.map(|key| format!("Authorization: Bearer {key}\r\n")).unwrap_or_default();
     let request = format!(
         "GET {target} HTTP/1.1\r\nHost: {}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
          Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {nonce}\r\n{authorization}\r\n",
-        door.address.authority()
+        request.address.authority()
     );
     stream.write_all(request.as_bytes()).await?;
     stream.flush().await?;
@@ -85,7 +89,7 @@ async fn upgrade(stream: &mut Box<dyn Io>, door: &Door, implicit: bool) -> Resul
         }
         if input.len() > HEAD_BYTES || stream.read_buf(&mut input).await? == 0 {
             return Err(OpenError::Blocked(
-                "no WebSocket there: the connection ended in the handshake".into(),
+                "not a WebSocket server: the connection ended in the handshake".into(),
             ));
         }
     };
@@ -93,7 +97,7 @@ async fn upgrade(stream: &mut Box<dyn Io>, door: &Door, implicit: bool) -> Resul
     let mut rest = input.split_off(end);
     let status: u16 = head.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0);
     if status != 101 {
-        // The connection may stay open behind the body: only what an error can hold, and only briefly.
+        // The connection may stay open after the body: read at most an error, and only briefly.
         let reading = stream.take(REFUSAL_BYTES);
         let _ = tokio::time::timeout(REFUSAL_PATIENCE, { reading }.read_to_end(&mut rest)).await;
         return Err(refusal(status, &rest));
@@ -103,7 +107,7 @@ async fn upgrade(stream: &mut Box<dyn Io>, door: &Door, implicit: bool) -> Resul
         name.eq_ignore_ascii_case("sec-websocket-accept").then(|| value.trim().to_owned())
     };
     if head.lines().find_map(field) != Some(accept(&nonce)) {
-        return Err(OpenError::Blocked("no WebSocket there".into()));
+        return Err(OpenError::Blocked("not a WebSocket server".into()));
     }
     Ok(rest)
 }
@@ -133,18 +137,18 @@ async fn read(
                 Err(ending) => break ending,
             },
             Ok(Some(Piece::Ping(payload))) => {
-                // Two that wait are enough to be alive.
+                // Drop further pings while two pongs wait.
                 let _ = pong.try_send(payload);
-                if tell.send(Incoming::Life).await.is_err() {
+                if tell.send(Incoming::Alive).await.is_err() {
                     return;
                 }
             }
             Ok(None) => {
                 frames.input.reserve(READ_BYTES);
                 match reader.read_buf(&mut frames.input).await {
-                    Ok(0) => break Ending::new("the server closed the connection"),
+                    Ok(0) => break LinkEnd::new("the server closed the connection"),
                     Ok(_) => {}
-                    Err(error) => break Ending::new(error.to_string()),
+                    Err(error) => break LinkEnd::new(error.to_string()),
                 }
             }
             Err(ending) => break ending,
@@ -153,28 +157,28 @@ async fn read(
     let _ = tell.send(Incoming::End(ending)).await;
 }
 
-/// What the bytes of a connection hold.
+/// A decoded WebSocket message.
 enum Piece {
     Message(Vec<u8>),
     Ping(Vec<u8>),
 }
 
-/// Bytes that came, taken apart.
+/// Decodes received bytes.
 struct Frames {
     input: Vec<u8>,
-    /// So many bytes of the input are done with.
+    /// Bytes of the input that are decoded.
     taken: usize,
     /// The beginning of a message whose other fragments are still to come.
     message: Vec<u8>,
 }
 
 impl Frames {
-    fn next(&mut self) -> Result<Option<Piece>, Ending> {
+    fn next(&mut self) -> Result<Option<Piece>, LinkEnd> {
         loop {
             let room = MESSAGE_BYTES - self.message.len();
             let input = &self.input[self.taken..];
             let head =
-                ws::read_head(input, Role::Client, room).map_err(|error| Ending::new(error.to_string()))?;
+                ws::read_head(input, Role::Client, room).map_err(|error| LinkEnd::new(error.to_string()))?;
             let Some(head) = head.filter(|head| input.len() >= head.head_len + head.payload_len) else {
                 self.input.drain(..std::mem::take(&mut self.taken));
                 return Ok(None);
@@ -187,8 +191,8 @@ impl Frames {
                 Opcode::Pong => {}
                 Opcode::Close => {
                     return Err(match ws::parse_close(&payload).ok().flatten() {
-                        Some((code, why)) => Ending::coded(code, format!("closed: {code} {why}")),
-                        None => Ending::new("closed without a reason"),
+                        Some((code, why)) => LinkEnd::coded(code, format!("closed: {code} {why}")),
+                        None => LinkEnd::new("closed without a reason"),
                     });
                 }
                 Opcode::Text | Opcode::Binary | Opcode::Continuation => {
@@ -202,7 +206,7 @@ impl Frames {
     }
 }
 
-/// Ends when nobody can give commands any more, or the connection does; why is told by the reader.
+/// Ends with the last sender of commands, or with the connection; the reader reports why.
 async fn write(
     mut writer: WriteHalf<Box<dyn Io>>,
     mut commands: mpsc::Receiver<Outgoing>,
@@ -217,7 +221,7 @@ async fn write(
             },
             Some(payload) = pongs.recv() => frame(&mut out, Opcode::Pong, &payload),
         }
-        // What is ready goes out in one piece.
+        // Everything that is ready goes out in one write.
         while out.len() < HEAD_BYTES
             && let Ok(command) = commands.try_recv()
         {
@@ -252,7 +256,7 @@ mod tests {
         };
         assert!(matches!(frames.next(), Ok(Some(Piece::Ping(payload))) if payload == b"x"));
         assert!(matches!(frames.next(), Ok(Some(Piece::Message(text))) if text == b"{\"a\"}"));
-        assert!(matches!(frames.next(), Err(Ending { code: Some(4000), .. })));
+        assert!(matches!(frames.next(), Err(LinkEnd { code: Some(4000), .. })));
         let mut part = Frames { input: vec![0x81, 5, b'a'], taken: 0, message: Vec::new() };
         assert!(matches!(part.next(), Ok(None)));
     }

@@ -139,7 +139,7 @@ async fn watch(server: &ServerOptions, count: u64) -> anyhow::Result<()> {
     {
         let received = received?;
         match received.event {
-            Event::Party(_) | Event::Said(_) => {
+            Event::Party(_) | Event::PartyMessage(_) => {
                 let json = received.json.unwrap_or_default();
                 print_line(&line::one_line(&json))?;
                 printed += 1;

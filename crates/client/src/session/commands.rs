@@ -1,17 +1,17 @@
-//! Commands and their answers: what is sent, what an ok means, what a refusal means, what nobody knows.
+//! Commands and their answers: sending, success, refusal, retry, and unknown outcomes after a lost link.
 
-use super::{Command, Session};
+use super::{SentCommand, Session};
 use crate::Error;
-use crate::error::Ending;
+use crate::error::LinkEnd;
 use crate::event::Event;
 use crate::frame::Outgoing;
-use crate::shared::{Note, lock};
+use crate::shared::{OnSuccess, lock};
 use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-/// How often a command is asked again when the server says that it could not, and how long to wait the first time.
+/// Retries of a command that the server refused for the moment, and the first wait.
 const TRIES: u32 = 5;
 const AGAIN_MS: u64 = 125;
 
@@ -26,17 +26,17 @@ impl Session {
         op: &str,
         members: Value,
         safe: bool,
-        note: Note,
+        on_success: OnSuccess,
         reply: Option<oneshot::Sender<Result<Value, Error>>>,
-    ) -> Command {
+    ) -> SentCommand {
         let id = self.next_id();
         let mut frame = members;
         frame["id"] = json!(id);
         frame["op"] = json!(op);
-        Command { id, frame: frame.into(), safe, note, reply, tries: 0 }
+        SentCommand { id, frame: frame.into(), safe, on_success, reply, tries: 0 }
     }
 
-    /// The next command that somebody still wants.
+    /// The next command whose caller still waits.
     pub(super) fn next_frame(&mut self) -> Option<Outgoing> {
         while let Some(command) = self.waiting.pop_front() {
             if command.is_wanted() {
@@ -48,11 +48,11 @@ impl Session {
         None
     }
 
-    pub(super) fn take_answer(&mut self, id: u64, mut frame: Value) -> Result<(), Ending> {
+    pub(super) fn take_answer(&mut self, id: u64, mut frame: Value) -> Result<(), LinkEnd> {
         let Some(command) = self.pending.remove(&id) else { return Ok(()) };
         if let Some(ok @ Value::Object(_)) = frame.get_mut("ok") {
             let ok = ok.take();
-            self.granted(&command.note, &ok);
+            self.granted(&command.on_success, &ok);
             command.answer(Ok(ok));
             self.restored(id);
             return Ok(());
@@ -60,38 +60,38 @@ impl Session {
         self.refused(command, Error::from_wire(frame.get("error")))
     }
 
-    fn granted(&mut self, note: &Note, ok: &Value) {
-        self.wanted.note(note);
-        match note {
-            Note::Subscribe { channel, watch } => {
+    fn granted(&mut self, on_success: &OnSuccess, ok: &Value) {
+        self.desired.record(on_success);
+        match on_success {
+            OnSuccess::Subscribe { channel, watch } => {
                 if let Some(actual) = ok["channel"].as_str() {
                     self.shared.redirect(channel, actual);
                 }
                 if *watch && ok["members"].is_object() {
-                    self.show(channel, |roster| roster.restore(&ok["members"]));
+                    self.show(channel, |map| map.restore(&ok["members"]));
                 }
             }
-            Note::Unsubscribe { channel } => {
-                lock(&self.shared.live(channel).roster).lose();
+            OnSuccess::Unsubscribe { channel } => {
+                lock(&self.shared.live(channel).map).mark_stale();
             }
-            Note::Party { .. } if ok.get("party").is_some() => {
+            OnSuccess::Party { .. } if ok.get("party").is_some() => {
                 self.party_asked = false;
                 self.take_party(ok["party"].clone());
             }
-            Note::Party { changes: true } => self.ask_party(),
+            OnSuccess::Party { changes: true } => self.ask_party(),
             _ => {}
         }
     }
 
-    fn refused(&mut self, mut command: Command, error: Error) -> Result<(), Ending> {
+    fn refused(&mut self, mut command: SentCommand, error: Error) -> Result<(), LinkEnd> {
         command.tries += 1;
         if command.tries <= TRIES {
             if error.code == "gone" {
-                // It was not carried out: in another session it will be.
+                // It was not executed: send it in the next session.
                 self.waiting.push_front(command);
-                return Err(Ending::new("the session is gone"));
+                return Err(LinkEnd::new("the session is gone"));
             }
-            // A party says itself how often it wants to be asked.
+            // The rate limit of party commands is for the caller to handle.
             let limited = error.code == "rate_limited" && !command.op().starts_with("party.");
             if command.safe && (limited || error.code == "unavailable") {
                 let wait = error.retry_after_ms.unwrap_or(AGAIN_MS << command.tries);
@@ -99,7 +99,7 @@ impl Session {
                 return Ok(());
             }
         }
-        if let Note::Party { .. } = command.note {
+        if let OnSuccess::Party { .. } = command.on_success {
             self.party_asked = false;
             if let Some(party) = &error.party {
                 self.take_party(Value::clone(party));
@@ -108,35 +108,35 @@ impl Session {
         let (id, by_itself, op) = (command.id, command.reply.is_none(), command.op().to_owned());
         command.answer(Err(error.clone()));
         if by_itself && op == "hello" {
-            return Err(Ending::new(format!("the new token was not taken: {error}")));
+            return Err(LinkEnd::new(format!("the new token was not taken: {error}")));
         }
         if by_itself && op != "ack" && op != "ping" && op != "party.get" {
-            self.shared.tell(Event::Refused(error));
+            self.shared.emit(Event::Refused(error));
         }
         self.restored(id);
         Ok(())
     }
 
-    /// Something that was wanted before is answered in another session: with the last of it that session is told.
+    /// A restored subscription or presence was answered in a new session: with the last one `Reset` is emitted.
     fn restored(&mut self, id: u64) {
         if self.restoring.remove(&id) && self.restoring.is_empty() {
-            self.shared.tell(Event::Reset);
+            self.shared.emit(Event::Reset);
         }
     }
 
-    /// Those whose time has come.
+    /// Queues the commands whose retry is due.
     pub(super) fn ask_again(&mut self) {
         let now = Instant::now();
         let (due, later) = std::mem::take(&mut self.later).into_iter().partition(|(at, _)| *at <= now);
         self.later = later;
-        let due: Vec<(Instant, Command)> = due;
+        let due: Vec<(Instant, SentCommand)> = due;
         self.waiting.extend(due.into_iter().map(|(_, command)| command));
     }
 
-    /// After a link: what was not answered is asked again, or nobody knows.
+    /// After a lost link: safe commands without an answer are sent again, the others have an unknown outcome.
     pub(super) fn requeue(&mut self) {
         for command in std::mem::take(&mut self.pending).into_values().rev() {
-            // A hello of our own was for the token, which the next link shows anyway.
+            // Our own hello only renewed the token, which the next link sends anyway.
             if ["ack", "ping", "hello"].contains(&command.op()) && command.reply.is_none() {
                 continue;
             }
@@ -150,10 +150,11 @@ impl Session {
         }
     }
 
-    /// Asks for the party's snapshot, once for all that want to know.
+    /// Requests the party's snapshot, unless a request is under way.
     pub(super) fn ask_party(&mut self) {
         if !std::mem::replace(&mut self.party_asked, true) {
-            let command = self.command("party.get", json!({}), true, Note::Party { changes: false }, None);
+            let command =
+                self.command("party.get", json!({}), true, OnSuccess::Party { changes: false }, None);
             self.waiting.push_back(command);
         }
     }

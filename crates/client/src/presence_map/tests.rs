@@ -1,39 +1,39 @@
-//! The live map in words: each story is events, and what is known in the end.
+//! The live map: events, and the map after them.
 
 use super::*;
 use serde_json::json;
 
-fn room(version: u64, users: &[&str]) -> Roster {
+fn room(version: u64, users: &[&str]) -> PresenceMap {
     let shown: Vec<Value> = users
         .iter()
         .map(|user| json!({"user": user, "name": null, "clients": [{"client": format!("{user}1"), "state": 0, "since": 5}], "since": 5}))
         .collect();
-    let mut roster = Roster::default();
-    let outcome = roster.restore(&json!({"version": version, "users": shown, "count": users.len()}));
+    let mut map = PresenceMap::default();
+    let outcome = map.restore(&json!({"version": version, "users": shown, "count": users.len()}));
     assert_eq!(outcome, Applied::Changed);
-    roster
+    map
 }
 
-/// `ann(ann1=0) bob(leaving) 3`: the users, clients of nobody in particular, and the count.
-fn words(roster: &Roster) -> String {
-    let clients = |clients: &BTreeMap<String, Guest>| {
+/// `ann(ann1=0) bob(leaving) 3`: the users, anonymous clients, and the count.
+fn words(map: &PresenceMap) -> String {
+    let clients = |clients: &BTreeMap<String, PresentClient>| {
         clients
             .iter()
             .map(|(client, guest)| format!("{client}={}", guest.state))
             .collect::<Vec<_>>()
             .join(" ")
     };
-    let mut parts: Vec<String> = roster
+    let mut parts: Vec<String> = map
         .users
         .iter()
         .map(|(user, shown)| {
             format!("{user}({})", if shown.leaving { "leaving".to_owned() } else { clients(&shown.clients) })
         })
         .collect();
-    if !roster.anonymous.is_empty() {
-        parts.push(format!("?({})", clients(&roster.anonymous)));
+    if !map.anonymous.is_empty() {
+        parts.push(format!("?({})", clients(&map.anonymous)));
     }
-    parts.push(roster.count.to_string());
+    parts.push(map.count.to_string());
     parts.join(" ")
 }
 
@@ -41,12 +41,12 @@ fn single(kind: &str, version: u64, user: Value, client: Value, state: Value) ->
     json!({"event": kind, "channel": "game#1", "version": version, "user": user, "client": client, "state": state})
 }
 
-fn check(mut roster: Roster, events: &[Value], outcome: Applied, expected: &str) {
+fn check(mut map: PresenceMap, events: &[Value], outcome: Applied, expected: &str) {
     let mut last = Applied::Nothing;
     for event in events {
-        last = roster.apply(event);
+        last = map.apply(event);
     }
-    assert_eq!((last, words(&roster).as_str()), (outcome, expected));
+    assert_eq!((last, words(&map).as_str()), (outcome, expected));
 }
 
 #[test]
@@ -78,18 +78,18 @@ fn what_is_older_is_not_applied() {
 
 #[test]
 fn a_hole_asks_once_and_what_came_meanwhile_is_kept() {
-    let mut roster = room(7, &["ann"]);
+    let mut map = room(7, &["ann"]);
     assert_eq!(
-        roster.apply(&single("client_online", 10, json!("ann"), json!("a3"), json!(3))),
-        Applied::Hole
+        map.apply(&single("client_online", 10, json!("ann"), json!("a3"), json!(3))),
+        Applied::Missing
     );
     assert_eq!(
-        roster.apply(&single("client_online", 11, json!("ann"), json!("a4"), json!(4))),
+        map.apply(&single("client_online", 11, json!("ann"), json!("a4"), json!(4))),
         Applied::Nothing
     );
-    assert_eq!(words(&roster), "ann(ann1=0) 1");
-    roster.restore(&json!({"version": 10, "count": 1, "users": [{"user": "ann", "name": null, "clients": [{"client": "a3", "state": 3}]}]}));
-    assert_eq!((words(&roster).as_str(), roster.version), ("ann(a3=3 a4=4) 1", 11));
+    assert_eq!(words(&map), "ann(ann1=0) 1");
+    map.restore(&json!({"version": 10, "count": 1, "users": [{"user": "ann", "name": null, "clients": [{"client": "a3", "state": 3}]}]}));
+    assert_eq!((words(&map).as_str(), map.version), ("ann(a3=3 a4=4) 1", 11));
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn sums_say_what_is_there_now() {
     });
     check(room(7, &["ann"]), &[sum.clone(), next], Applied::Changed, "bob(b1=9) cid(leaving) 2");
     let hole = json!({"event": "presence", "from_version": 40, "version": 41, "count": 9, "joined": [], "updated": [], "left": []});
-    check(room(7, &["ann"]), &[sum, hole], Applied::Hole, "bob(b1=1 b2=2) cid(leaving) 2");
+    check(room(7, &["ann"]), &[sum, hole], Applied::Missing, "bob(b1=1 b2=2) cid(leaving) 2");
 }
 
 #[test]
@@ -132,25 +132,21 @@ fn people_without_a_name_are_counted_and_known_by_their_client() {
 
 #[test]
 fn a_crowd_is_a_number_and_names_are_asked_for_when_it_has_gone() {
-    let mut roster = room(7, &["ann"]);
+    let mut map = room(7, &["ann"]);
     let mode = |mode: &str, version: u64| json!({"event": "presence_mode", "mode": mode, "version": version});
-    assert_eq!(roster.apply(&mode("counts", 7)), Applied::Changed);
-    roster.apply(&json!({"event": "presence", "from_version": 7, "version": 9, "count": 6_000}));
-    assert_eq!((words(&roster).as_str(), roster.mode), ("6000", Mode::Counts));
-    assert_eq!(roster.apply(&mode("coalesced", 9)), Applied::Hole);
-    roster.restore(&json!({"version": 9, "count": 0, "users": []}));
-    assert_eq!((words(&roster).as_str(), roster.mode), ("0", Mode::Coalesced));
-    assert_eq!(Roster::default().restore(&json!({"version": 3, "count": 9_000})), Applied::Changed);
+    assert_eq!(map.apply(&mode("counts", 7)), Applied::Changed);
+    map.apply(&json!({"event": "presence", "from_version": 7, "version": 9, "count": 6_000}));
+    assert_eq!((words(&map).as_str(), map.mode), ("6000", PresenceMode::Counts));
+    assert_eq!(map.apply(&mode("coalesced", 9)), Applied::Missing);
+    map.restore(&json!({"version": 9, "count": 0, "users": []}));
+    assert_eq!((words(&map).as_str(), map.mode), ("0", PresenceMode::Coalesced));
+    assert_eq!(PresenceMap::default().restore(&json!({"version": 3, "count": 9_000})), Applied::Changed);
 }
 
 #[test]
 fn changes_that_overtake_the_first_snapshot_wait_for_it() {
-    let mut roster = Roster::default();
-    assert_eq!(
-        roster.apply(&single("client_online", 8, json!("ann"), json!("a2"), json!(2))),
-        Applied::Nothing
-    );
-    roster
-        .restore(&json!({"version": 7, "count": 1, "users": [{"user": "ann", "name": null, "clients": []}]}));
-    assert_eq!(words(&roster), "ann(a2=2) 1");
+    let mut map = PresenceMap::default();
+    assert_eq!(map.apply(&single("client_online", 8, json!("ann"), json!("a2"), json!(2))), Applied::Nothing);
+    map.restore(&json!({"version": 7, "count": 1, "users": [{"user": "ann", "name": null, "clients": []}]}));
+    assert_eq!(words(&map), "ann(a2=2) 1");
 }

@@ -1,21 +1,22 @@
-//! Frames of the server: to whom each goes. Must hold: what came before is not told again, neither an event nor a letter.
+//! Frames from the server: updates of the live state, and events for the app. Must hold: no event and no inbox message is
+//! delivered twice.
 
 use super::Session;
 use crate::Error;
-use crate::error::Ending;
+use crate::desired;
+use crate::error::LinkEnd;
 use crate::event::{Event, Gap, Message};
-use crate::fold::fold;
 use crate::frame::Frame;
 use crate::link::SUPERSEDED;
-use crate::roster::{self, Applied, Roster};
+use crate::party_snapshot::after_event;
+use crate::presence_map::{self, Applied, PresenceMap};
 use crate::shared::lock;
-use crate::wanted;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::sync::Arc;
 
 impl Session {
-    pub(super) fn take(&mut self, frame: Frame) -> Result<(), Ending> {
+    pub(super) fn take(&mut self, frame: Frame) -> Result<(), LinkEnd> {
         let Frame { value: frame, text } = frame;
         if frame["event"].is_string() {
             return self.take_event(frame, &text);
@@ -29,13 +30,13 @@ impl Session {
         Ok(())
     }
 
-    fn take_event(&mut self, frame: Value, json: &Arc<str>) -> Result<(), Ending> {
+    fn take_event(&mut self, frame: Value, json: &Arc<str>) -> Result<(), LinkEnd> {
         if let Some(seq) = frame["seq"].as_u64() {
             if seq <= *self.seq.borrow() {
                 return Ok(());
             }
             self.seq.send_replace(seq);
-            if let Some(ticket) = &mut self.shared.face().ticket {
+            if let Some(ticket) = &mut self.shared.view().ticket {
                 ticket.1 = seq;
             }
         }
@@ -48,11 +49,11 @@ impl Session {
         let text = |name: &str| frame[name].as_str().map(str::to_owned);
         match frame["event"].as_str().unwrap_or_default() {
             "message" => self.message(frame, json),
-            "status" => self.tell_read(frame, Event::Status, json),
-            "statuses" => self.tell_read(frame["statuses"].clone(), Event::Statuses, json),
+            "status" => self.emit_parsed(frame, Event::Status, json),
+            "statuses" => self.emit_parsed(frame["statuses"].clone(), Event::Statuses, json),
             "letter" => {
                 let letter = Event::Letter { letter: self.letter, data: frame["data"].clone() };
-                self.shared.tell_received(letter, json);
+                self.shared.emit_received(letter, json);
             }
             "party" => self.party_letter(frame, json),
             "gap" => {
@@ -68,26 +69,26 @@ impl Session {
             "closing" => {
                 let reconnect_after_ms = frame["reconnect_after_ms"].as_u64().unwrap_or(0);
                 self.closing_ms = Some(reconnect_after_ms);
-                self.shared.tell_received(Event::Closing { reconnect_after_ms }, json);
-                return Err(Ending::new("the server stops"));
+                self.shared.emit_received(Event::Closing { reconnect_after_ms }, json);
+                return Err(LinkEnd::new("the server stops"));
             }
-            "superseded" => return Err(Ending::coded(SUPERSEDED, "superseded")),
-            event if roster::concerns(event) => {
+            "superseded" => return Err(LinkEnd::coded(SUPERSEDED, "superseded")),
+            event if presence_map::concerns(event) => {
                 let channel = self.shared.asked(frame["channel"].as_str().unwrap_or_default());
-                self.show(&channel, |roster| roster.apply(&frame));
+                self.show(&channel, |map| map.apply(&frame));
             }
-            // What a later server tells is not for this client.
+            // Unknown events of newer servers are ignored.
             _ => {}
         }
         Ok(())
     }
 
-    /// Tells an event whose content has a type of its own. Another shape than the expected one ends nothing.
-    fn tell_read<T: DeserializeOwned>(&self, content: Value, event: fn(T) -> Event, json: &Arc<str>) {
+    /// Emits an event whose content has its own type. An unexpected shape is reported and does not end the session.
+    fn emit_parsed<T: DeserializeOwned>(&self, content: Value, event: fn(T) -> Event, json: &Arc<str>) {
         match serde_json::from_value(content) {
-            Ok(content) => self.shared.tell_received(event(content), json),
+            Ok(content) => self.shared.emit_received(event(content), json),
             Err(error) => {
-                self.shared.tell(Event::Refused(Error::new("unexpected_answer", error.to_string())))
+                self.shared.emit(Event::Refused(Error::new("unexpected_answer", error.to_string())))
             }
         }
     }
@@ -101,10 +102,10 @@ impl Session {
         let asked = self.shared.asked(&channel);
         let message = Message { data: frame["data"].take(), channel, user, client, seq, encoding };
         if message.channel.starts_with("party#") {
-            // Members listen to it by themselves.
-            self.shared.tell_received(Event::Said(message), json);
-        } else if self.wanted.is_subscribed(&asked) || self.wanted.hears_pattern(&message.channel) {
-            self.shared.tell_received(Event::Message(message), json);
+            // The server subscribes members by itself.
+            self.shared.emit_received(Event::PartyMessage(message), json);
+        } else if self.desired.is_subscribed(&asked) || self.desired.matches_pattern(&message.channel) {
+            self.shared.emit_received(Event::Message(message), json);
         }
     }
 
@@ -115,9 +116,9 @@ impl Session {
             None if whole => self.shared.lives().into_iter().map(|(name, _)| name).collect(),
             None => Vec::new(),
         };
-        self.shared.tell_received(Event::Gap(gap), json);
+        self.shared.emit_received(Event::Gap(gap), json);
         for channel in concerned {
-            if self.wanted.is_watching(&channel) && lock(&self.shared.live(&channel).roster).lose() {
+            if self.desired.is_watching(&channel) && lock(&self.shared.live(&channel).map).mark_stale() {
                 self.watch_again(&channel);
             }
         }
@@ -126,29 +127,29 @@ impl Session {
         }
     }
 
-    /// Changes a live map; a hole in it is mended by asking to watch again, which gives the whole of it.
-    pub(super) fn show(&mut self, channel: &str, change: impl FnOnce(&mut Roster) -> Applied) {
+    /// Changes a live map; if events are missing, subscribes again, which gives a snapshot.
+    pub(super) fn show(&mut self, channel: &str, change: impl FnOnce(&mut PresenceMap) -> Applied) {
         let live = self.shared.live(channel);
-        let applied = change(&mut lock(&live.roster));
+        let applied = change(&mut lock(&live.map));
         match applied {
             Applied::Nothing => return,
-            Applied::Hole => self.watch_again(channel),
+            Applied::Missing => self.watch_again(channel),
             Applied::Changed => {}
         }
         live.changes.send_modify(|changes| *changes += 1);
-        self.shared.tell(Event::Presence { channel: channel.to_owned() });
+        self.shared.emit(Event::Presence { channel: channel.to_owned() });
     }
 
     fn watch_again(&mut self, channel: &str) {
-        let (op, members, note) = wanted::subscribe(channel, true);
-        let command = self.command(op, members, true, note, None);
+        let (op, members, on_success) = desired::subscribe(channel, true);
+        let command = self.command(op, members, true, on_success, None);
         self.waiting.push_back(command);
     }
 
     pub(super) fn take_party(&mut self, party: Value) {
         let party = Some(party).filter(Value::is_object);
         self.shared.party.send_if_modified(|current| {
-            // Read before the letters that came meanwhile.
+            // An older snapshot than the events that came meanwhile.
             let older = match (&party, &*current) {
                 (Some(new), Some(old)) => {
                     new["party_id"] == old["party_id"] && new["version"].as_u64() < old["version"].as_u64()
@@ -164,15 +165,15 @@ impl Session {
     }
 
     fn party_letter(&mut self, letter: Value, json: &Arc<str>) {
-        let me = self.shared.face().user.clone();
+        let me = self.shared.view().user.clone();
         let old = self.shared.party.borrow().clone();
-        let (new, certain) = fold(old.as_ref(), &letter, me.as_deref());
+        let (new, certain) = after_event(old.as_ref(), &letter, me.as_deref());
         if new != old {
             self.shared.party.send_replace(new);
         }
         if !certain {
             self.ask_party();
         }
-        self.shared.tell_received(Event::Party(letter), json);
+        self.shared.emit_received(Event::Party(letter), json);
     }
 }

@@ -1,63 +1,64 @@
-//! Who is in a channel, kept up to date from a snapshot and the changes after it. Knows no sockets and no clock.
-//! Must hold: snapshot and later events give the later snapshot; whatever cannot be applied asks for a new snapshot and changes nothing.
+//! Who is in a channel: a snapshot, kept up to date by events. Pure.
+//! Must hold: a snapshot and the events after it give the later snapshot; an event that cannot be applied changes nothing and
+//! makes a new snapshot necessary.
 
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// Changes that wait for a snapshot; what is beyond shows as a hole behind it.
+/// Events that wait for a snapshot; beyond it they are dropped, which is noticed after the snapshot.
 const EARLY: usize = 4_096;
 
-/// One session of a user in the channel.
+/// One client of a user in the channel.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Guest {
+pub struct PresentClient {
     pub state: Value,
     /// Known from snapshots only.
     pub since: Option<u64>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct User {
+pub struct PresentUser {
     pub name: Option<String>,
     /// By the public id of each client.
-    pub clients: BTreeMap<String, Guest>,
+    pub clients: BTreeMap<String, PresentClient>,
     /// Known from snapshots only.
     pub since: Option<u64>,
-    /// In a grace: his clients are lost, and he may still come back.
+    /// All clients are lost, and the grace period is running.
     pub leaving: bool,
 }
 
-/// How changes are told.
+/// How the server reports changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Mode {
-    /// Each.
+pub enum PresenceMode {
+    /// Every change by itself.
     #[default]
     Full,
-    /// Collected.
+    /// Changes collected.
     Coalesced,
-    /// Only numbers, and those whom one follows.
+    /// Numbers only, and followed users by name.
     Counts,
 }
 
-impl Mode {
+impl PresenceMode {
     pub fn as_str(self) -> &'static str {
         match self {
-            Mode::Full => "full",
-            Mode::Coalesced => "coalesced",
-            Mode::Counts => "counts",
+            PresenceMode::Full => "full",
+            PresenceMode::Coalesced => "coalesced",
+            PresenceMode::Counts => "counts",
         }
     }
 }
 
-/// The map of one channel.
+/// Who is in one channel.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Roster {
+pub struct PresenceMap {
     pub version: u64,
-    pub mode: Mode,
-    /// Users there, those without a name included.
+    pub mode: PresenceMode,
+    /// Users in the channel, anonymous ones included.
     pub count: u64,
-    pub users: BTreeMap<String, User>,
-    /// Clients of people without a name.
-    pub anonymous: BTreeMap<String, Guest>,
+    pub users: BTreeMap<String, PresentUser>,
+    /// Anonymous clients.
+    pub anonymous: BTreeMap<String, PresentClient>,
     synced: bool,
     early: Vec<Value>,
 }
@@ -66,24 +67,24 @@ pub struct Roster {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Applied {
     Changed,
-    /// Known already, or kept for the snapshot that was asked for.
+    /// Known already, or kept for the next snapshot.
     Nothing,
-    /// Something is missing: ask for a snapshot.
-    Hole,
+    /// Events are missing: a snapshot is needed.
+    Missing,
 }
 
-/// Whether this event is about who is in a channel.
+/// Whether this is a presence event.
 pub(crate) fn concerns(event: &str) -> bool {
     let single = ["user_online", "user_offline", "client_online", "client_updated", "client_offline"];
     single.contains(&event) || event == "presence" || event == "presence_mode"
 }
 
-impl Roster {
-    /// Takes a snapshot shaped like the answer to `who`, then what came after it.
+impl PresenceMap {
+    /// Takes a snapshot in the shape of the answer to `who`, then applies the events after it.
     pub(crate) fn restore(&mut self, members: &Value) -> Applied {
         let version = number(members, "version");
         if self.synced && version < self.version {
-            // Read before what was told meanwhile.
+            // Older than the events that came meanwhile.
             return Applied::Nothing;
         }
         (self.version, self.count, self.synced) = (version, number(members, "count"), true);
@@ -91,8 +92,8 @@ impl Roster {
         self.anonymous.clear();
         let listed = members.get("users").and_then(Value::as_array);
         match (listed, self.mode) {
-            (None, _) => self.mode = Mode::Counts,
-            (Some(_), Mode::Counts) => self.mode = Mode::Coalesced,
+            (None, _) => self.mode = PresenceMode::Counts,
+            (Some(_), PresenceMode::Counts) => self.mode = PresenceMode::Coalesced,
             _ => {}
         }
         for shown in listed.into_iter().flatten() {
@@ -100,8 +101,8 @@ impl Roster {
         }
         let mut outcome = Applied::Changed;
         for event in std::mem::take(&mut self.early) {
-            if self.apply(&event) == Applied::Hole {
-                outcome = Applied::Hole;
+            if self.apply(&event) == Applied::Missing {
+                outcome = Applied::Missing;
             }
         }
         outcome
@@ -110,23 +111,28 @@ impl Roster {
     fn insert(&mut self, shown: &Value) {
         let clients =
             shown.get("clients").and_then(Value::as_array).into_iter().flatten().filter_map(|client| {
-                let guest = Guest { state: client["state"].clone(), since: client["since"].as_u64() };
-                Some((text(client, "client")?, guest))
+                let present =
+                    PresentClient { state: client["state"].clone(), since: client["since"].as_u64() };
+                Some((text(client, "client")?, present))
             });
         match text(shown, "user") {
             None => self.anonymous.extend(clients),
             Some(user) => {
                 let clients = clients.collect();
                 let leaving = shown["leaving"].as_bool().unwrap_or(false);
-                let user_shown =
-                    User { name: text(shown, "name"), clients, since: shown["since"].as_u64(), leaving };
+                let user_shown = PresentUser {
+                    name: text(shown, "name"),
+                    clients,
+                    since: shown["since"].as_u64(),
+                    leaving,
+                };
                 self.users.insert(user, user_shown);
             }
         }
     }
 
-    /// What is known may be wrong: changes are held back until the next snapshot. Tells whether that must be asked for.
-    pub(crate) fn lose(&mut self) -> bool {
+    /// Marks the map as stale: events are kept until the next snapshot. True: it was not stale before.
+    pub(crate) fn mark_stale(&mut self) -> bool {
         std::mem::replace(&mut self.synced, false)
     }
 
@@ -150,11 +156,11 @@ impl Roster {
             return Applied::Nothing;
         }
         let before = event.get("from_version").and_then(Value::as_u64).unwrap_or(version - 1);
-        // After a channel was empty its version may jump.
+        // The version of a channel that was empty may jump.
         if before > self.version && self.count > 0 {
             self.early = vec![event.clone()];
-            self.lose();
-            return Applied::Hole;
+            self.mark_stale();
+            return Applied::Missing;
         }
         if kind == "presence" {
             self.difference(event)
@@ -169,19 +175,19 @@ impl Roster {
         if version < self.version {
             return Applied::Nothing;
         }
-        let counted = self.mode == Mode::Counts;
+        let counted = self.mode == PresenceMode::Counts;
         self.mode = match event["mode"].as_str() {
-            Some("counts") => Mode::Counts,
-            Some("coalesced") => Mode::Coalesced,
-            _ => Mode::Full,
+            Some("counts") => PresenceMode::Counts,
+            Some("coalesced") => PresenceMode::Coalesced,
+            _ => PresenceMode::Full,
         };
-        if self.mode == Mode::Counts {
-            // From now on only some are named: those known would never be told to go.
+        if self.mode == PresenceMode::Counts {
+            // Departures of most users are no longer reported, so they cannot stay in the map.
             self.users.clear();
             self.anonymous.clear();
         }
-        let hole = (counted && self.mode != Mode::Counts) || version > self.version;
-        if hole && self.lose() { Applied::Hole } else { Applied::Changed }
+        let missing = (counted && self.mode != PresenceMode::Counts) || version > self.version;
+        if missing && self.mark_stale() { Applied::Missing } else { Applied::Changed }
     }
 
     fn single(&mut self, kind: &str, event: &Value) {
@@ -192,7 +198,7 @@ impl Roster {
         }
         let (client, state) = (text(event, "client"), event["state"].clone());
         let Some(name) = text(event, "user") else {
-            return self.nameless(kind != "client_offline", client, state);
+            return self.set_anonymous(kind != "client_offline", client, state);
         };
         if kind == "user_offline" {
             self.users.remove(&name);
@@ -203,10 +209,10 @@ impl Roster {
             ("user_online", _) => user.name = text(event, "name"),
             ("client_online", Some(client)) => {
                 user.leaving = false;
-                user.clients.insert(client, Guest { state, since: None });
+                user.clients.insert(client, PresentClient { state, since: None });
             }
             ("client_updated", Some(client)) => {
-                user.clients.entry(client).and_modify(|guest| guest.state = state);
+                user.clients.entry(client).and_modify(|present| present.state = state);
             }
             ("client_offline", Some(client)) => {
                 user.clients.remove(&client);
@@ -216,8 +222,8 @@ impl Roster {
         }
     }
 
-    /// Somebody without a name; without a client he hides, and is a number.
-    fn nameless(&mut self, there: bool, client: Option<String>, state: Value) {
+    /// An anonymous client; without a client id the user is hidden and only counted.
+    fn set_anonymous(&mut self, there: bool, client: Option<String>, state: Value) {
         let Some(client) = client else { return };
         if there {
             self.anonymous.entry(client).or_default().state = state;
@@ -230,7 +236,7 @@ impl Roster {
         let list = |name: &str| event.get(name).and_then(Value::as_array).into_iter().flatten();
         for gone in list("left") {
             match (text(gone, "user"), text(gone, "client")) {
-                (None, client) => self.nameless(false, client, Value::Null),
+                (None, client) => self.set_anonymous(false, client, Value::Null),
                 (Some(user), None) => {
                     self.users.remove(&user);
                 }
@@ -245,10 +251,13 @@ impl Roster {
         for entry in list("joined").chain(list("updated")) {
             let (client, state) = (text(entry, "client"), entry["state"].clone());
             let Some(user) = text(entry, "user") else {
-                self.nameless(true, client, state);
+                self.set_anonymous(true, client, state);
                 continue;
             };
-            let user = self.users.entry(user).or_insert_with(|| User { leaving: true, ..User::default() });
+            let user = self
+                .users
+                .entry(user)
+                .or_insert_with(|| PresentUser { leaving: true, ..PresentUser::default() });
             if let Some(client) = client {
                 user.leaving = false;
                 user.clients.entry(client).or_default().state = state;

@@ -1,13 +1,13 @@
-//! The party's snapshot after a letter. Knows no sockets.
-//! Must hold: a letter that comes twice changes nothing; one that does not say enough is not guessed at.
+//! The party's snapshot after a party event. Pure.
+//! Must hold: an event that comes twice changes nothing; when an event does not say enough, the snapshot must be read again.
 
 use serde_json::{Value, json};
 
-/// The snapshot after a letter, and whether that is certain.
-pub(crate) fn fold(party: Option<&Value>, letter: &Value, me: Option<&str>) -> (Option<Value>, bool) {
+/// The snapshot after an event; false: it must be read again.
+pub(crate) fn after_event(party: Option<&Value>, letter: &Value, me: Option<&str>) -> (Option<Value>, bool) {
     let cmd = letter["cmd"].as_str().unwrap_or_default();
     let Some(party) = party.filter(|party| party["party_id"] == letter["party_id"]) else {
-        // To have been thrown out of another party, or to be asked into it, changes nothing in ours.
+        // Events of another party do not change ours.
         return (
             party.cloned(),
             ["invite", "invite_cancel", "kick", "disband", "decline", "leave"].contains(&cmd),
@@ -27,33 +27,33 @@ pub(crate) fn fold(party: Option<&Value>, letter: &Value, me: Option<&str>) -> (
     (Some(new), told && version == known + 1)
 }
 
-/// Applies one letter. None: it does not say enough, or the snapshot is not as it should be.
+/// Applies one event. None: it does not say enough, or does not fit the snapshot.
 fn change(party: &mut Value, cmd: &str, letter: &Value) -> Option<()> {
     let uid = &letter["uid"];
-    let is_him = |member: &Value| member["user"] == *uid;
+    let is_subject = |member: &Value| member["user"] == *uid;
     match cmd {
         "join" | "accept" => {
             let members = party["members"].as_array_mut()?;
-            // Who has no name is called by his id.
+            // The id stands in for a missing name.
             let name = Some(&letter["user"]).filter(|name| *name != uid);
             members.push(json!({"user": uid, "name": name, "online": true, "since": letter["ts"]}));
-            party["pending"].as_array_mut()?.retain(|invite| !is_him(invite));
+            party["pending"].as_array_mut()?.retain(|invite| !is_subject(invite));
         }
         "invited" => {
             let invite = json!({"user": letter["invitee"], "by": uid, "expires_at": letter["expires_at"]});
             party["pending"].as_array_mut()?.push(invite);
         }
-        "decline" | "uninvited" => party["pending"].as_array_mut()?.retain(|invite| !is_him(invite)),
-        "leave" => party["members"].as_array_mut()?.retain(|member| !is_him(member)),
+        "decline" | "uninvited" => party["pending"].as_array_mut()?.retain(|invite| !is_subject(invite)),
+        "leave" => party["members"].as_array_mut()?.retain(|member| !is_subject(member)),
         "leader" => {
             let members = party["members"].as_array_mut()?;
-            let at = members.iter().position(is_him)?;
+            let at = members.iter().position(is_subject)?;
             members[..=at].rotate_right(1);
         }
         "data" => party["data"] = letter["data"].clone(),
         "online" | "offline" => {
             let members = party["members"].as_array_mut()?;
-            members.iter_mut().find(|member| is_him(member))?["online"] = json!(cmd == "online");
+            members.iter_mut().find(|member| is_subject(member))?["online"] = json!(cmd == "online");
         }
         "party_go" | "ready" => {
             party["go_id"] = letter["go_id"].clone();
@@ -63,7 +63,7 @@ fn change(party: &mut Value, cmd: &str, letter: &Value) -> Option<()> {
             party.as_object_mut()?.remove("go_id");
             party["state"] = json!("idle");
         }
-        // What a later server tells is asked for.
+        // Unknown events of newer servers: read the snapshot again.
         _ => return None,
     }
     Some(())
@@ -109,15 +109,19 @@ mod tests {
     }
 
     fn check(letter: &Value, me: &str, expected: &str) {
-        let (new, certain) = fold(Some(&party()), letter, Some(me));
+        let (new, certain) = after_event(Some(&party()), letter, Some(me));
         assert_eq!(words(new.as_ref()) + if certain { "" } else { " ask" }, expected, "{letter}");
         if let (Some(new), true) = (new, certain) {
-            assert_eq!(fold(Some(&new), letter, Some(me)), (Some(new), true), "once more changes nothing");
+            assert_eq!(
+                after_event(Some(&new), letter, Some(me)),
+                (Some(new), true),
+                "once more changes nothing"
+            );
         }
     }
 
     #[test]
-    fn letters_give_the_next_snapshot() {
+    fn events_give_the_next_snapshot() {
         check(&letter("join", "cid", 4), "ann", "5@4 idle ann bob cid");
         check(&letter("accept", "cid", 4), "ann", "5@4 idle ann bob cid");
         check(&letter("decline", "cid", 4), "ann", "5@4 idle ann bob");
@@ -132,34 +136,34 @@ mod tests {
     }
 
     #[test]
-    fn who_has_no_name_is_called_by_his_id() {
+    fn id_is_not_taken_for_a_name() {
         let mut nameless = letter("join", "cid", 4);
         nameless["user"] = json!("cid");
-        let (new, _) = fold(Some(&party()), &nameless, Some("ann"));
+        let (new, _) = after_event(Some(&party()), &nameless, Some("ann"));
         assert_eq!(new.expect("a party")["members"][2]["name"], Value::Null);
     }
 
     #[test]
-    fn whoever_is_out_has_no_party() {
+    fn leaving_ends_the_party() {
         check(&letter("kick", "ann", 4), "bob", "none");
         check(&letter("leave", "bob", 4), "bob", "none");
         check(&letter("disband", "ann", 4), "bob", "none");
     }
 
     #[test]
-    fn what_is_older_is_not_applied_and_what_does_not_fit_is_asked() {
+    fn older_events_are_ignored_and_unfitting_ones_need_a_read() {
         check(&letter("disband", "ann", 2), "bob", "5@3 idle ann bob +cid");
         check(&letter("data", "ann", 6), "bob", "5@6 idle ann bob +cid ask");
         check(&letter("something_new", "ann", 4), "bob", "5@4 idle ann bob +cid ask");
         check(&letter("leader", "stranger", 4), "bob", "5@4 idle ann bob +cid ask");
-        assert_eq!(fold(None, &letter("join", "bob", 1), Some("ann")), (None, false));
+        assert_eq!(after_event(None, &letter("join", "bob", 1), Some("ann")), (None, false));
     }
 
     #[test]
     fn invites_to_us_change_nothing() {
-        assert_eq!(fold(None, &letter("invite", "dan", 1), Some("ann")), (None, true));
+        assert_eq!(after_event(None, &letter("invite", "dan", 1), Some("ann")), (None, true));
         let mut other = letter("kick", "dan", 9);
         other["party_id"] = json!(6);
-        assert_eq!(fold(Some(&party()), &other, Some("ann")), (Some(party()), true));
+        assert_eq!(after_event(Some(&party()), &other, Some("ann")), (Some(party()), true));
     }
 }
