@@ -1,5 +1,5 @@
 //! The options and the run of a program that measures one case after another.
-//! Must hold: a case that failed is told, and costs the others nothing.
+//! Must hold: a case that failed is reported, and the others still run.
 
 use std::path::PathBuf;
 
@@ -44,7 +44,7 @@ pub struct Section {
     /// Begins the name of the file of samples, and ends that of the routine.
     pub name: &'static str,
     pub heading: &'static str,
-    /// What a reader must know.
+    /// What a reader of the page must know.
     pub explained: &'static str,
 }
 

@@ -131,7 +131,7 @@ impl Crowd {
         let mut events = 0;
         let mut heard = Vec::new();
         let mut last = Instant::now();
-        // A turn may end without an event because somebody could write again.
+        // A turn may end without an event, when a connection became writable.
         while last.elapsed() < quiet {
             self.turn(quiet - last.elapsed().min(quiet), &mut heard)?;
             let more: u64 = heard.iter().map(|heard| heard.events).sum();

@@ -124,7 +124,7 @@ fn tag() -> String {
 
 /// What a load showed.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq)]
-pub struct Outcome {
+pub struct LoadResult {
     pub seconds: f64,
     pub published: u64,
     pub delivered: u64,

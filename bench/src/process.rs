@@ -1,4 +1,4 @@
-//! What a process has used: processor time, memory, context switches, as the kernel tells in `/proc`.
+//! What a process has used: processor time, memory, context switches, from `/proc`.
 //! Must hold: processor time counts every thread of the process, in user and kernel mode.
 
 use std::fs;

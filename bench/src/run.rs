@@ -7,7 +7,7 @@ use anyhow::{Context, bail};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::dial::Dialer;
-use crate::load::{FIRST_CONNECTIONS, Length, Load, Outcome, ServerUse, per_million};
+use crate::load::{FIRST_CONNECTIONS, Length, Load, LoadResult, ServerUse, per_million};
 use crate::process;
 use crate::stage::{Counts, Stage, Tempo};
 
@@ -32,12 +32,12 @@ const STALL: Duration = Duration::from_secs(10);
 const DRAIN: Duration = Duration::from_secs(5);
 const WATCH: Duration = Duration::from_millis(200);
 
-pub fn run(load: &Load, watch: &mut dyn Watch) -> anyhow::Result<Outcome> {
+pub fn run(load: &Load, watch: &mut dyn Watch) -> anyhow::Result<LoadResult> {
     load.check()?;
     raise_files();
     let mut stage = Stage::new(load)?;
     let mut outcome =
-        Outcome { bytes_per_connection: connect(load, &mut stage, watch)?, ..Outcome::default() };
+        LoadResult { bytes_per_connection: connect(load, &mut stage, watch)?, ..LoadResult::default() };
     if load.publishers == 0 {
         return Ok(outcome);
     }
@@ -104,7 +104,7 @@ fn measure(
     load: &Load,
     stage: &mut Stage,
     watch: &mut dyn Watch,
-    outcome: &mut Outcome,
+    outcome: &mut LoadResult,
 ) -> anyhow::Result<()> {
     stage.latency.reset();
     let before = load.pid.map(process::usage).transpose()?;
@@ -131,7 +131,7 @@ fn measure(
     Ok(())
 }
 
-fn fill(outcome: &mut Outcome, before: Counts, stage: &Stage, elapsed: Duration) {
+fn fill(outcome: &mut LoadResult, before: Counts, stage: &Stage, elapsed: Duration) {
     let (after, seconds) = (stage.counts, elapsed.as_secs_f64());
     outcome.seconds = seconds;
     outcome.published = after.published - before.published;

@@ -3,10 +3,10 @@
 use comfy_table::presets::UTF8_BORDERS_ONLY;
 use comfy_table::{CellAlignment, Table};
 
-use crate::load::{Load, Outcome};
+use crate::load::{Load, LoadResult};
 
 /// One load's figures, one to a line.
-pub fn outcome(load: &Load, outcome: &Outcome) -> Table {
+pub fn outcome(load: &Load, outcome: &LoadResult) -> Table {
     let mut rows = vec![("target", load.target.to_string())];
     if let Some(bytes) = outcome.bytes_per_connection {
         rows.push(("connections", load.subscribers.to_string()));
@@ -91,7 +91,7 @@ mod tests {
     fn a_table_of_idle_connections_tells_their_memory_only() {
         let mut load = Load::new("redis://127.0.0.1:1".parse().unwrap());
         load.publishers = 0;
-        let result = Outcome { bytes_per_connection: Some(2048.0), ..Outcome::default() };
+        let result = LoadResult { bytes_per_connection: Some(2048.0), ..LoadResult::default() };
         let text = outcome(&load, &result).to_string();
         assert!(text.contains("2.00 KiB"));
         assert!(!text.contains("latency"));

@@ -1,4 +1,4 @@
-//! One publisher and many subscribers: all on one node, or spread over three, and a fourth node on which nobody listens.
+//! One publisher and many subscribers: all on one node, or spread over three, and a fourth node without subscribers.
 //! Must hold: every message that was acknowledged was delivered to every subscriber, or it is a fault.
 
 use std::io::{Read, Write};
@@ -25,7 +25,7 @@ pub struct Fanout {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub struct Outcome {
+pub struct FanoutResult {
     pub per_s: f64,
     /// Deliveries for a second of processor time, of all nodes and the bus.
     pub per_cpu_s: f64,
@@ -37,12 +37,12 @@ const QUIET: Duration = Duration::from_secs(1);
 const NODES: usize = 3;
 const MESSAGE: &str = r#"{"id":1,"op":"publish","channel":"arena#1","data":"0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789"}"#;
 
-pub fn alone(program: &Path, fanout: &Fanout) -> anyhow::Result<Outcome> {
+pub fn alone(program: &Path, fanout: &Fanout) -> anyhow::Result<FanoutResult> {
     let node = Running::tavern(program, None, SETTINGS)?;
     measure(&[&node], None, fanout)
 }
 
-pub fn spread(program: &Path, combination: Combination, fanout: &Fanout) -> anyhow::Result<Outcome> {
+pub fn spread(program: &Path, combination: Combination, fanout: &Fanout) -> anyhow::Result<FanoutResult> {
     let shared = combination.start()?;
     let nodes: Vec<Running> =
         (0..=NODES).map(|_| shared.node(program, SETTINGS)).collect::<Result<_, _>>()?;
@@ -50,10 +50,10 @@ pub fn spread(program: &Path, combination: Combination, fanout: &Fanout) -> anyh
     let before = received(nodes[NODES].address())?;
     let outcome = measure(&listening, Some(&shared), fanout)?;
     let heard_without_listeners = received(nodes[NODES].address())? - before;
-    Ok(Outcome { heard_without_listeners, ..outcome })
+    Ok(FanoutResult { heard_without_listeners, ..outcome })
 }
 
-fn measure(nodes: &[&Running], shared: Option<&Shared>, fanout: &Fanout) -> anyhow::Result<Outcome> {
+fn measure(nodes: &[&Running], shared: Option<&Shared>, fanout: &Fanout) -> anyhow::Result<FanoutResult> {
     let targets: Vec<Target> = nodes.iter().map(|node| node.target(Protocol::WebSocket)).collect();
     let mut dialers =
         targets.iter().map(|target| Dialer::new(target, None)).collect::<Result<Vec<_>, _>>()?;
@@ -93,7 +93,7 @@ fn measure(nodes: &[&Running], shared: Option<&Shared>, fanout: &Fanout) -> anyh
     delivered += crowd.settle()? + crowd.drain(QUIET)?;
     let wanted = published * fanout.subscribers as u64;
     ensure!(delivered == wanted, "{delivered} deliveries of {wanted}");
-    Ok(Outcome { per_s: measured / seconds, per_cpu_s: measured / cpu, heard_without_listeners: 0 })
+    Ok(FanoutResult { per_s: measured / seconds, per_cpu_s: measured / cpu, heard_without_listeners: 0 })
 }
 
 fn cpu_seconds(nodes: &[&Running], shared: Option<&Shared>) -> anyhow::Result<f64> {

@@ -1,10 +1,10 @@
 //! What several nodes and their engines cost: real servers on real Redis, Postgres and NATS, one case after another.
 //! Must hold: a figure is written with what was counted; a lost event or a refused command is a fault, not a figure.
 
-mod death;
+mod baseline;
 mod engine;
+mod failover;
 mod fanout;
-mod rival;
 
 use anyhow::Context;
 
@@ -122,7 +122,7 @@ impl Shared {
 fn joins_on_redis(extent: &Extent) -> anyhow::Result<Vec<Figure>> {
     let (mut rivals, mut outcomes) = (Vec::new(), Vec::new());
     for _ in 0..extent.rounds {
-        rivals.push(rival::lua_joins(extent.quick)?);
+        rivals.push(baseline::lua_joins(extent.quick)?);
         outcomes.push(joins(extent, Combination::Redis)?);
     }
     join_figures(
@@ -136,7 +136,7 @@ fn joins_on_redis(extent: &Extent) -> anyhow::Result<Vec<Figure>> {
 fn joins_on_postgres(extent: &Extent) -> anyhow::Result<Vec<Figure>> {
     let (mut rivals, mut outcomes) = (Vec::new(), Vec::new());
     for _ in 0..extent.rounds {
-        rivals.push(rival::upserts(extent.quick)?);
+        rivals.push(baseline::upserts(extent.quick)?);
         outcomes.push(joins(extent, Combination::PostgresNats)?);
     }
     join_figures("Postgres", 12_000.0, &outcomes, ("upserts of one row by pgbench", rivals))
@@ -144,7 +144,7 @@ fn joins_on_postgres(extent: &Extent) -> anyhow::Result<Vec<Figure>> {
 
 /// Coming and going on one node, with the processor time of its engine.
 struct Joins {
-    churn: churn::Outcome,
+    churn: churn::ChurnResult,
     engine_cpu_us: f64,
 }
 
@@ -175,7 +175,7 @@ fn join_figures(
     engine: &str,
     aim: f64,
     outcomes: &[Joins],
-    (rival, rates): (&str, Vec<f64>),
+    (baseline, rates): (&str, Vec<f64>),
 ) -> anyhow::Result<Vec<Figure>> {
     let case = format!("50 connections, 16 in flight, one watcher; {engine}");
     let all = |pick: fn(&Joins) -> f64| outcomes.iter().map(pick).collect::<Vec<f64>>();
@@ -186,7 +186,7 @@ fn join_figures(
         Figure::new(&case, "engine cpu per change, µs", all(|o| o.engine_cpu_us)),
         Figure::new(&case, "p50, ms", all(|o| o.churn.p50_us / 1e3)),
         Figure::new(&case, "p99, ms", all(|o| o.churn.p99_us / 1e3)),
-        Figure::new(&format!("beside it: {rival}, 50 connections"), "each/s", rates),
+        Figure::new(&format!("beside it: {baseline}, 50 connections"), "each/s", rates),
     ])
 }
 
@@ -217,9 +217,9 @@ fn fanout_figures(extent: &Extent, combination: Combination) -> anyhow::Result<V
 }
 
 fn death_figures(extent: &Extent, combination: Combination) -> anyhow::Result<Vec<Figure>> {
-    let outcome = death::run(&extent.tavern, combination, 100, 100)?;
+    let outcome = failover::run(&extent.tavern, combination, 100, 100)?;
     let case = format!("a node with 10,000 presences dies, two others watch; {}", combination.name());
-    let aim = death::LEASE_MS as f64 / 1e3 + 2.0;
+    let aim = failover::LEASE_MS as f64 / 1e3 + 2.0;
     Ok(vec![
         Figure::new(&case, "until the first is told, s", vec![outcome.first_s]),
         Figure::new(&case, "until all are told everywhere, s", vec![outcome.last_s]).at_most(aim),

@@ -5,7 +5,7 @@ use comfy_table::{ContentArrangement, Table, presets};
 use super::plan::{Case, Kind, Peer};
 use super::plot::figure;
 use super::verdict::{Bound, Check, Figure, Samples, Spread, cpu, kib, p99, rate};
-use crate::load::Outcome;
+use crate::load::LoadResult;
 use crate::table;
 
 /// A heading, the names of the columns, the rows.
@@ -39,7 +39,7 @@ impl Grid {
 pub fn peers(cases: &[Case], samples: Samples, checks: &[Check]) -> Grid {
     let mut rows = Vec::new();
     for case in cases.iter().filter(|case| case.kind == Kind::Redis) {
-        let three = |figure: fn(&Outcome) -> Option<f64>, show: fn(f64) -> String| {
+        let three = |figure: fn(&LoadResult) -> Option<f64>, show: fn(f64) -> String| {
             let each = [Peer::Tavern, Peer::Redis, Peer::Nats].map(|peer| {
                 let spread = samples.spread(&case.name, peer, figure);
                 spread.map_or("–".into(), |spread| show(spread.median))
@@ -96,7 +96,7 @@ pub fn others(cases: &[Case], samples: Samples, checks: &[Check]) -> Grid {
 /// Figures without a target that the reader wants beside the others.
 fn remarks(case: &Case, samples: Samples) -> Vec<(String, String)> {
     let mut remarks = Vec::new();
-    let mut add = |name: String, peer, of: fn(&Outcome) -> Option<f64>, show: fn(f64) -> String| {
+    let mut add = |name: String, peer, of: fn(&LoadResult) -> Option<f64>, show: fn(f64) -> String| {
         if let Some(spread) = samples.spread(&case.name, peer, of) {
             remarks.push((name, shown(spread, show)));
         }
@@ -132,7 +132,7 @@ fn remarks(case: &Case, samples: Samples) -> Vec<(String, String)> {
     remarks
 }
 
-fn per_answer(outcome: &Outcome) -> Option<f64> {
+fn per_answer(outcome: &LoadResult) -> Option<f64> {
     (outcome.answers > 0).then(|| outcome.delivered as f64 / outcome.answers as f64)
 }
 

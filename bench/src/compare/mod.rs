@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use anyhow::{Context, anyhow, bail, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::load::Outcome;
+use crate::load::LoadResult;
 use crate::run::{self, Silent};
 use crate::table;
 use crate::target::Protocol;
@@ -170,7 +170,7 @@ fn sample(case: &Case, peer: Peer, round: usize, programs: &Programs) -> Sample 
     Sample { case: case.name.clone(), peer, round, outcome, fault }
 }
 
-fn once(case: &Case, peer: Peer, programs: &Programs) -> anyhow::Result<Outcome> {
+fn once(case: &Case, peer: Peer, programs: &Programs) -> anyhow::Result<LoadResult> {
     let server = Running::start(peer, programs)?;
     let protocol = match peer {
         Peer::Redis => Protocol::Redis,

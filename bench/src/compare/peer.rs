@@ -30,7 +30,7 @@ impl Programs {
         }
     }
 
-    /// The first line a program says about its version. None: it is not installed.
+    /// The first line of a program's version output. None: it is not installed.
     pub fn version(&self, peer: Peer) -> Option<String> {
         let output = Command::new(self.of(peer)).arg("--version").output().ok()?;
         let text = [output.stdout, output.stderr].concat();
@@ -53,7 +53,7 @@ const CONNECTIONS: usize = 100_000;
 const REDIS_CLIENTS: usize = 12_000;
 
 impl Running {
-    /// A Tavern with these words in its configuration. Without a store it keeps its facts in its own folder.
+    /// A Tavern server with this text as its configuration. Without a store it keeps its facts in its own folder.
     pub fn tavern(program: &Path, store: Option<&str>, settings: &str) -> anyhow::Result<Self> {
         let store: Vec<&str> = store.into_iter().flat_map(|store| ["--store", store]).collect();
         Self::tavern_with(program, &store, settings)
@@ -121,7 +121,7 @@ impl Running {
         Ok(Self { child, http, resp, folder })
     }
 
-    /// Ends it without a word, as a crash does.
+    /// Kills it, as a crash does.
     pub fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -150,7 +150,7 @@ impl Running {
         }
     }
 
-    /// The last words of the server.
+    /// The end of the server's log.
     pub fn log(&self) -> String {
         let text = fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
         let lines: Vec<&str> = text.lines().collect();

@@ -12,7 +12,7 @@ use super::machine::{Date, Machine};
 use super::plan::{Case, Extent, Kind, Peer, TOPOLOGIES};
 use super::plot::{Chart, Group};
 use super::verdict::{Check, Sample, Samples, cpu, faults, kib, rate};
-use crate::load::Outcome;
+use crate::load::LoadResult;
 use crate::{cluster, events, figure, presence};
 
 /// A finished run.
@@ -110,7 +110,7 @@ impl Run {
     fn charts(&self) -> Vec<(&'static str, Chart)> {
         let less = "CPU seconds of the server per million deliveries; shorter is better";
         let more = "million deliveries a second; longer is better";
-        let mega = |outcome: &Outcome| rate(outcome).map(|rate| rate / 1e6);
+        let mega = |outcome: &LoadResult| rate(outcome).map(|rate| rate / 1e6);
         let mut charts = vec![
             ("cpu-depth16", self.compared("Processor time, 256 B, depth 16", less, 16, cpu)),
             ("cpu-depth1", self.compared("Processor time, 256 B, depth 1", less, 1, cpu)),
@@ -123,11 +123,17 @@ impl Run {
         charts
     }
 
-    fn median(&self, case: &str, peer: Peer, figure: fn(&Outcome) -> Option<f64>) -> Option<f64> {
+    fn median(&self, case: &str, peer: Peer, figure: fn(&LoadResult) -> Option<f64>) -> Option<f64> {
         Samples(&self.samples).spread(case, peer, figure).map(|spread| spread.median)
     }
 
-    fn compared(&self, title: &str, note: &str, depth: usize, figure: fn(&Outcome) -> Option<f64>) -> Chart {
+    fn compared(
+        &self,
+        title: &str,
+        note: &str,
+        depth: usize,
+        figure: fn(&LoadResult) -> Option<f64>,
+    ) -> Chart {
         let wanted = |case: &&Case| {
             case.kind == Kind::Redis
                 && case.depth == depth
@@ -199,11 +205,11 @@ mod tests {
             case: case.name.clone(),
             peer: *peer,
             round: 0,
-            outcome: Some(Outcome {
+            outcome: Some(LoadResult {
                 deliveries_per_s: 1e6,
                 bytes_per_connection: Some(2048.0),
                 server: Some(ServerUse { cpu_per_million: 0.25, ..ServerUse::default() }),
-                ..Outcome::default()
+                ..LoadResult::default()
             }),
             fault: None,
         };

@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::plan::{Case, Kind, Peer};
-use crate::load::Outcome;
+use crate::load::LoadResult;
 
 /// One measurement of one server.
 #[derive(Clone, Debug, Serialize)]
@@ -12,7 +12,7 @@ pub struct Sample {
     pub case: String,
     pub peer: Peer,
     pub round: usize,
-    pub outcome: Option<Outcome>,
+    pub outcome: Option<LoadResult>,
     /// Why there is no outcome.
     pub fault: Option<String>,
 }
@@ -96,24 +96,24 @@ impl Figure {
 #[derive(Clone, Copy)]
 pub struct Samples<'a>(pub &'a [Sample]);
 
-pub fn cpu(outcome: &Outcome) -> Option<f64> {
+pub fn cpu(outcome: &LoadResult) -> Option<f64> {
     outcome.server.as_ref().map(|server| server.cpu_per_million).filter(|value| *value > 0.0)
 }
 
-pub fn rate(outcome: &Outcome) -> Option<f64> {
+pub fn rate(outcome: &LoadResult) -> Option<f64> {
     Some(outcome.deliveries_per_s).filter(|value| *value > 0.0)
 }
 
-pub fn p99(outcome: &Outcome) -> Option<f64> {
+pub fn p99(outcome: &LoadResult) -> Option<f64> {
     Some(outcome.p99_us)
 }
 
-pub fn kib(outcome: &Outcome) -> Option<f64> {
+pub fn kib(outcome: &LoadResult) -> Option<f64> {
     outcome.bytes_per_connection.map(|bytes| bytes / 1024.0)
 }
 
 impl Samples<'_> {
-    fn at(self, case: &str, peer: Peer, round: usize, figure: fn(&Outcome) -> Option<f64>) -> Option<f64> {
+    fn at(self, case: &str, peer: Peer, round: usize, figure: fn(&LoadResult) -> Option<f64>) -> Option<f64> {
         let fits = |one: &&Sample| one.case == case && one.peer == peer && one.round == round;
         figure(self.0.iter().find(fits)?.outcome.as_ref()?)
     }
@@ -123,7 +123,7 @@ impl Samples<'_> {
     }
 
     /// One server's figure over the rounds.
-    pub fn spread(self, case: &str, peer: Peer, figure: fn(&Outcome) -> Option<f64>) -> Option<Spread> {
+    pub fn spread(self, case: &str, peer: Peer, figure: fn(&LoadResult) -> Option<f64>) -> Option<Spread> {
         Spread::of(self.rounds().filter_map(|round| self.at(case, peer, round, figure)).collect())
     }
 
@@ -132,7 +132,7 @@ impl Samples<'_> {
         self,
         above: (&str, Peer),
         below: (&str, Peer),
-        figure: fn(&Outcome) -> Option<f64>,
+        figure: fn(&LoadResult) -> Option<f64>,
     ) -> Option<Spread> {
         let quotient = |round| {
             Some(self.at(above.0, above.1, round, figure)? / self.at(below.0, below.1, round, figure)?)
@@ -246,10 +246,10 @@ mod tests {
     use crate::load::ServerUse;
 
     fn sample(case: &str, peer: Peer, round: usize, cpu_per_million: f64, rate: f64) -> Sample {
-        let outcome = Outcome {
+        let outcome = LoadResult {
             deliveries_per_s: rate,
             server: Some(ServerUse { cpu_per_million, ..ServerUse::default() }),
-            ..Outcome::default()
+            ..LoadResult::default()
         };
         Sample { case: case.into(), peer, round, outcome: Some(outcome), fault: None }
     }

@@ -22,7 +22,7 @@ pub struct Accept {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub struct Outcome {
+pub struct AcceptResult {
     pub per_s: f64,
     /// Of the server, all threads, in seconds.
     pub cpu_per_million: f64,
@@ -39,12 +39,12 @@ pub fn times() -> anyhow::Result<Histogram<u64>> {
 
 const WARMUP: Duration = Duration::from_secs(1);
 
-pub fn run(program: &Path, accept: &Accept) -> anyhow::Result<Outcome> {
+pub fn run(program: &Path, accept: &Accept) -> anyhow::Result<AcceptResult> {
     let site = Site::start(program)?;
     measure(&site, accept).map_err(|error| anyhow::anyhow!("{error:#}\nserver log:\n{}", site.server.log()))
 }
 
-fn measure(site: &Site, accept: &Accept) -> anyhow::Result<Outcome> {
+fn measure(site: &Site, accept: &Accept) -> anyhow::Result<AcceptResult> {
     let (accepted, ends) = (AtomicU64::new(0), AtomicBool::new(false));
     let latency = Mutex::new(times()?);
     let publish = |index: usize| {
@@ -72,7 +72,7 @@ fn measure(site: &Site, accept: &Accept) -> anyhow::Result<Outcome> {
     })?;
     let latency = latency.lock().map_err(|_| anyhow::anyhow!("a publisher panicked"))?;
     let ms = |quantile| latency.value_at_quantile(quantile) as f64 / 1e3;
-    Ok(Outcome { p50_ms: ms(0.5), p99_ms: ms(0.99), ..outcome })
+    Ok(AcceptResult { p50_ms: ms(0.5), p99_ms: ms(0.99), ..outcome })
 }
 
 /// What happens in the time of the measurement. Ends early when a publisher does.
@@ -81,7 +81,7 @@ fn watch(
     accept: &Accept,
     accepted: &AtomicU64,
     is_over: impl Fn() -> bool,
-) -> anyhow::Result<Outcome> {
+) -> anyhow::Result<AcceptResult> {
     thread::sleep(WARMUP);
     let before = accepted.load(Ordering::Relaxed);
     let (cpu, stored) = (process::usage(site.pid())?.cpu_seconds, process::stored_bytes(site.pid())?);
@@ -94,7 +94,7 @@ fn watch(
     let cpu = process::usage(site.pid())?.cpu_seconds - cpu;
     let stored = process::stored_bytes(site.pid())? - stored;
     ensure!(events > 0.0, "nothing was accepted");
-    Ok(Outcome {
+    Ok(AcceptResult {
         per_s: events / seconds,
         cpu_per_million: cpu * 1e6 / events,
         p50_ms: 0.0,

@@ -20,7 +20,7 @@ pub struct Backlog {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub struct Outcome {
+pub struct BacklogResult {
     pub stored: u64,
     /// The median of pulls of the last thousand.
     pub pull_ms: f64,
@@ -41,14 +41,14 @@ const EVERYTHING: &str = "/v1/subscriptions/everything";
 const NEXT: &[u8] = b"\"next_after\":";
 const PATIENCE: Duration = Duration::from_secs(30);
 
-pub fn run(program: &Path, backlog: &Backlog) -> anyhow::Result<Vec<Outcome>> {
+pub fn run(program: &Path, backlog: &Backlog) -> anyhow::Result<Vec<BacklogResult>> {
     let endpoints = Endpoints::open(backlog.sizes.len() * HOOKS)?;
     let site = Site::start(program)?;
     measure(&site, &endpoints, backlog)
         .map_err(|error| anyhow::anyhow!("{error:#}\nserver log:\n{}", site.server.log()))
 }
 
-fn measure(site: &Site, endpoints: &Endpoints, backlog: &Backlog) -> anyhow::Result<Vec<Outcome>> {
+fn measure(site: &Site, endpoints: &Endpoints, backlog: &Backlog) -> anyhow::Result<Vec<BacklogResult>> {
     let topics: Vec<String> = (0..TOPICS).map(|index| format!("store-{index}")).collect();
     let listed = serde_json::to_string(&topics)?;
     let mut line = site.line()?;
@@ -58,7 +58,7 @@ fn measure(site: &Site, endpoints: &Endpoints, backlog: &Backlog) -> anyhow::Res
     for (at, &size) in backlog.sizes.iter().enumerate() {
         let begun = Instant::now();
         site.fill(&topics, size - TAIL - stored)?;
-        // Filling may take longer than the server keeps a line on which nobody asks.
+        // Filling may take longer than the server keeps an idle connection.
         line = site.line()?;
         eprintln!("backlog: {size} events, filled in {:.1} s", begun.elapsed().as_secs_f64());
         let tail = format!("/v1/subscriptions/tail-{at}");
@@ -88,7 +88,7 @@ fn measure(site: &Site, endpoints: &Endpoints, backlog: &Backlog) -> anyhow::Res
         let through_per_s = (size - stored) as f64 / begun.elapsed().as_secs_f64();
         let replay_ms = go_back(&mut line, size - TAIL + 1, backlog.times)?;
         stored = size;
-        outcomes.push(Outcome {
+        outcomes.push(BacklogResult {
             stored,
             pull_ms,
             pull_cpu_ms,
@@ -114,7 +114,7 @@ fn pull(site: &Site, line: &mut Line, path: &str, times: usize) -> anyhow::Resul
     Ok((median(took), cpu.as_secs_f64() * 1e3 / times as f64))
 }
 
-/// Pulls and acknowledges all events from one number to another, as whoever wants everything does.
+/// Pulls and acknowledges all events from one number to another.
 fn read_through(line: &mut Line, from: u64, to: u64) -> anyhow::Result<()> {
     let mut at = from;
     while at < to {
@@ -126,7 +126,7 @@ fn read_through(line: &mut Line, from: u64, to: u64) -> anyhow::Result<()> {
     line.must("GET", &format!("{EVERYTHING}/events?after={to}"), "").map(drop)
 }
 
-/// The time of going back to an event, by its number. Whoever has gone back comes forth again.
+/// The time of a replay from an event, by its number. The subscription is moved forward again afterwards.
 fn go_back(line: &mut Line, to: u64, times: usize) -> anyhow::Result<f64> {
     let mut took = Vec::new();
     for _ in 0..times {
@@ -134,7 +134,7 @@ fn go_back(line: &mut Line, to: u64, times: usize) -> anyhow::Result<f64> {
         let told = line.must("POST", &format!("{EVERYTHING}/replay"), &format!(r#"{{"from_seq":{to}}}"#))?;
         took.push(begun.elapsed().as_secs_f64() * 1e3);
         let told = String::from_utf8_lossy(told).into_owned();
-        ensure!(told.contains(&format!("\"from_seq\":{to}")) && told.contains("true"), "going back: {told}");
+        ensure!(told.contains(&format!("\"from_seq\":{to}")) && told.contains("true"), "replay: {told}");
         line.must("GET", &format!("{EVERYTHING}/events?after={}", to + TAIL - 1), "")?;
     }
     Ok(median(took))

@@ -1,5 +1,5 @@
 //! Deliveries to endpoints: from a backlog that does not end while others publish, and one event at a time.
-//! Must hold: no endpoint misses a number, or it is a fault; whoever had caught up was not measured.
+//! Must hold: an endpoint that misses a number is a fault; an endpoint that had caught up is a fault too.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -25,7 +25,7 @@ pub struct Deliver {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub struct Outcome {
+pub struct DeliverResult {
     pub per_s: f64,
     /// Of the server, all threads, for deliveries and for what it accepts meanwhile.
     pub cpu_per_million: f64,
@@ -41,7 +41,7 @@ const TOPIC: &str = "orders";
 /// Events in one request of the paced publisher.
 const PACED: u64 = 40;
 
-pub fn run(program: &Path, deliver: &Deliver) -> anyhow::Result<Outcome> {
+pub fn run(program: &Path, deliver: &Deliver) -> anyhow::Result<DeliverResult> {
     // The endpoints outlive the server that calls them.
     let endpoints = Endpoints::open(deliver.endpoints)?;
     let site = Site::start(program)?;
@@ -49,7 +49,7 @@ pub fn run(program: &Path, deliver: &Deliver) -> anyhow::Result<Outcome> {
         .map_err(|error| anyhow::anyhow!("{error:#}\nserver log:\n{}", site.server.log()))
 }
 
-fn measure(site: &Site, endpoints: &Endpoints, deliver: &Deliver) -> anyhow::Result<Outcome> {
+fn measure(site: &Site, endpoints: &Endpoints, deliver: &Deliver) -> anyhow::Result<DeliverResult> {
     let mut line = site.line()?;
     for index in 0..deliver.endpoints {
         let (path, url, batch) = (path(index), endpoints.url(index), deliver.batch);
@@ -97,7 +97,7 @@ fn watch(
     endpoints: &Endpoints,
     deliver: &Deliver,
     accepted: &AtomicU64,
-) -> anyhow::Result<Outcome> {
+) -> anyhow::Result<DeliverResult> {
     thread::sleep(WARMUP);
     let took = || -> anyhow::Result<_> {
         let cpu = process::usage(site.pid())?.cpu_seconds;
@@ -121,7 +121,7 @@ fn watch(
         deliver.backlog
     );
     let seconds = (ended - begun).as_secs_f64();
-    Ok(Outcome {
+    Ok(DeliverResult {
         per_s: events / seconds,
         cpu_per_million: (cpu_after - cpu) * 1e6 / events,
         load_cpu_per_million: (load_cpu_after - load_cpu) * 1e6 / events,

@@ -16,7 +16,7 @@ pub struct Idle {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub struct Outcome {
+pub struct IdleResult {
     pub bytes_each: f64,
     pub private_bytes_each: f64,
     /// Milliseconds of processor time in a second, before there were any and with all of them.
@@ -33,12 +33,12 @@ const BEGUN: Duration = Duration::from_secs(3);
 /// The server keeps what it knows of a subscription for 10 s after its last work; being made is work.
 const SETTLE: Duration = Duration::from_secs(13);
 
-pub fn run(program: &Path, idle: &Idle) -> anyhow::Result<Outcome> {
+pub fn run(program: &Path, idle: &Idle) -> anyhow::Result<IdleResult> {
     let site = Site::start(program)?;
     measure(&site, idle).map_err(|error| anyhow::anyhow!("{error:#}\nserver log:\n{}", site.server.log()))
 }
 
-fn measure(site: &Site, idle: &Idle) -> anyhow::Result<Outcome> {
+fn measure(site: &Site, idle: &Idle) -> anyhow::Result<IdleResult> {
     thread::sleep(BEGUN);
     let empty_cpu_ms_per_s = rest(site, idle.time / 2)?;
     put(site, idle, 0, FIRST)?;
@@ -50,7 +50,7 @@ fn measure(site: &Site, idle: &Idle) -> anyhow::Result<Outcome> {
     thread::sleep(SETTLE);
     let after = process::memory(site.pid())?;
     let each = |before: u64, after: u64| (after as f64 - before as f64) * 1024.0 / idle.subscriptions as f64;
-    Ok(Outcome {
+    Ok(IdleResult {
         bytes_each: each(before.rss_kib, after.rss_kib),
         private_bytes_each: each(before.private_kib, after.private_kib),
         empty_cpu_ms_per_s,
@@ -76,7 +76,7 @@ fn put(site: &Site, idle: &Idle, from: usize, to: usize) -> anyhow::Result<()> {
     })
 }
 
-/// Milliseconds of processor time in a second in which nobody asks for anything.
+/// Milliseconds of processor time in a second without requests.
 fn rest(site: &Site, time: Duration) -> anyhow::Result<f64> {
     let (begun, cpu) = (Instant::now(), process::on_cpu(site.pid())?);
     thread::sleep(time);

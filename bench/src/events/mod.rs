@@ -3,11 +3,11 @@
 
 pub(crate) mod accept;
 mod backlog;
+mod baseline;
 mod deliver;
 mod endpoint;
 mod idle;
 pub(crate) mod line;
-mod rival;
 mod site;
 
 use std::path::PathBuf;
@@ -72,7 +72,7 @@ pub fn run(args: EventsArgs) -> anyhow::Result<()> {
 const CPU: &str = "server cpu, s per million events";
 
 fn disk_figures(extent: &Extent) -> anyhow::Result<Vec<Figure>> {
-    let rate = rival::syncs(if extent.quick { 1.0 } else { 3.0 })?;
+    let rate = baseline::syncs(if extent.quick { 1.0 } else { 3.0 })?;
     Ok(vec![Figure::new(
         "beside it: the disk, 4 KiB written and synced, one at a time",
         "each/s",
@@ -83,7 +83,7 @@ fn disk_figures(extent: &Extent) -> anyhow::Result<Vec<Figure>> {
 fn redis_figures(extent: &Extent) -> anyhow::Result<Vec<Figure>> {
     let count = if extent.quick { 500_000 } else { 2_000_000 };
     let commands = ["lpush", "rpop"];
-    let found = rival::redis(&commands, count)?;
+    let found = baseline::redis(&commands, count)?;
     let figures = commands.iter().zip(found).flat_map(|(command, found)| {
         let name = command.to_uppercase();
         let case =
@@ -111,7 +111,7 @@ fn accept_figures(extent: &Extent, events: usize, aim: f64) -> anyhow::Result<Ve
         1 => "accepted from 16 publishers, one by one; durable".to_owned(),
         _ => format!("accepted from 16 publishers, in lists of {events}; durable"),
     };
-    let all = |pick: fn(&accept::Outcome) -> f64| outcomes.iter().map(pick).collect::<Vec<f64>>();
+    let all = |pick: fn(&accept::AcceptResult) -> f64| outcomes.iter().map(pick).collect::<Vec<f64>>();
     Ok(vec![
         Figure::new(&case, "events/s", all(|o| o.per_s)).at_least(aim),
         Figure::new(&case, CPU, all(|o| o.cpu_per_million)),
@@ -139,7 +139,7 @@ fn deliver_figures(extent: &Extent) -> anyhow::Result<Vec<Figure>> {
         outcomes.push(outcome);
     }
     let case = "delivered from a backlog to 10 endpoints in batches of 100, while 4,000/s are accepted";
-    let all = |pick: fn(&deliver::Outcome) -> f64| outcomes.iter().map(pick).collect::<Vec<f64>>();
+    let all = |pick: fn(&deliver::DeliverResult) -> f64| outcomes.iter().map(pick).collect::<Vec<f64>>();
     Ok(vec![
         Figure::new(case, "events/s, together", all(|o| o.per_s)).at_least(40_000.0),
         Figure::new(case, CPU, all(|o| o.cpu_per_million)),

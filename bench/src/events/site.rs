@@ -58,7 +58,7 @@ impl Site {
 
 const FILL: usize = 500;
 
-/// What a thread found.
+/// The result of a thread.
 pub fn joined<T>(thread: thread::ScopedJoinHandle<'_, anyhow::Result<T>>) -> anyhow::Result<T> {
     thread.join().unwrap_or_else(|_| Err(anyhow::anyhow!("a thread of the load panicked")))
 }

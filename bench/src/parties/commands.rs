@@ -1,4 +1,4 @@
-//! Hosts who invite their guest and take it back, again and again: commands a second, each one commit with its letters.
+//! Hosts invite a guest and cancel the invite, again and again: commands a second, each one commit with its letters.
 //! Must hold: what is counted was answered, and every letter of it arrived, or it is a fault.
 
 use std::path::Path;
@@ -19,7 +19,7 @@ pub struct Commands {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub struct Outcome {
+pub struct CommandsResult {
     pub per_s: f64,
     /// Of the server, all threads, for one command.
     pub cpu_us: f64,
@@ -30,20 +30,20 @@ pub struct Outcome {
     pub letters: u64,
 }
 
-/// Nobody here is told to slow down: a host sends at most some hundred a second.
+/// High enough that no host is rate-limited: each sends a few hundred commands a second at most.
 pub const SETTINGS: &str =
     "[limits]\nconnections_per_address = 100000\n[parties]\ninvites_per_minute = 100000\nreinvite_ms = 0\n";
 const WARMUP: Duration = Duration::from_secs(1);
 const QUIET: Duration = Duration::from_millis(700);
-/// An invite and its end: two for the guest, and for the host that his party is over.
+/// An invite and its cancelling: two events for the guest, and one for the host, whose party ends.
 const LETTERS_PER_ROUND: u64 = 3;
 
-pub fn run(program: &Path, store: Option<&str>, commands: &Commands) -> anyhow::Result<Outcome> {
+pub fn run(program: &Path, store: Option<&str>, commands: &Commands) -> anyhow::Result<CommandsResult> {
     let server = Running::tavern(program, store, SETTINGS)?;
     measure(&server, commands).map_err(|error| anyhow::anyhow!("{error:#}\nserver log:\n{}", server.log()))
 }
 
-fn measure(server: &Running, commands: &Commands) -> anyhow::Result<Outcome> {
+fn measure(server: &Running, commands: &Commands) -> anyhow::Result<CommandsResult> {
     let target = server.target(Protocol::WebSocket);
     let mut dialer = Dialer::new(&target, None)?;
     let mut crowd = Crowd::new()?;
@@ -93,7 +93,7 @@ fn measure(server: &Running, commands: &Commands) -> anyhow::Result<Outcome> {
     let measured = answered.iter().sum::<u64>() - warm;
     ensure!(measured > 0, "nothing was answered");
     let (p50, p99) = (crowd.latency.value_at_quantile(0.5), crowd.latency.value_at_quantile(0.99));
-    // The last command of each is answered too; then everybody has taken back what he sent.
+    // The last command of each host is answered too, so every invite is cancelled.
     letters += crowd.settle()?;
     answered.iter_mut().for_each(|count| *count += 1);
     for host in (0..commands.hosts).filter(|host| !answered[*host].is_multiple_of(2)) {
@@ -103,7 +103,7 @@ fn measure(server: &Running, commands: &Commands) -> anyhow::Result<Outcome> {
     let rounds: u64 = answered.iter().map(|count| count.div_ceil(2)).sum();
     ensure!(letters == rounds * LETTERS_PER_ROUND, "{letters} letters of {}", rounds * LETTERS_PER_ROUND);
     let each = |sum: f64| sum / measured as f64;
-    Ok(Outcome {
+    Ok(CommandsResult {
         per_s: measured as f64 / seconds,
         cpu_us: each(cpu * 1e6),
         load_cpu_us: each(load * 1e6),

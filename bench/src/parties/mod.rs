@@ -58,7 +58,7 @@ fn command_figures(extent: &Extent, store: Option<&str>, aim: f64) -> anyhow::Re
         None => "commands of 1,000 hosts at once, on SQLite; durable",
         Some(_) => "commands of 1,000 hosts at once, in memory",
     };
-    let all = |pick: fn(&commands::Outcome) -> f64| outcomes.iter().map(pick).collect::<Vec<f64>>();
+    let all = |pick: fn(&commands::CommandsResult) -> f64| outcomes.iter().map(pick).collect::<Vec<f64>>();
     Ok(vec![
         Figure::new(case, "commands/s, letters included", all(|o| o.per_s)).at_least(aim),
         Figure::new(case, "server cpu for one, µs", all(|o| o.cpu_us)),

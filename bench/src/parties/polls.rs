@@ -1,4 +1,4 @@
-//! Many who wait in a poll, and one after another of them is invited: how long until his poll is answered.
+//! Many users wait in a poll; one after another is invited: how long until their poll is answered.
 //! Must hold: the answer holds the invite that was sent, and only the one who was invited is answered.
 
 use std::path::Path;
@@ -18,12 +18,12 @@ pub struct Polls {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub struct Outcome {
+pub struct PollsResult {
     pub p50_ms: f64,
     pub p99_ms: f64,
 }
 
-/// How long a poll waits; who heard nothing asks again.
+/// How long a poll waits before it is answered empty and sent again.
 const PARKED_MS: u64 = 20_000;
 /// Not so near its end, which the server spreads a little, that the end could be what is measured.
 const SAFE: Duration = Duration::from_millis(PARKED_MS / 2);
@@ -42,13 +42,13 @@ struct Waiting {
     since: Instant,
 }
 
-pub fn run(program: &Path, polls: &Polls) -> anyhow::Result<Outcome> {
+pub fn run(program: &Path, polls: &Polls) -> anyhow::Result<PollsResult> {
     crate::run::raise_files();
     let server = Running::tavern(program, None, SETTINGS)?;
     measure(&server, polls).map_err(|error| anyhow::anyhow!("{error:#}\nserver log:\n{}", server.log()))
 }
 
-fn measure(server: &Running, polls: &Polls) -> anyhow::Result<Outcome> {
+fn measure(server: &Running, polls: &Polls) -> anyhow::Result<PollsResult> {
     let mut waiting = Vec::with_capacity(polls.waiting);
     for index in 0..polls.waiting {
         waiting.push(Waiting::come(server, index)?);
@@ -64,7 +64,7 @@ fn measure(server: &Running, polls: &Polls) -> anyhow::Result<Outcome> {
         // Spread over all of them, the same one seldom.
         let spread = (0..polls.waiting).map(|more| (at * 7919 + more) % polls.waiting);
         let index = spread.clone().find(|index| waiting[*index].since.elapsed() < SAFE);
-        let index = index.context("nobody waits")?;
+        let index = index.context("no poll is waiting")?;
         let guest = &mut waiting[index];
         let begun = Instant::now();
         order(&mut host, server, &session, "invite", index)?;
@@ -80,10 +80,10 @@ fn measure(server: &Running, polls: &Polls) -> anyhow::Result<Outcome> {
         std::thread::sleep(PACE);
     }
     let ms = |quantile| took.value_at_quantile(quantile) as f64 / 1e3;
-    Ok(Outcome { p50_ms: ms(0.5), p99_ms: ms(0.99) })
+    Ok(PollsResult { p50_ms: ms(0.5), p99_ms: ms(0.99) })
 }
 
-/// Whose poll has ended without news asks again.
+/// Sends again the polls that ended without events.
 fn renew(server: &Running, waiting: &mut [Waiting], most: usize) -> anyhow::Result<()> {
     let over = waiting.iter_mut().enumerate().filter(|(_, guest)| guest.since.elapsed() > OVER);
     over.take(most).try_for_each(|(index, guest)| guest.again(server, index))
@@ -129,11 +129,11 @@ impl Waiting {
         self.line.send(&request(server, "/v1/poll", &format!("guest-{index}"), &body))
     }
 
-    /// The poll has ended without news.
+    /// The poll has ended without events.
     fn again(&mut self, server: &Running, index: usize) -> anyhow::Result<()> {
         let body = good(self.line.receive()?, "a poll")?;
         let empty = memmem::find(body, br#""events":[]"#).is_some();
-        ensure!(empty, "somebody who was not invited heard {}", String::from_utf8_lossy(body));
+        ensure!(empty, "a user who was not invited received {}", String::from_utf8_lossy(body));
         self.park(server, index)
     }
 

@@ -26,7 +26,7 @@ pub struct Churn {
 
 /// A change is a join or a leave that was answered: one commit each, as many of the one as of the other.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct Outcome {
+pub struct ChurnResult {
     pub changes: u64,
     pub seconds: f64,
     pub changes_per_s: f64,
@@ -52,16 +52,16 @@ struct Walker {
     step: usize,
 }
 
-pub fn run(program: &Path, store: Option<&str>, churn: &Churn) -> anyhow::Result<Outcome> {
+pub fn run(program: &Path, store: Option<&str>, churn: &Churn) -> anyhow::Result<ChurnResult> {
     run_on(&Running::tavern(program, store, super::SETTINGS)?, churn)
 }
 
 /// On a server that runs already.
-pub fn run_on(server: &Running, churn: &Churn) -> anyhow::Result<Outcome> {
+pub fn run_on(server: &Running, churn: &Churn) -> anyhow::Result<ChurnResult> {
     measure(server, churn).map_err(|error| anyhow::anyhow!("{error:#}\nserver log:\n{}", server.log()))
 }
 
-fn measure(server: &Running, churn: &Churn) -> anyhow::Result<Outcome> {
+fn measure(server: &Running, churn: &Churn) -> anyhow::Result<ChurnResult> {
     let target = server.target(Protocol::WebSocket);
     let mut dialer = Dialer::new(&target, None)?;
     let mut crowd = Crowd::new()?;
@@ -113,7 +113,7 @@ fn measure(server: &Running, churn: &Churn) -> anyhow::Result<Outcome> {
     let told = (all + rest) * EVENTS_PER_CHANGE;
     ensure!(events == told, "the watcher heard {events} events of {told}");
     let each = |sum: f64| sum / measured as f64;
-    Ok(Outcome {
+    Ok(ChurnResult {
         changes: measured,
         seconds,
         changes_per_s: measured as f64 / seconds,

@@ -94,7 +94,7 @@ fn churn_figures(extent: &Extent) -> anyhow::Result<Vec<Figure>> {
     let mut figures = Vec::new();
     for ((name, _, aim), outcomes) in STORES.iter().zip(&outcomes) {
         let case = format!("50 connections, 16 in flight, one watcher; {name}");
-        let all = |pick: fn(&churn::Outcome) -> f64| outcomes.iter().map(pick).collect::<Vec<f64>>();
+        let all = |pick: fn(&churn::ChurnResult) -> f64| outcomes.iter().map(pick).collect::<Vec<f64>>();
         figures.push(Figure::new(&case, "changes/s", all(|o| o.changes_per_s)).at_least(*aim));
         figures.push(Figure::new(&case, "joins/s among them", all(|o| o.changes_per_s / 2.0)));
         figures.push(Figure::new(&case, "server cpu per change, µs", all(|o| o.cpu_us)));
@@ -104,7 +104,7 @@ fn churn_figures(extent: &Extent) -> anyhow::Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// Presences that nobody changes: what they write.
+/// Presences that do not change: what they write.
 fn rest_figures(extent: &Extent) -> anyhow::Result<Vec<Figure>> {
     let idle = Duration::from_secs(if extent.quick { 6 } else { 30 });
     let rest = Rest { sessions: 100, channels: 1000, watched: false, idle: Some(idle) };

@@ -28,7 +28,7 @@ pub struct Packages {
 }
 
 #[derive(Clone, Debug, Serialize)]
-pub struct Outcome {
+pub struct RadarResult {
     pub changes_per_s: f64,
     /// Processor time of Radar and of its Redis for one change.
     pub cpu_us: f64,
@@ -77,7 +77,7 @@ impl Packages {
     }
 }
 
-pub fn run(packages: &Packages, churn: &Churn) -> anyhow::Result<Outcome> {
+pub fn run(packages: &Packages, churn: &Churn) -> anyhow::Result<RadarResult> {
     let scratch = tempfile::tempdir()?;
     let (redis_port, port) = (free_port()?, free_port()?);
     let mut redis = Command::new("redis-server");
@@ -107,19 +107,19 @@ pub fn run(packages: &Packages, churn: &Churn) -> anyhow::Result<Outcome> {
     load.arg(churn.seconds.to_string()).env("NODE_PATH", packages.folder.join("node_modules"));
     let load = load.stdout(Stdio::piped()).stdin(Stdio::null()).stderr(Stdio::inherit());
     let mut load = Ended(load.spawn().context("node is not installed")?);
-    let mut lines = BufReader::new(load.0.stdout.take().context("its words are piped")?).lines();
-    let mut line = || lines.next().context("the load ended without a word")?.context("unreadable words");
+    let mut lines = BufReader::new(load.0.stdout.take().context("stdout is not piped")?).lines();
+    let mut line = || lines.next().context("the load ended without output")?.context("unreadable output");
     let cpu = || {
         let spent = [&radar, &redis].map(|server| process::usage(server.0.id()));
         spent.into_iter().map(|usage| Ok(usage?.cpu_seconds)).sum::<anyhow::Result<f64>>()
     };
     let first = line()?;
-    ensure!(first == "warm", "unexpected words of the load: {first}");
+    ensure!(first == "warm", "unexpected output of the load: {first}");
     let before = cpu()?;
     let Counted { changes, events, seconds } = serde_json::from_str(&line()?)?;
     let spent = cpu()? - before;
     ensure!(changes > 0, "radar answered nothing");
-    Ok(Outcome {
+    Ok(RadarResult {
         changes_per_s: changes as f64 / seconds,
         cpu_us: spent * 1e6 / changes as f64,
         events_each: events as f64 / changes as f64,
@@ -138,7 +138,7 @@ fn wait_for(server: &mut Ended, port: u16) -> anyhow::Result<()> {
         if let Some(status) = server.0.try_wait()? {
             bail!("a server ended with {status}");
         }
-        ensure!(Instant::now() < end, "nobody listens on port {port}");
+        ensure!(Instant::now() < end, "no server listens on port {port}");
         thread::sleep(Duration::from_millis(20));
     }
     Ok(())

@@ -19,19 +19,19 @@ pub struct Rest {
     pub sessions: usize,
     /// Channels that each session is in.
     pub channels: usize,
-    /// Whether somebody begins to watch them when everybody is there.
+    /// Whether a watcher subscribes when all sessions are present.
     pub watched: bool,
-    /// How long nothing happens, before anybody joins and after. None: only memory is looked at.
+    /// How long the server idles, before the joins and after. None: only memory is measured.
     pub idle: Option<Duration>,
 }
 
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct Outcome {
+pub struct RestResult {
     pub presences: usize,
-    /// Growth of the server's private pages for each presence, before anybody watches and with a watcher.
+    /// Growth of the server's private pages for each presence, without and with a watcher.
     pub bytes_each: f64,
     pub watched_bytes_each: f64,
-    /// Bytes given to storage in a second of rest: with nobody there, and with everybody.
+    /// Bytes written to storage in an idle second: with no presences, and with all.
     pub empty_bytes_per_s: f64,
     pub full_bytes_per_s: f64,
     pub full_cpu_ms_per_s: f64,
@@ -41,12 +41,12 @@ const BATCH: usize = 16;
 /// Memory that the server will give back is given back by then.
 const SETTLE: Duration = Duration::from_secs(3);
 
-pub fn run(program: &Path, store: Option<&str>, rest: &Rest) -> anyhow::Result<Outcome> {
+pub fn run(program: &Path, store: Option<&str>, rest: &Rest) -> anyhow::Result<RestResult> {
     let server = Running::tavern(program, store, super::SETTINGS)?;
     measure(&server, rest).map_err(|error| anyhow::anyhow!("{error:#}\nserver log:\n{}", server.log()))
 }
 
-fn measure(server: &Running, rest: &Rest) -> anyhow::Result<Outcome> {
+fn measure(server: &Running, rest: &Rest) -> anyhow::Result<RestResult> {
     let target = server.target(Protocol::WebSocket);
     let mut dialer = Dialer::new(&target, None)?;
     let mut crowd = Crowd::new()?;
@@ -55,7 +55,7 @@ fn measure(server: &Running, rest: &Rest) -> anyhow::Result<Outcome> {
     for index in 0..rest.sessions {
         sessions.push(crowd.connect(&mut dialer, &format!("guest-{index}"))?);
     }
-    // Everybody has once been somewhere, so that buffers which the server keeps are not counted as of presences.
+    // Every session has joined once before, so that buffers which the server keeps are not counted as presences.
     for op in ["join", "leave"] {
         all(&mut crowd, &sessions, op, "lobby#", 0..1)?;
     }
@@ -79,7 +79,7 @@ fn measure(server: &Running, rest: &Rest) -> anyhow::Result<Outcome> {
     let presences = rest.sessions * rest.channels;
     let (empty_bytes_per_s, _) = empty.unwrap_or_default();
     let (full_bytes_per_s, full_cpu_ms_per_s) = full.unwrap_or_default();
-    Ok(Outcome {
+    Ok(RestResult {
         presences,
         bytes_each,
         watched_bytes_each,

@@ -71,7 +71,7 @@ pub fn arrivals(
     Ok(Arrivals { frames, cpu_seconds })
 }
 
-/// Somebody asks who is there, again and again.
+/// One client asks who is there, again and again.
 pub fn who(program: &Path, store: Option<&str>, users: usize, times: usize) -> anyhow::Result<Question> {
     let server = Running::tavern(program, store, super::SETTINGS)?;
     let target = server.target(Protocol::WebSocket);

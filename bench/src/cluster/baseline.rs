@@ -6,7 +6,7 @@ use anyhow::{Context, ensure};
 
 use super::engine::Engine;
 
-/// Joins as somebody would write them for Redis: a script that puts a user into a room and counts.
+/// Joins as one would write them for Redis: a script that puts a user into a room and counts.
 pub fn lua_joins(quick: bool) -> anyhow::Result<f64> {
     let redis = Engine::redis()?;
     let script =

@@ -12,7 +12,7 @@ use crate::dial::Dialer;
 use crate::presence::SETTINGS;
 use crate::target::Protocol;
 
-pub struct Outcome {
+pub struct FailoverResult {
     pub first_s: f64,
     pub last_s: f64,
 }
@@ -29,7 +29,7 @@ pub fn run(
     combination: Combination,
     sessions: usize,
     channels: usize,
-) -> anyhow::Result<Outcome> {
+) -> anyhow::Result<FailoverResult> {
     let shared = combination.start()?;
     // Without a grace, so that everything there is to tell is told at once.
     let settings = format!(
@@ -82,5 +82,5 @@ pub fn run(
     let last_s = begun.elapsed().as_secs_f64();
     let more = crowd.drain(Duration::from_millis(500))?;
     ensure!(more == 0, "the watchers heard {more} events too many");
-    Ok(Outcome { first_s: first_s.unwrap_or(last_s), last_s })
+    Ok(FailoverResult { first_s: first_s.unwrap_or(last_s), last_s })
 }
