@@ -25,6 +25,7 @@ impl Channel {
         Channel { handle, name }
     }
 
+    /// The name of the channel.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -39,6 +40,7 @@ impl Channel {
         self.handle.ask("subscribe", self.members(), true, on_success).await.map(drop)
     }
 
+    /// Ends the subscription.
     pub async fn unsubscribe(&self) -> Result<(), Error> {
         let on_success = OnSuccess::Unsubscribe { channel: self.name.clone() };
         self.handle.ask("unsubscribe", self.members(), true, on_success).await.map(drop)
@@ -72,6 +74,7 @@ impl Channel {
         self.handle.ask("join", members, true, on_success).await.map(drop)
     }
 
+    /// Replaces the state of the own presence.
     pub async fn update(&self, state: impl Serialize) -> Result<(), Error> {
         let state = value(state)?;
         let mut members = self.members();
@@ -80,6 +83,7 @@ impl Channel {
         self.handle.ask("update", members, true, on_success).await.map(drop)
     }
 
+    /// Leaves the channel: the user is no longer present by this session.
     pub async fn leave(&self) -> Result<(), Error> {
         let on_success = OnSuccess::Leave { channel: self.name.clone() };
         self.handle.ask("leave", self.members(), true, on_success).await.map(drop)
@@ -167,10 +171,12 @@ impl Pattern {
         Pattern { handle, glob }
     }
 
+    /// Subscribes to all matching channels.
     pub async fn subscribe(&self) -> Result<(), Error> {
         self.want("subscribe", true).await
     }
 
+    /// Ends the subscription.
     pub async fn unsubscribe(&self) -> Result<(), Error> {
         self.want("unsubscribe", false).await
     }

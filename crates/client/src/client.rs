@@ -38,6 +38,7 @@ impl Builder {
         self
     }
 
+    /// Who the client is.
     pub fn auth(mut self, auth: Auth) -> Builder {
         self.auth = Some(auth);
         self
@@ -109,6 +110,7 @@ impl Builder {
         Ok(Client { handle: Handle { shared, requests, control } })
     }
 
+    /// Builds the client and connects it.
     pub async fn connect(self) -> Result<Client, Error> {
         let client = self.build()?;
         client.open().await?;
@@ -124,6 +126,7 @@ pub struct Client {
 }
 
 impl Client {
+    /// Begins to build a client for this address.
     pub fn builder(url: impl Into<String>) -> Builder {
         let transports = Transport::ALL.to_vec();
         Builder {
@@ -164,6 +167,7 @@ impl Client {
         let _ = self.handle.control.send(Control::Drop).await;
     }
 
+    /// A handle for one channel.
     pub fn channel(&self, name: impl Into<String>) -> Channel {
         Channel::new(self.handle.clone(), name.into())
     }
@@ -173,10 +177,12 @@ impl Client {
         Pattern::new(self.handle.clone(), glob.into())
     }
 
+    /// The user of this session.
     pub fn me(&self) -> Me {
         Me::new(self.handle.clone())
     }
 
+    /// The user's party.
     pub fn party(&self) -> Party {
         Party::new(self.handle.clone())
     }
@@ -191,10 +197,12 @@ impl Client {
         self.handle.ask(op, members, safe, OnSuccess::Nothing).await
     }
 
+    /// The state of the connection.
     pub fn state(&self) -> ConnectionState {
         self.handle.shared.view().state
     }
 
+    /// The transport of the connection, if there is one.
     pub fn transport(&self) -> Option<Transport> {
         self.handle.shared.view().transport
     }

@@ -17,11 +17,15 @@ pub(crate) const KEPT: usize = 16_384;
 /// A message of a channel.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Message {
+    /// The channel.
     pub channel: String,
+    /// The payload.
     pub data: Value,
     /// The publisher; None: a service or an anonymous client.
     pub user: Option<String>,
+    /// The publisher's client.
     pub client: Option<String>,
+    /// Its number in the session's mailbox.
     pub seq: Option<u64>,
     /// `base64` when the payload is not UTF-8.
     pub encoding: Option<String>,
@@ -30,19 +34,26 @@ pub struct Message {
 /// Messages of a channel or a pattern, or the events `from` … `to` of the mailbox, were lost.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Gap {
+    /// The channel that lost messages.
     pub channel: Option<String>,
+    /// The pattern that lost messages.
     pub pattern: Option<String>,
+    /// The first lost event of the mailbox.
     pub from: Option<u64>,
+    /// The last lost event of the mailbox.
     pub to: Option<u64>,
 }
 
 /// An event and, when it came from the server, the JSON that the server sent.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Received {
+    /// The event.
     pub event: Event,
+    /// What the server sent.
     pub json: Option<Arc<str>>,
 }
 
+/// What happens to a client.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Event {
@@ -50,15 +61,18 @@ pub enum Event {
     Open,
     /// The connection is lost; the client reconnects.
     Reconnecting {
+        /// Why it was lost.
         why: String,
     },
     /// The session was resumed; nothing was missed.
     Resumed,
     /// A new session has replaced the old one, with the same subscriptions and presences. Messages in between are lost.
     Reset,
+    /// Messages or events were lost.
     Gap(Gap),
     /// The server is stopping and says when to reconnect.
     Closing {
+        /// How long to wait before reconnecting.
         reconnect_after_ms: u64,
     },
     /// Another client took over the session; this one does not reconnect.
@@ -67,17 +81,22 @@ pub enum Event {
     Closed(Error),
     /// The server refused something that the client did by itself.
     Refused(Error),
+    /// A message of a subscribed channel or pattern.
     Message(Message),
     /// The live map of this channel has changed.
     Presence {
+        /// The channel.
         channel: String,
     },
     /// The status of a followed user has changed.
     Status(StatusUpdate),
     /// The statuses of all followed users.
     Statuses(Vec<Status>),
+    /// A message in the inbox of the user.
     Letter {
+        /// Its number in the inbox.
         letter: u64,
+        /// Its content.
         data: Value,
     },
     /// A message of a member of the party.
@@ -170,6 +189,7 @@ impl Messages {
         Messages { events, chosen: Box::new(chosen) }
     }
 
+    /// The next message; the error `overflow` stands for events that were not read in time.
     pub async fn next(&mut self) -> Option<Result<Message, Error>> {
         std::future::poll_fn(|context| self.poll(context)).await
     }

@@ -30,6 +30,8 @@
 //! # }
 //! ```
 
+#![deny(missing_docs)]
+
 mod address;
 mod api;
 mod auth;
@@ -74,6 +76,7 @@ struct Document;
 /// The state of a client's connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectionState {
+    /// Connected, with an open session.
     Open,
     /// Not connected; the client retries.
     Connecting,
@@ -82,6 +85,7 @@ pub enum ConnectionState {
 }
 
 impl ConnectionState {
+    /// The state as a word.
     pub fn as_str(self) -> &'static str {
         match self {
             ConnectionState::Open => "open",

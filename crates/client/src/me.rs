@@ -5,6 +5,7 @@ use crate::presence::Status;
 use crate::shared::{Handle, OnSuccess};
 use serde_json::{Value, json};
 
+/// The user of a session: follows, statuses, visibility.
 pub struct Me {
     handle: Handle,
 }
@@ -12,12 +13,16 @@ pub struct Me {
 /// Who sees a user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Visibility {
+    /// Everybody sees the user.
     Everyone,
+    /// Only followers whom the user follows back.
     FollowersIFollow,
+    /// The user looks offline to everybody.
     Nobody,
 }
 
 impl Visibility {
+    /// The value as the protocol writes it.
     pub fn as_str(self) -> &'static str {
         match self {
             Visibility::Everyone => "everyone",
@@ -59,10 +64,12 @@ impl Me {
         self.ask("hello", json!({"status": true})).await.map(drop)
     }
 
+    /// Follows a user.
     pub async fn follow(&self, user: &str) -> Result<(), Error> {
         self.ask("follow", json!({"user": user})).await.map(drop)
     }
 
+    /// No longer follows a user.
     pub async fn unfollow(&self, user: &str) -> Result<(), Error> {
         self.ask("unfollow", json!({"user": user})).await.map(drop)
     }
@@ -72,6 +79,7 @@ impl Me {
         self.pages("following").await
     }
 
+    /// Who follows the user, all pages.
     pub async fn followers(&self) -> Result<Vec<String>, Error> {
         self.pages("followers").await
     }
@@ -89,6 +97,7 @@ impl Me {
         }
     }
 
+    /// Sets who sees the user.
     pub async fn visibility(&self, value: Visibility) -> Result<(), Error> {
         self.ask("visibility", json!({"value": value.as_str()})).await.map(drop)
     }

@@ -6,6 +6,7 @@ use crate::backoff::random;
 use crate::shared::{Handle, OnSuccess};
 use serde_json::{Value, json};
 
+/// The user's party.
 pub struct Party {
     handle: Handle,
 }
@@ -25,39 +26,48 @@ impl Party {
         self.handle.shared.party.subscribe()
     }
 
+    /// Reads the party's snapshot.
     pub async fn get(&self) -> Result<Option<Value>, Error> {
         let mut ok = self.command("get", json!({})).await?;
         Ok(Some(ok["party"].take()).filter(Value::is_object))
     }
 
+    /// Invites a user; without a party this creates one.
     pub async fn invite(&self, user: &str) -> Result<Value, Error> {
         self.command("invite", json!({"user": user})).await
     }
 
+    /// Cancels an invite.
     pub async fn cancel_invite(&self, user: &str) -> Result<Value, Error> {
         self.command("cancel_invite", json!({"user": user})).await
     }
 
+    /// Accepts the invite of this party.
     pub async fn accept(&self, party_id: u64) -> Result<Value, Error> {
         self.command("accept", json!({"party_id": party_id})).await
     }
 
+    /// Declines the invite of this party.
     pub async fn decline(&self, party_id: u64, message: Option<&str>) -> Result<Value, Error> {
         self.command("decline", json!({"party_id": party_id, "message": message})).await
     }
 
+    /// Removes a member; leader only.
     pub async fn kick(&self, user: &str, message: Option<&str>) -> Result<Value, Error> {
         self.command("kick", json!({"user": user, "message": message})).await
     }
 
+    /// Leaves the party.
     pub async fn leave(&self, message: Option<&str>) -> Result<Value, Error> {
         self.command("leave", json!({"message": message})).await
     }
 
+    /// Makes another member the leader.
     pub async fn promote(&self, user: &str) -> Result<Value, Error> {
         self.command("promote", json!({"user": user})).await
     }
 
+    /// Ends the party; leader only.
     pub async fn disband(&self, message: Option<&str>) -> Result<Value, Error> {
         self.command("disband", json!({"message": message})).await
     }
@@ -67,22 +77,27 @@ impl Party {
         self.command("set_data", json!({"data": data})).await
     }
 
+    /// Creates a ticket for the matchmaker; leader only.
     pub async fn go(&self, params: Option<Value>) -> Result<Value, Error> {
         self.command("go", json!({"params": params})).await
     }
 
+    /// Cancels the ticket.
     pub async fn cancel_go(&self) -> Result<Value, Error> {
         self.command("cancel_go", json!({})).await
     }
 
+    /// Says that the user is ready for this ticket.
     pub async fn ready(&self, go_id: u64) -> Result<Value, Error> {
         self.command("ready", json!({"go_id": go_id})).await
     }
 
+    /// Refuses invites of a user from now on.
     pub async fn block(&self, user: &str) -> Result<Value, Error> {
         self.command("block", json!({"user": user})).await
     }
 
+    /// Accepts invites of a user again.
     pub async fn unblock(&self, user: &str) -> Result<Value, Error> {
         self.command("unblock", json!({"user": user})).await
     }

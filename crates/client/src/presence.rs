@@ -16,6 +16,7 @@ pub struct Members {
     pub users: Vec<Member>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) next: Option<String>,
+    /// Members that this version of the client does not know.
     #[serde(flatten)]
     pub other: Map<String, Value>,
 }
@@ -34,13 +35,16 @@ impl Members {
 pub struct Member {
     /// None: somebody without a user id, or hidden from the one who requests.
     pub user: Option<String>,
+    /// The display name.
     pub name: Option<String>,
+    /// The clients of the user in the channel.
     pub clients: Vec<MemberClient>,
     /// Milliseconds since 1970.
     pub since: u64,
     /// All clients are lost, and the grace period is running.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub leaving: bool,
+    /// Members that this version of the client does not know.
     #[serde(flatten)]
     pub other: Map<String, Value>,
 }
@@ -49,10 +53,13 @@ pub struct Member {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct MemberClient {
+    /// The public id of the client.
     pub client: String,
+    /// Its presence state.
     pub state: Value,
     /// Milliseconds since 1970.
     pub since: u64,
+    /// Members that this version of the client does not know.
     #[serde(flatten)]
     pub other: Map<String, Value>,
 }
@@ -61,15 +68,21 @@ pub struct MemberClient {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Status {
+    /// The user id.
     pub user: String,
+    /// The display name.
     pub name: Option<String>,
+    /// Whether the user is online.
     pub online: bool,
     /// All clients are lost, and the grace period is running.
     pub leaving: bool,
+    /// What the user does, the most telling first.
     pub activities: Vec<Activity>,
+    /// The channels the user is in.
     pub channels: Vec<String>,
     /// Milliseconds since 1970.
     pub last_seen: Option<u64>,
+    /// Members that this version of the client does not know.
     #[serde(flatten)]
     pub other: Map<String, Value>,
 }
@@ -78,7 +91,9 @@ pub struct Status {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Activity {
+    /// The word that is configured for the channel.
     pub activity: String,
+    /// The channel.
     pub channel: String,
     /// Milliseconds since 1970.
     pub since: u64,
@@ -88,11 +103,15 @@ pub struct Activity {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct StatusUpdate {
+    /// The user id.
     pub user: String,
+    /// The whole status after the change.
     pub status: Status,
     /// What changed, such as `came_online`.
     pub change: String,
+    /// The channel in which it changed.
     pub channel: Option<String>,
+    /// Members that this version of the client does not know.
     #[serde(flatten)]
     pub other: Map<String, Value>,
 }

@@ -11,13 +11,16 @@ const EARLY: usize = 4_096;
 /// One client of a user in the channel.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PresentClient {
+    /// Its presence state.
     pub state: Value,
     /// Known from snapshots only.
     pub since: Option<u64>,
 }
 
+/// A user in the channel.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PresentUser {
+    /// The display name.
     pub name: Option<String>,
     /// By the public id of each client.
     pub clients: BTreeMap<String, PresentClient>,
@@ -40,6 +43,7 @@ pub enum PresenceMode {
 }
 
 impl PresenceMode {
+    /// The mode as the protocol writes it.
     pub fn as_str(self) -> &'static str {
         match self {
             PresenceMode::Full => "full",
@@ -52,10 +56,13 @@ impl PresenceMode {
 /// Who is in one channel.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PresenceMap {
+    /// The version of the snapshot with all events so far.
     pub version: u64,
+    /// How the server reports changes.
     pub mode: PresenceMode,
     /// Users in the channel, anonymous ones included.
     pub count: u64,
+    /// Users by id.
     pub users: BTreeMap<String, PresentUser>,
     /// Anonymous clients.
     pub anonymous: BTreeMap<String, PresentClient>,

@@ -11,6 +11,7 @@ use std::time::Duration;
 /// What a subscription is to be. Members that are None stay as they are, or take the server's default.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SubscriptionSettings {
+    /// The topics it subscribes to; they replace the earlier ones.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub topics: Option<Vec<String>>,
     /// Where batches are posted.
@@ -22,8 +23,10 @@ pub struct SubscriptionSettings {
     /// How long an event may wait for others of its batch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
+    /// Events in a batch at most.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_events: Option<u64>,
+    /// Bytes of a batch at most.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_bytes: Option<u64>,
     /// Bytes that may wait; beyond that the oldest events become a gap. 0: no limit of its own.
@@ -50,14 +53,19 @@ pub struct SubscriptionSettings {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Subscription {
+    /// Its name.
     pub name: String,
+    /// The topics it subscribes to.
     pub topics: Vec<String>,
+    /// Where batches are posted.
     pub callback: Option<String>,
+    /// Whether events are pulled instead of posted.
     pub pull: bool,
     /// The number of the last event that is for it.
     pub seq: u64,
     /// Everything through this number is settled.
     pub acknowledged: u64,
+    /// Events that wait.
     pub queued: u64,
     /// `healthy`, `throttled`, `failing` or `disabled`.
     pub health: String,
@@ -65,6 +73,7 @@ pub struct Subscription {
     pub why: Option<String>,
     /// Its last delivery: when, why, and what became of it.
     pub last: Option<Value>,
+    /// Members that this version of the client does not know.
     #[serde(flatten)]
     pub other: Map<String, Value>,
 }
@@ -77,6 +86,7 @@ pub struct SubscriptionPut {
     pub created: bool,
     /// A secret that the server made; it is not shown again.
     pub secret: Option<String>,
+    /// Members that this version of the client does not know.
     #[serde(flatten)]
     pub other: Map<String, Value>,
 }
@@ -84,6 +94,7 @@ pub struct SubscriptionPut {
 /// Events that were pulled, as the server wrote them.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Pulled {
+    /// The events in order, each as JSON.
     pub events: Vec<Box<RawValue>>,
     /// What to give to the next pull; with it these events are acknowledged.
     pub next_after: u64,
@@ -93,13 +104,19 @@ pub struct Pulled {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct DeadLetter {
+    /// The number of the event for this subscription.
     pub seq: u64,
+    /// The id of the event.
     pub id: String,
+    /// The topic.
     pub topic: String,
     /// Milliseconds since 1970.
     pub parked_at: u64,
+    /// Why it was given up.
     pub reason: String,
+    /// The event.
     pub event: Value,
+    /// Members that this version of the client does not know.
     #[serde(flatten)]
     pub other: Map<String, Value>,
 }
@@ -119,8 +136,11 @@ pub enum ReplayFrom {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Replayed {
+    /// The first event that is sent again.
     pub from_seq: u64,
+    /// False: there was nothing to send again.
     pub rewound: bool,
+    /// Members that this version of the client does not know.
     #[serde(flatten)]
     pub other: Map<String, Value>,
 }
@@ -162,6 +182,7 @@ impl Api {
         self.call(ApiRequest::new("PUT", &["subscriptions", name]).body(settings)?).await
     }
 
+    /// Deletes a subscription and what waits for it.
     pub async fn delete_subscription(&self, name: &str) -> Result<(), Error> {
         self.call::<Value>(ApiRequest::new("DELETE", &["subscriptions", name])).await.map(drop)
     }

@@ -55,10 +55,13 @@ impl NewEvent {
 /// What became of published events.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EventsPublished {
+    /// The topic.
     pub topic: String,
     /// The numbers of the events in the topic.
     pub first_seq: u64,
+    /// The number of the last event.
     pub last_seq: u64,
+    /// Events that were accepted.
     pub accepted: u64,
     /// Events whose id was known: they are in the topic once.
     pub duplicates: u64,
@@ -68,11 +71,15 @@ pub struct EventsPublished {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Topic {
+    /// The topic.
     pub topic: String,
     /// The id of the API key that may publish to it.
     pub publisher: Option<String>,
+    /// Events published so far.
     pub events: u64,
+    /// Subscriptions to it.
     pub subscriptions: u64,
+    /// Members that this version of the client does not know.
     #[serde(flatten)]
     pub other: Map<String, Value>,
 }

@@ -10,12 +10,17 @@ use serde_json::{Map, Value, json};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct UserSummary {
+    /// The user id.
     pub user: String,
+    /// The display name.
     pub name: Option<String>,
+    /// Whether the user is online.
     pub online: bool,
+    /// All clients are lost, and the grace period is running.
     pub leaving: bool,
     /// Milliseconds since 1970.
     pub last_seen: Option<u64>,
+    /// Members that this version of the client does not know.
     #[serde(flatten)]
     pub other: Map<String, Value>,
 }
@@ -24,16 +29,23 @@ pub struct UserSummary {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct UserReport {
+    /// The user id.
     pub user: String,
+    /// Whether the user is online.
     pub online: bool,
+    /// All clients are lost, and the grace period is running.
     pub leaving: bool,
     /// The reason in words.
     pub why: String,
+    /// What the user does.
     pub activities: Vec<Activity>,
+    /// The channels the user is in.
     pub channels: Vec<UserChannel>,
     /// Milliseconds since 1970.
     pub last_seen: Option<u64>,
+    /// Who sees the user.
     pub visibility: String,
+    /// Members that this version of the client does not know.
     #[serde(flatten)]
     pub other: Map<String, Value>,
 }
@@ -42,11 +54,15 @@ pub struct UserReport {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct UserChannel {
+    /// The channel.
     pub channel: String,
     /// Milliseconds since 1970.
     pub since: u64,
+    /// All clients are lost, and the grace period is running.
     pub leaving: bool,
+    /// The clients of the user in the channel.
     pub clients: Vec<UserClient>,
+    /// Members that this version of the client does not know.
     #[serde(flatten)]
     pub other: Map<String, Value>,
 }
@@ -55,14 +71,18 @@ pub struct UserChannel {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct UserClient {
+    /// The public id of the client.
     pub client: String,
+    /// The node that has its session.
     pub node: String,
     /// Milliseconds since 1970.
     pub since: u64,
+    /// Its presence state.
     pub state: Value,
     /// When its connection was lost; it counts until its grace period ends.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lost_at: Option<u64>,
+    /// Members that this version of the client does not know.
     #[serde(flatten)]
     pub other: Map<String, Value>,
 }
@@ -114,6 +134,7 @@ impl Api {
         self.call::<Value>(ApiRequest::new("PUT", &path)).await.map(drop)
     }
 
+    /// Makes one user no longer follow another.
     pub async fn unfollow(&self, follower: &str, followee: &str) -> Result<(), Error> {
         let path = ["users", follower, "following", followee];
         self.call::<Value>(ApiRequest::new("DELETE", &path)).await.map(drop)

@@ -32,14 +32,19 @@ pub(crate) const TOKEN_EXPIRED: u16 = 4001;
 /// How a client connects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Transport {
+    /// One WebSocket.
     WebSocket,
+    /// Server-sent events, with commands as single requests.
     Sse,
+    /// Long-polls, with commands as single requests.
     Poll,
 }
 
 impl Transport {
+    /// All transports, the preferred one first.
     pub const ALL: [Transport; 3] = [Transport::WebSocket, Transport::Sse, Transport::Poll];
 
+    /// The transport as a word.
     pub fn as_str(self) -> &'static str {
         match self {
             Transport::WebSocket => "websocket",
