@@ -54,7 +54,7 @@ mod tls;
 
 pub use api::{
     Api, DeadLetter, EventsPublished, NewEvent, Pulled, ReplayFrom, Replayed, Subscription, SubscriptionPut,
-    SubscriptionSettings, Topic, UserChannel, UserClient, UserReport, UserSummary,
+    SubscriptionSettings, TicketResult, Topic, UserChannel, UserClient, UserReport, UserSummary,
 };
 pub use auth::Auth;
 pub use channel::{Channel, LivePresence, Pattern};

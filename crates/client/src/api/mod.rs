@@ -8,6 +8,7 @@ mod subscriptions;
 mod topics;
 mod users;
 
+pub use parties::TicketResult;
 pub use subscriptions::{
     DeadLetter, Pulled, ReplayFrom, Replayed, Subscription, SubscriptionPut, SubscriptionSettings,
 };

@@ -8,6 +8,15 @@ use crate::auth::Auth;
 use serde_json::{Map, Value, json};
 use std::time::Duration;
 
+/// What became of a party's ticket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TicketResult {
+    /// A match was found.
+    Matched,
+    /// There is no match.
+    Failed,
+}
+
 impl Api {
     /// All parties.
     pub async fn parties(&self) -> Result<Vec<Value>, Error> {
@@ -48,11 +57,32 @@ impl Api {
         self.call(ApiRequest::new("POST", &["users", user, "party"]).body(&members)?).await
     }
 
-    /// Answers a party's ticket: the match that was found, or why there is none. The body is that of
-    /// `POST /v1/parties/{id}/go/{go_id}`.
-    pub async fn answer_go(&self, party: u64, go_id: u64, answer: &Value) -> Result<Value, Error> {
+    /// Answers a party's ticket. `details`, an object, is passed on to the members.
+    ///
+    /// ```no_run
+    /// # async fn example(api: tavern_client::Api) -> Result<(), tavern_client::Error> {
+    /// use tavern_client::TicketResult;
+    ///
+    /// api.answer_go(5, 7, TicketResult::Matched, serde_json::json!({"server": "eu-1:7777"})).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn answer_go(
+        &self,
+        party: u64,
+        go_id: u64,
+        result: TicketResult,
+        mut details: Value,
+    ) -> Result<Value, Error> {
+        if !details.is_object() {
+            return Err(Error::new("bad_request", "the details of a ticket are an object"));
+        }
+        details["result"] = match result {
+            TicketResult::Matched => json!("matched"),
+            TicketResult::Failed => json!("failed"),
+        };
         let (party, go_id) = (party.to_string(), go_id.to_string());
-        self.call(ApiRequest::new("POST", &["parties", &party, "go", &go_id]).body(answer)?).await
+        self.call(ApiRequest::new("POST", &["parties", &party, "go", &go_id]).body(&details)?).await
     }
 
     /// A party command of the user whom the token (or, in dev mode, the name) of this `Api` belongs to. It opens no session,

@@ -3,7 +3,7 @@
 
 use super::options::ConfigOptions;
 use super::table::{self, Colour, paint};
-use super::token;
+use super::{print_line, token};
 use crate::config::{Config, Mode, dev};
 use anyhow::Context;
 use std::collections::BTreeMap;
@@ -28,10 +28,10 @@ pub fn run(args: DevArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Prints the banner. A closed stdout must not end the server.
 fn greet(config: &Config) {
-    match greeting(config) {
-        Ok(text) => println!("{text}"),
-        Err(error) => tracing::warn!(%error, "cannot print the greeting"),
+    if let Err(error) = greeting(config).and_then(|text| print_line(&text)) {
+        tracing::warn!(%error, "cannot print the banner");
     }
 }
 
