@@ -187,6 +187,21 @@ fn client_that_arrives_before_its_session_waits_for_it() {
 }
 
 #[test]
+fn node_that_was_offered_a_session_and_adopts_it_finds_it() {
+    let mut scene = Scene::new();
+    // The nodes listen for it, but the owner never hears that.
+    scene.street.set_fate(|_, _, parcel| if word(parcel) == "give" { vec![] } else { vec![0] });
+    let packed = stop(&mut scene, 2_000);
+    scene.street.heal();
+    for at in [1, 2] {
+        let now = scene.street.house(at).now;
+        scene.street.house(at).shards[0].adopt(now, &packed[0]);
+        scene.street.settle();
+        assert!(scene.owners().contains(&at), "node {at} was offered the session and adopted it");
+    }
+}
+
+#[test]
 fn session_that_no_node_takes_is_packed_and_can_be_adopted_by_any_node() {
     let mut scene = Scene::new();
     let watcher = watch(&mut scene.street, 2);
