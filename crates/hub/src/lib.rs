@@ -30,7 +30,7 @@ pub use core::render::{PollFlags, Scratch, read_session};
 pub use core::{Attached, Core, Effects, Parcel, Poll};
 pub use event::{Author, Space, Words};
 pub use liveness::{Liveness, LivenessEffects, LivenessEvent, LivenessRules, LivenessTask};
-pub use migration::{LookupResult, PackedSession, SessionLookup};
+pub use migration::{LookupResult, PackedSession, SessionLookup, may_have_missed};
 pub use node::{Carried, ChannelNews, Dice, Gate, Incoming, Node, PersonNews, Roll};
 pub use presence::members_of;
 pub use rows::StaleUser;

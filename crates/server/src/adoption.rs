@@ -12,8 +12,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use tavern_domain::Time;
-use tavern_hub::Node;
-use tavern_hub::PackedSession;
+use tavern_hub::{Node, PackedSession, may_have_missed};
 use tavern_store::limits::PAGE_ROWS;
 use tavern_store::{
     Clock, Commit, Expect, Found, Node as StoredNode, Read, RowKey, StoreError, StoredSession, Versioned,
@@ -52,16 +51,19 @@ impl Adoption {
     pub async fn look(&self, at_start: bool) -> Result<(), StoreClientError> {
         let (now, nodes) = read_nodes(&self.store, &self.clock).await?;
         self.set_neighbours(now, &nodes);
-        let open: BTreeSet<Writer> =
-            nodes.into_iter().filter(|node| node.closed_at.is_none()).map(|node| node.writer).collect();
+        let open: BTreeSet<&Writer> =
+            nodes.iter().filter(|node| node.closed_at.is_none()).map(|node| &node.writer).collect();
+        let own = self.node.settings.node.as_str();
+        let is_late = |owner: &Writer| !at_start || may_have_missed(owner, own, &nodes);
         let mut after = None;
         loop {
             let read = Read::Sessions { node: None, after, limit: PAGE_ROWS };
             let Found::Sessions(page) = self.store.read(read).await? else { return Ok(()) };
             after = page.rows.last().map(|found| found.row.client);
             let left = page.rows.into_iter().filter(|found| !open.contains(&found.row.owner));
-            let late = !at_start || !self.node.neighbours().is_empty();
-            self.adopt(left.collect(), late).await?;
+            let (late, in_time) = left.partition(|found| is_late(&found.row.owner));
+            self.adopt(late, true).await?;
+            self.adopt(in_time, false).await?;
             if !page.more {
                 return Ok(());
             }

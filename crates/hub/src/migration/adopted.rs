@@ -9,6 +9,18 @@ use crate::core::{Core, Notice, Watched};
 use crate::event::Space;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use tavern_engine::{Node, Writer};
+
+/// Whether messages may have been published while a session of a stopped node lay in the store, as far as the store knows
+/// the nodes. Not if every other node had said goodbye before. A node whose lease ended may be alive and publish.
+pub fn may_have_missed(owner: &Writer, adopter: &str, nodes: &[Node]) -> bool {
+    let stored = nodes.iter().find(|node| node.writer == *owner).and_then(|node| node.closed_at);
+    let others = nodes.iter().filter(|node| *node.writer.node != *adopter && node.writer.node != owner.node);
+    others.into_iter().any(|node| match (stored, node.closed_at) {
+        (Some(stored), Some(closed)) => !node.clean || closed > stored,
+        _ => true,
+    })
+}
 
 /// Adopted watchers and the version they were told, until their channel is loaded.
 #[derive(Default)]
@@ -52,4 +64,33 @@ fn subscribe(core: &mut Core, id: ListenerId, space: Space, name: &[u8]) {
     let node = core.node.clone();
     node.carrier.hold().carry(space, name, None);
     core.subscribe(id, space, name);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tavern_domain::{Epoch, Time};
+
+    #[test]
+    fn a_gap_is_due_when_another_node_outlived_the_owner() {
+        let node = |name: &str, closed_at: Option<u64>, clean: bool| Node {
+            writer: Writer::new(name, Epoch(1)),
+            opened_at: Time(0),
+            lease_until: Time(1_000),
+            closed_at: closed_at.map(Time),
+            clean,
+        };
+        let owner = node("a", Some(100), true);
+        let check = |others: &[Node], expected: bool| {
+            let nodes: Vec<Node> = others.iter().cloned().chain([owner.clone()]).collect();
+            assert_eq!(may_have_missed(&owner.writer, "b", &nodes), expected, "{others:?}");
+        };
+        check(&[], false);
+        check(&[node("b", None, false)], false);
+        check(&[node("c", Some(90), true)], false);
+        check(&[node("c", None, false)], true);
+        check(&[node("c", Some(110), true)], true);
+        check(&[node("c", Some(90), false)], true);
+        assert!(may_have_missed(&owner.writer, "b", &[node("c", Some(1), true)]), "the owner is not known");
+    }
 }

@@ -12,6 +12,7 @@ mod outgoing;
 mod packed;
 mod protocol;
 
+pub use adopted::may_have_missed;
 pub use lookup::{LookupResult, SessionLookup};
 pub(crate) use outgoing::{drain_window_ms, restart_window};
 pub use packed::PackedSession;
