@@ -168,6 +168,8 @@ enum Body {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Told {
     pub channel: Arc<str>,
+    /// The version that it follows.
+    pub from: u64,
     pub version: u64,
 }
 

@@ -167,3 +167,31 @@ fn session_with_an_undecided_join_is_usable_again_when_the_new_node_dies() {
     scene.street.live(5_000);
     assert_eq!(scene.owners(), [0]);
 }
+
+#[test]
+fn watcher_that_knows_more_than_its_new_node_gets_a_gap_instead_of_a_difference() {
+    let mut scene = Scene::new();
+    let mut ann = scene.ann.clone();
+    scene.street.say(0, &mut ann, r#"{"op":"subscribe","channel":"game#A","presence":true}"#);
+    let (mut cid, _) = scene.street.house(2).guest("cid");
+    scene.street.say(2, &mut cid, r#"{"op":"join","channel":"game#A"}"#);
+    let stale = watch(&mut scene.street, 1);
+    // The second node misses what happens on the third.
+    scene.street.set_fate(|_, to, parcel| match (to, parcel.subject.kind()) {
+        ("two", "_presence") => vec![],
+        _ => vec![0],
+    });
+    let (mut bob, _) = scene.street.house(2).guest("bob");
+    scene.street.say(2, &mut bob, r#"{"op":"join","channel":"game#A"}"#);
+    scene.street.say(2, &mut bob, r#"{"op":"leave","channel":"game#A"}"#);
+    scene.street.settle();
+    assert_eq!(scene.hear(0, &ann).len(), 6, "cid came, bob came and went");
+    let ann = scene.resume(1, 6);
+    // What bob did cancels out for the second node, but not for ann, who has heard a part of it.
+    scene.street.say(2, &mut bob, r#"{"op":"join","channel":"game#A"}"#);
+    let now = scene.street.house(1).now;
+    scene.street.house(1).shards[0].handle(now, Input::Liveness(LivenessTask::Compare));
+    scene.street.live(2_000);
+    assert_eq!(scene.hear(1, &stale)[0]["event"], "presence");
+    assert_eq!(scene.hear(1, &ann), [json!({"seq": 7, "event": "gap", "channel": "game#A"})]);
+}

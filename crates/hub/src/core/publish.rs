@@ -145,6 +145,7 @@ impl Core {
         let settings = &self.node.settings;
         let listener = self.listeners.at(index);
         let redis = listener.is_redis();
+        let mut event = event.clone();
         let bounds = if redis {
             Bounds { events: usize::MAX, bytes: settings.redis_pending_bytes }
         } else {
@@ -152,19 +153,21 @@ impl Core {
                 return;
             }
             listener.stamp = stamp;
-            if listener.marks.as_ref().is_some_and(|marks| marks.covers(event)) {
-                return;
+            if let Some(marks) = &listener.marks {
+                let Some(rest) = marks.rest_of(&event, self.now, &self.pool) else { return };
+                event = rest;
             }
             Bounds { events: settings.mailbox_events, bytes: settings.mailbox_bytes }
         };
-        let dropped = listener.mailbox.push(event.clone(), bounds);
+        let slow_reader = event.slow_reader;
+        let dropped = listener.mailbox.push(event, bounds);
         if !listener.dirty && listener.wants_writing() {
             listener.dirty = true;
             let id = self.listeners.id_at(index).expect("it got the event");
             self.effects.dirty.push(id);
         }
         if dropped > 0 {
-            overflowed(self, index, dropped, event.slow_reader);
+            overflowed(self, index, dropped, slow_reader);
         }
     }
 

@@ -1,12 +1,15 @@
 //! How far this shard has heard each publisher of each node, so that a session that moves does not hear a message twice.
 
-use crate::event::{Event, Origin};
+use crate::event::{Event, Origin, Pool};
+use crate::settings::SlowReader;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::sync::Arc;
 use tavern_domain::{Epoch, Time};
 use tavern_engine::body::Stream;
+use tavern_wire::json;
 
 /// What a session has heard on another node: it must not hear it again here.
 #[derive(Clone, Debug, Default)]
@@ -18,13 +21,25 @@ pub struct Marks {
 }
 
 impl Marks {
-    pub(crate) fn covers(&self, event: &Event) -> bool {
-        if let Some(told) = event.told() {
-            return self
-                .told
-                .iter()
-                .any(|(channel, version)| *channel == told.channel && told.version <= *version);
+    /// What is left of an event for the session. `None`: it has heard all of it.
+    pub(crate) fn rest_of(&self, event: &Rc<Event>, now: Time, pool: &Rc<Pool>) -> Option<Rc<Event>> {
+        let Some(told) = event.told() else {
+            return (!self.has_heard(event)).then(|| event.clone());
+        };
+        let known = self.told.iter().find(|(channel, _)| *channel == told.channel);
+        match known.map(|(_, version)| *version) {
+            Some(version) if told.version <= version => None,
+            // A difference that leaves out what went back and forth before: the session has heard a part of that.
+            Some(version) if told.from < version => {
+                let mut tail = Vec::new();
+                json::channel_gap_tail(&mut tail, &told.channel);
+                Some(Event::json(tail.into_boxed_slice(), now, SlowReader::Gap, pool))
+            }
+            _ => Some(event.clone()),
         }
+    }
+
+    fn has_heard(&self, event: &Event) -> bool {
         let Some(origin) = event.origin() else { return false };
         self.streams.iter().any(|stream| {
             stream.node == origin.node

@@ -74,8 +74,12 @@ fn append_collected(core: &mut Core, id: ListenerId, collected: &Mailbox) {
     }
     let marks = listener.marks.take();
     for event in (0..collected.len()).filter_map(|index| collected.front(index)) {
-        if !marks.as_ref().is_some_and(|marks| marks.covers(event)) {
-            listener.mailbox.push(event.clone(), bounds);
+        let rest = match &marks {
+            Some(marks) => marks.rest_of(event, core.now, &core.pool),
+            None => Some(event.clone()),
+        };
+        if let Some(event) = rest {
+            listener.mailbox.push(event, bounds);
         }
     }
     listener.marks = marks;

@@ -159,7 +159,7 @@ impl Rooms {
                 Visibility::Everyone => BTreeSet::new(),
                 _ => core.users.sessions_close_to(&news.user).map(|id| id.index).collect(),
             };
-            self.tell_watchers(core, channel, version, &close, |eyes| {
+            self.tell_watchers(core, channel, (version - 1, version), &close, |eyes| {
                 let mut tail = Vec::new();
                 let sees = |user: &str, visibility| eyes.sees(user, visibility);
                 json::change_tail(&mut tail, channel, news, change, version, &sees);
@@ -199,7 +199,7 @@ impl Rooms {
         watched.mode = mode;
         let version = watched.room.version();
         watched.tick = Tick::at(version);
-        self.tell_watchers(core, channel, version, &BTreeSet::new(), |_| {
+        self.tell_watchers(core, channel, (version, version), &BTreeSet::new(), |_| {
             let mut tail = Vec::new();
             json::mode_tail(&mut tail, channel, mode, version);
             tail
@@ -243,7 +243,7 @@ impl Rooms {
 
     fn tell_difference(&mut self, core: &mut Core, channel: &str, difference: &Difference, mode: Mode) {
         let close = self.close_to(core, difference, mode);
-        self.tell_watchers(core, channel, difference.to, &close, |eyes| {
+        self.tell_watchers(core, channel, (difference.from, difference.to), &close, |eyes| {
             let mut tail = Vec::new();
             let sees = |user: &str, visibility| eyes.sees(user, visibility);
             match mode {
@@ -277,14 +277,14 @@ impl Rooms {
         &mut self,
         core: &mut Core,
         channel: &str,
-        version: u64,
+        (from, version): (u64, u64),
         close: &BTreeSet<u32>,
         write: impl Fn(Eyes<'_>) -> Vec<u8>,
     ) {
         let now = core.now;
         let Some(place) = core.roster.find(Space::Presence, channel.as_bytes()) else { return };
         let pool = core.pool.clone();
-        let told = Told { channel: channel.into(), version };
+        let told = Told { channel: channel.into(), from, version };
         let event = |tail: Vec<u8>| Event::presence(tail.into_boxed_slice(), now, told.clone(), &pool);
         let shared = event(write(Eyes { users: &core.users, user: None }));
         let listeners = std::mem::take(&mut core.roster.place_mut(place).listeners);
